@@ -1,0 +1,27 @@
+"""Errors meant for people: what was wrong, where, and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake the user can fix. The command line prints it without a traceback and exits with `exit_code`."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", exit_code: int = 2):
+        self.what, self.where, self.fix, self.exit_code = what, where, fix, exit_code
+        super().__init__("\n".join(part for part in (what, where and f"in: {where}", fix and f"try: {fix}") if part))
+
+
+class RunFailed(UserError):
+    """A run that had to stop (NaN loss, no valid group, log-prob gap …): exit code 1, the last checkpoint stays good."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = ""):
+        super().__init__(what, where=where, fix=fix, exit_code=1)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
+    """The error for a name that does not exist, with the nearest valid one."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    fix = f"did you mean {near[0]!r}? " if near else ""
+    return UserError(f"unknown {kind} {name!r}", where=where, fix=fix + f"valid: {', '.join(known)}")

@@ -1,0 +1,97 @@
+"""Files that appear whole or not at all (commit by rename), and stable hashes of what they hold."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tepo.errors import UserError
+
+_EXPLAINED = {errno.ENOSPC: "the disk is full", errno.EROFS: "the file system is read-only", errno.EACCES: "no permission to write", errno.EDQUOT: "the disk quota is used up"}
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into a UserError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _EXPLAINED:
+            raise
+        raise UserError(
+            f"cannot write: {_EXPLAINED[error.errno]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1
+        ) from error
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part."""
+    payload = data.encode() if isinstance(data, str) else data
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, keys in the order given."""
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def commit_folder(target: Path) -> Iterator[Path]:
+    """A scratch folder that becomes `target` (replacing it) when the block ends without an error, and vanishes otherwise."""
+    with explain_write_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            yield scratch
+            os.chmod(scratch, 0o755)
+            if target.exists():
+                aside = scratch.with_name(scratch.name + ".old")
+                os.replace(target, aside)
+                os.replace(scratch, target)
+                shutil.rmtree(aside, ignore_errors=True)
+            else:
+                os.replace(scratch, target)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSON-lines file; a half-written last line (a killed writer) is left out. Splits on newline only."""
+    if not path.exists():
+        return []
+    rows = []
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            if number < len(lines) - 1:
+                raise UserError(f"line {number + 1} is not JSON", where=str(path), fix="repair or delete that line") from None
+    return rows
+
+
+def content_hash(value: Any, length: int = 12) -> str:
+    """Hex digest of a JSON-able value, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]

@@ -1,0 +1,34 @@
+"""Where the declarative files are: the user's folders in front, then the ones that ship with the package.
+
+`TEPO_PATH` (folders separated by the system's path separator) may hold `experiments/`, `ablations/` and `evals/` of a
+user's own; a file there wins over a shipped one of the same name.
+"""
+
+import os
+from pathlib import Path
+
+from tepo.errors import unknown_name
+
+PACKAGE = Path(__file__).parent
+KINDS = ("experiments", "ablations", "evals")
+
+
+def folders(kind: str) -> list[Path]:
+    """Folders that hold files of a kind (one of KINDS), first match wins."""
+    own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    shipped = PACKAGE / "_data" / kind  # in a wheel; in a checkout the folder lies at the top
+    return [folder for folder in (*own, shipped if shipped.is_dir() else PACKAGE.parent / kind) if folder.is_dir()]
+
+
+def names(kind: str) -> list[str]:
+    """Names (file stems) of all YAML files of a kind."""
+    return sorted({path.stem for folder in folders(kind) for path in folder.glob("*.yaml")})
+
+
+def find(kind: str, name: str) -> Path:
+    """The file of that name (`-` and `_` are the same). Raises UserError with the nearest valid name."""
+    for folder in folders(kind):
+        for stem in (name, name.replace("-", "_")):
+            if (folder / f"{stem}.yaml").is_file():
+                return folder / f"{stem}.yaml"
+    raise unknown_name(kind.rstrip("s").replace("_", " "), name, names(kind))

@@ -1,0 +1,40 @@
+"""What every sampler gives and takes. Implementations: `torch_sampler` (embedded) and `vllm_sampler`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One sampled response.
+
+    tokens: int32 [T], including the end-of-sequence token when `finished`. logprobs: float32 [T], log pi(token) of the
+    temperature-scaled policy it was drawn from (temperature 1 for greedy). entropies: float32 [T] in nats, full
+    vocabulary, or None when the sampler cannot give them (vLLM). finished: False when cut at the length limit.
+    """
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    entropies: np.ndarray | None
+    finished: bool
+
+
+class Sampler(Protocol):
+    """Groups of responses from the current policy."""
+
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+        """`n` responses for each prompt (token ids). Response i of a prompt is a function of (weights, prompt, its key, i)
+        alone: keys are signed 64-bit (`tepo.randomness.derive`). Temperature 0 is greedy."""
+        ...
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """Take new weights (a full `state_dict`, `lm_head.weight` present also for tied models)."""
+        ...
+
+    def close(self) -> None:
+        """Give memory, processes and connections back."""
+        ...

@@ -1,0 +1,57 @@
+"""What trains the weights. Implementations: `torch_engine` (embedded, one device) and `deepspeed_engine`.
+
+Losses arrive already divided by the global denominators of the mini-batch (DESIGN rule 1), so an engine SUMS gradients
+over micro-batches and ranks and never averages them.
+"""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+class Comm(Protocol):
+    """Collectives over the ranks of a run; None stands for a single process wherever a Comm is taken."""
+
+    rank: int
+    world_size: int
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Elementwise sum over ranks."""
+        ...
+
+    def all_gather(self, value: Tensor) -> list[Tensor]:
+        """The 1-D tensors of all ranks in rank order; lengths may differ."""
+        ...
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Picklable values of all ranks in rank order."""
+        ...
+
+
+class Engine(Protocol):
+    """Optimises a model, alone or as one of several ranks."""
+
+    model: nn.Module  # call it for forward passes
+    comm: Comm | None
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch."""
+        ...
+
+    def step(self, learning_rate: float) -> dict[str, float]:
+        """Sum gradients over ranks, clip their norm, update, zero them. Returns `actor/grad_norm` (before clipping) and
+        `actor/skipped` (1.0 when the norm was not finite and the update was left out)."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """The full state_dict on every rank (`lm_head.weight` present also for tied models); live tensors where possible."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write what resuming needs beside the model (optimiser state) into an existing folder; all ranks call it."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Take the optimiser state from `save`; the model's weights were loaded before."""
+        ...

@@ -1,0 +1,133 @@
+"""The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
+
+A recipe has a clean part (right chains of thought, a few bare answers) and, for the default mix, a noisy last part (each
+result of a chain wrong with some probability, many bare guesses). The noisy part leaves the skill in the weights and
+spreads the policy's mass, so that RL has something to find. Measurements: docs/laptop.md.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from tepo.policy.alphabet import build_tokenizer
+from tepo.problems.procedural import Example, generate_examples
+from tepo.randomness import derive
+
+_IGNORED = -100  # the label cross_entropy leaves out
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything a base model is a function of. `tasks` maps a task to its weight."""
+
+    tasks: Mapping[str, float]
+    seed: int = 0
+    steps: int = 2800
+    batch: int = 48
+    learning_rate: float = 2e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    clean_share: float = 0.8  # share of the steps before the noisy part
+    clean_guesses: float = 0.05  # share of bare answers, clean part
+    noisy_guesses: float = 0.3  # share of bare answers, noisy part
+    slip: float = 0.2  # probability that a result is wrong, noisy part
+    hidden: int = 96
+    layers: int = 2
+    heads: int = 3
+    feed_forward: int = 256
+    max_length: int = field(default=128)  # positions: prompt and response
+
+
+def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """The untrained model, float32, one key-value head, tied embeddings; its weights are a function of the recipe's seed."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.feed_forward,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=1,
+        max_position_embeddings=recipe.max_length,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype=torch.float32,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return Qwen2ForCausalLM(config)
+
+
+def response_text(example: Example, recipe: Recipe, noisy: bool, random: Random) -> str:
+    """The text the model learns to answer with: a chain, clean or with slips, or a bare answer."""
+    if random.random() < (recipe.noisy_guesses if noisy else recipe.clean_guesses):
+        return example.guess()
+    if not noisy:
+        return example.solution()
+    return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < recipe.slip else value)
+
+
+def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerFast) -> tuple[Tensor, Tensor]:
+    """Token ids and labels [batch, T] of one step, padded on the right; labels are ids where a response token stands."""
+    noisy = step >= round(recipe.clean_share * recipe.steps)
+    examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
+    rows = []
+    for row, example in enumerate(examples):
+        text = response_text(example, recipe, noisy, Random(derive(recipe.seed, "warmstart response", step, row)))
+        prompt, response = tokenizer([example.problem.prompt, text])["input_ids"]
+        rows.append((prompt, [*response, tokenizer.eos_token_id]))
+    return _pad(rows, int(tokenizer.pad_token_id))
+
+
+def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:
+    width = max(len(prompt) + len(response) for prompt, response in rows)
+    ids = torch.full((len(rows), width), pad)
+    labels = torch.full((len(rows), width), _IGNORED)
+    for row, (prompt, response) in enumerate(rows):
+        end = len(prompt) + len(response)
+        ids[row, :end] = torch.tensor(prompt + response)
+        labels[row, len(prompt) : end] = torch.tensor(response)
+    return ids, labels
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up, then linear decay to zero."""
+    rise = (step + 1) / recipe.warmup_steps if recipe.warmup_steps else 1.0
+    return recipe.learning_rate * min(rise, 1.0) * (1 - step / recipe.steps)
+
+
+def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast, dict[str, Any]]:
+    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
+
+    Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
+    seconds and trained tokens.
+    """
+    tokenizer = build_tokenizer(recipe.max_length)
+    model = build_model(recipe, tokenizer).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+    losses, tokens, start = [], 0, time.process_time()
+    for step in range(recipe.steps):
+        ids, labels = make_batch(recipe, step, tokenizer)
+        logits = model(input_ids=ids, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, step)
+        optimizer.step()
+        losses.append(loss.item())
+        tokens += int((ids != tokenizer.pad_token_id).sum())
+        report(step, losses[-1])
+    tenth = max(1, recipe.steps // 10)
+    means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
+    record = {"recipe": dataclasses.asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - start, "tokens": tokens}
+    return model.eval(), tokenizer, record

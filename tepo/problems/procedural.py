@@ -1,0 +1,92 @@
+"""Seeded problem sets made by rule: train and test disjoint by construction, prompts unique within a set.
+
+The split of a prompt is a function of its text (a hash puts 20% of all prompts into `test`), so no training set of any
+seed can hold a problem of any test set. Problem i of a set is a function of (seed, split, tasks, i): a longer set
+starts with the shorter one.
+"""
+
+import bisect
+import hashlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tepo.errors import UserError, unknown_name
+from tepo.problems.base import Problem
+from tepo.problems.tasks import TASKS, Operands, Slip, exact
+from tepo.randomness import derive
+
+SPLITS = ("train", "test")
+_TEST_SHARE = 0.2
+_REDRAWS = 200  # draws to find an unused prompt before the space counts as used up
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A problem with the operands behind it, from which chains of thought can be written."""
+
+    problem: Problem
+    operands: Operands
+
+    def solution(self, slip: Slip = exact) -> str:
+        """A chain of thought that ends in `\\boxed{answer}`; the answer is the gold one unless `slip` spoils a step."""
+        text, answer = TASKS[self.problem.family].chain(self.operands, slip)
+        return f"{text}\\boxed{{{answer}}}"
+
+    def guess(self) -> str:
+        """The gold answer without the chain."""
+        return f"\\boxed{{{self.problem.answer}}}"
+
+
+def split_of(prompt: str) -> str:
+    """The split a prompt belongs to, whatever the seed."""
+    digest = hashlib.blake2b(prompt.encode(), digest_size=8, person=b"tepo-split").digest()
+    return "test" if int.from_bytes(digest, "little") < _TEST_SHARE * 2**64 else "train"
+
+
+def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Example]:
+    """`count` examples with tasks drawn in proportion to their weights. Prompts repeat only where a task has no unused ones left.
+
+    Raises UserError for an unknown task or split, a weight that is negative, or weights that sum to zero.
+    """
+    names, thresholds = _check(tasks, split)
+    seen: set[str] = set()
+    examples = []
+    for index in range(count):
+        random = Random(derive(seed, "problem", split, index))
+        name = names[bisect.bisect_right(thresholds, random.random() * thresholds[-1], hi=len(names) - 1)]
+        task = TASKS[name]
+        for _ in range(_REDRAWS):
+            operands = task.draw(random)
+            prompt = task.prompt(operands)
+            if split_of(prompt) != split:
+                continue
+            last = operands, prompt
+            if prompt not in seen:
+                break
+        operands, prompt = last
+        seen.add(prompt)
+        answer = task.chain(operands, exact)[1]
+        examples.append(Example(Problem(f"{name}-{split}-{seed}-{index}", prompt, str(answer), name), operands))
+    return examples
+
+
+def generate(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Problem]:
+    """The problems of `generate_examples`, without what is needed to solve them."""
+    return [example.problem for example in generate_examples(tasks, count, seed, split)]
+
+
+def _check(tasks: Mapping[str, float], split: str) -> tuple[list[str], list[float]]:
+    """Task names and the running sum of their weights."""
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    for name, weight in tasks.items():
+        if name not in TASKS:
+            raise unknown_name("task", name, TASKS)
+        if not weight >= 0:
+            raise UserError(f"the weight of task {name!r} is {weight}", fix="give a number that is not negative")
+    names = [name for name, weight in tasks.items() if weight > 0]
+    if not names:
+        raise UserError("no task has a positive weight", fix=f"name at least one of {', '.join(TASKS)}")
+    return names, list(itertools.accumulate(tasks[name] for name in names))

@@ -1,0 +1,140 @@
+"""From overrides to a checked RunConfig: Hydra composes, the schema checks, and an unknown name gets the nearest valid one."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError, unknown_name
+
+FOLDER = Path(__file__).parent
+GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
+
+
+def options(group: str) -> list[str]:
+    """Names of a group's YAML files."""
+    return sorted(path.stem for path in (FOLDER / group).glob("*.yaml"))
+
+
+def compose(overrides: Sequence[str] = ()) -> RunConfig:
+    """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a wrong type."""
+    from omegaconf import OmegaConf, errors
+
+    with _hydra() as hydra_compose:
+        known = OmegaConf.to_container(hydra_compose("config", _group_choices(overrides)), resolve=False)
+        assert isinstance(known, dict)
+        checked = [_check_override(text, known) for text in overrides]
+        try:
+            plain = OmegaConf.to_container(hydra_compose("config", checked), resolve=True)
+        except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
+            raise UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`") from None
+    assert isinstance(plain, dict)
+    plain["objective"]["name"] = _group_choice("objective", overrides)
+    objective = plain.pop("objective")
+    try:
+        typed = OmegaConf.merge(OmegaConf.structured(RunConfig), {**plain, "objective": objective})
+        config = OmegaConf.to_object(typed)
+    except errors.OmegaConfBaseException as error:
+        raise UserError(str(error).splitlines()[0], where=f"configuration key {getattr(error, 'full_key', '') or '?'}", fix="check the value's type") from None
+    assert isinstance(config, RunConfig)
+    _check_values(config)
+    return config
+
+
+@contextlib.contextmanager
+def _hydra() -> Iterator[Any]:
+    """Hydra's compose over our folder, with its global state put back."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        yield hydra_compose
+
+
+def _split(text: str) -> tuple[str, str]:
+    """`key=value` without Hydra's leading `+`."""
+    key, equals, value = text.partition("=")
+    key = key.lstrip("+").strip()
+    if not equals or not re.fullmatch(r"[\w.]+", key):
+        raise UserError(f"not an override: {text!r}", fix="write key=value, for example train.steps=40 or objective=gspo")
+    return key, value
+
+
+def _group_choices(overrides: Sequence[str]) -> list[str]:
+    """The overrides that choose a group's option, checked."""
+    chosen = []
+    for text in overrides:
+        key, value = _split(text)
+        if key in GROUPS:
+            if value not in options(key):
+                raise unknown_name(f"{key} option", value, options(key), where=text)
+            chosen.append(f"{key}={value}")
+    return chosen
+
+
+def _group_choice(group: str, overrides: Sequence[str]) -> str:
+    """The option of a group: the last override, else the default in config.yaml."""
+    chosen = [value for key, value in map(_split, overrides) if key == group]
+    default = re.search(rf"^  - {group}: (\S+)$", (FOLDER / "config.yaml").read_text(), re.MULTILINE)
+    assert default
+    return chosen[-1] if chosen else default.group(1)
+
+
+def _check_override(text: str, known: dict[str, Any]) -> str:
+    """The override as Hydra should get it; keys must exist, except below `objective` and `data.tasks`, which their owners check."""
+    key, value = _split(text)
+    if key in GROUPS:
+        return f"{key}={value}"
+    if key.startswith(("objective.", "data.tasks.")):
+        return f"++{key}={value}"
+    if key not in _leaves(known):
+        raise unknown_name("configuration key", key, _leaves(known), where=text)
+    return f"++{key}={value}"
+
+
+def _leaves(known: dict[str, Any]) -> list[str]:
+    """Dotted keys of the schema, the groups included, so that defaults left out of the YAML can be set too."""
+    names = list(GROUPS)
+    for part in fields(RunConfig):
+        if isinstance(part.type, type) and hasattr(part.type, "__dataclass_fields__"):
+            names += [f"{part.name}.{leaf.name}" for leaf in fields(part.type)]
+        elif part.name not in GROUPS:
+            names.append(part.name)
+    return names
+
+
+def _check_values(config: RunConfig) -> None:
+    """Values that no type can check."""
+    train = config.train
+    positive = ("steps", "prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "max_prompt_tokens", "mini_batch_prompts", "epochs", "checkpoint_every")
+    for name in positive:
+        if getattr(train, name) < 1:
+            raise UserError(f"train.{name} must be at least 1, not {getattr(train, name)}")
+    if train.samples_per_prompt < 2:
+        raise UserError("train.samples_per_prompt must be at least 2: a group of one has no advantage")
+    if not train.learning_rate > 0 or not train.grad_clip > 0:
+        raise UserError("train.learning_rate and train.grad_clip must be positive")
+    if train.temperature <= 0:
+        raise UserError("train.temperature must be positive: greedy groups are all alike")
+    for key, value, valid in (
+        ("model.dtype", config.model.dtype, ("float32", "bfloat16")),
+        ("model.prompt", config.model.prompt, ("raw", "auto", "base")),
+        ("data.kind", config.data.kind, ("procedural", "problems")),
+        ("data.overlong_prompts", config.data.overlong_prompts, ("drop", "truncate", "error")),
+        ("sampler.kind", config.sampler.kind, ("torch", "vllm", "vllm_server")),
+        ("engine.kind", config.engine.kind, ("torch", "deepspeed")),
+        ("engine.device", config.engine.device, ("auto", "cpu", "cuda")),
+        ("wandb.mode", config.wandb.mode, ("disabled", "offline", "online")),
+    ):
+        if value not in valid:
+            raise unknown_name(key, str(value), valid)
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """Plain nested dictionaries, as saved beside a run."""
+    return asdict(config)

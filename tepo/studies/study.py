@@ -1,0 +1,179 @@
+"""A study: one table or figure of a paper as a YAML file in `experiments/` or `ablations/`.
+
+    title: what the table shows
+    paper: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
+    baseline: GRPO/DAPO                                    # the label that Δ columns compare with
+    rows:
+      - label: TEPO
+        objective: tepo                                    # or `base: true` for the untrained model
+        overrides: [objective.penalty.coefficient=1]       # any scale
+        laptop: [train.epochs=1]                           # one scale only
+        paper: tepo                                        # the paper's method key, or a mapping over `paper:` above
+    scales:
+      laptop: {models: [laptop], seeds: [0], overrides: []}
+      paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
+
+A row is one objective with overrides; the plan crosses it with the scale's models and seeds.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tepo import paths
+from tepo.errors import UserError, unknown_name
+
+SCALES = ("laptop", "paper")
+_STUDY_KEYS = ("title", "paper", "baseline", "rows", "scales", "panels", "figures", "models")
+_ROW_KEYS = ("label", "objective", "base", "overrides", "paper", *SCALES)
+_SCALE_KEYS = ("models", "seeds", "overrides")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. `objective` is None for the untrained base."""
+
+    label: str
+    objective: str | None
+    overrides: tuple[str, ...]
+    scale_overrides: dict[str, tuple[str, ...]]
+    paper: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a study crosses its rows with at one scale."""
+
+    models: tuple[str, ...]
+    seeds: tuple[int, ...]
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study file."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    baseline: str | None
+    paper: dict[str, Any]
+    scales: dict[str, Scale]
+    panels: tuple[str, ...] = ()
+    models: dict[str, str] = field(default_factory=dict)  # model option -> the paper's name for it
+    figures: tuple[dict[str, Any], ...] = ()
+
+    def scale(self, name: str) -> Scale:
+        """Raises UserError for a scale the study does not describe."""
+        if name not in self.scales:
+            raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
+        return self.scales[name]
+
+
+def study_names() -> list[str]:
+    """Every study that can be asked for."""
+    return sorted({*paths.names("experiments"), *paths.names("ablations")})
+
+
+def load_study(name: str) -> Study:
+    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …). Raises UserError naming file, line and key."""
+    name = f"table{name}" if name.isdigit() else name.replace("-", "_")
+    kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
+    if kind is None:
+        raise unknown_name("study", name, study_names())
+    return parse_study(paths.find(kind, name))
+
+
+def parse_study(path: Path) -> Study:
+    """The study in a file, checked."""
+    try:
+        tree = yaml.compose(path.read_text())
+        data = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise UserError(f"not valid YAML: {getattr(error, 'problem', error)}", where=f"{path}:{mark.line + 1 if mark else '?'}", fix="check indentation, colons and brackets") from None
+    if not isinstance(data, dict):
+        raise UserError("a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml")
+    where = _Where(path, tree)
+    where.keys(data, _STUDY_KEYS, "title", "scales")
+    panels = tuple(data.get("panels") or ())
+    rows = tuple(_row(entry, data.get("paper") or {}, where.at("rows", number)) for number, entry in enumerate(data.get("rows") or []))
+    labels = [row.label for row in rows]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"two rows are labelled {label!r}", where=where.text("rows"), fix="labels name rows; make them different")
+    if data.get("baseline") is not None and rows and data["baseline"] not in labels:
+        raise unknown_name("baseline", str(data["baseline"]), labels, where=where.text("baseline"))
+    scales = {name: _scale(entry or {}, where.at("scales", name)) for name, entry in (data["scales"] or {}).items()}
+    for name in scales:
+        if name not in SCALES:
+            raise unknown_name("scale", name, SCALES, where=where.text("scales"))
+    return Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("paper") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
+
+
+@dataclass(frozen=True)
+class _Where:
+    """A place in a YAML file, for messages with line numbers."""
+
+    path: Path
+    node: Any
+
+    def at(self, *keys: str | int) -> "_Where":
+        node = self.node
+        for key in keys:
+            child = _child(node, key)
+            if child is None:
+                break
+            node = child
+        return _Where(self.path, node)
+
+    def text(self, *keys: str | int) -> str:
+        place = self.at(*keys)
+        return f"{self.path}:{place.node.start_mark.line + 1}" + (f" ({'.'.join(map(str, keys))})" if keys else "")
+
+    def keys(self, data: Any, known: tuple[str, ...], *required: str) -> None:
+        if not isinstance(data, dict):
+            raise UserError(f"expected a mapping with the keys {', '.join(known)}", where=self.text(), fix="see ablations/panel_e.yaml")
+        for key in data:
+            if key not in known:
+                raise unknown_name("key", str(key), known, where=self.text(str(key)))
+        for key in required:
+            if key not in data:
+                raise UserError(f"the key {key!r} is missing", where=self.text(), fix="see ablations/panel_e.yaml")
+
+
+def _child(node: Any, key: str | int) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for name, value in node.value if name.value == str(key)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key]
+    return None
+
+
+def _row(entry: Any, paper: dict[str, Any], where: _Where) -> Row:
+    where.keys(entry, _ROW_KEYS, "label")
+    if bool(entry.get("base")) == ("objective" in entry):
+        raise UserError("a row has either `objective: NAME` or `base: true`", where=where.text())
+    reference = entry.get("paper")
+    if isinstance(reference, str):
+        reference = {"method": reference}
+    scale_overrides = {scale: _overrides(entry.get(scale), where, scale) for scale in SCALES}
+    return Row(str(entry["label"]), entry.get("objective"), _overrides(entry.get("overrides"), where, "overrides"), scale_overrides, None if reference is None else {**paper, **reference})
+
+
+def _scale(entry: Any, where: _Where) -> Scale:
+    where.keys(entry, _SCALE_KEYS, "models", "seeds")
+    seeds = entry["seeds"]
+    if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds) or not seeds:
+        raise UserError("seeds is a list of integers", where=where.text("seeds"))
+    return Scale(tuple(entry["models"]), tuple(seeds), _overrides(entry.get("overrides"), where, "overrides"))
+
+
+def _overrides(value: Any, where: _Where, key: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) and "=" in item for item in value):
+        raise UserError("expected a list of overrides like train.epochs=1", where=where.text(key))
+    return tuple(value)

@@ -1,0 +1,81 @@
+"""The endless stream of training prompts: number i is a function of (configuration, seed, i) alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.problems.base import Problem
+from tepo.problems.prompts import encode_prompt
+from tepo.randomness import derive
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A problem as the policy sees it; `number` is its place in the stream."""
+
+    number: int
+    problem: Problem
+    tokens: list[int]
+
+
+class PromptStream:
+    """Problems tokenised once, then served in an order drawn anew for each pass."""
+
+    def __init__(self, config: RunConfig, tokenizer: PreTrainedTokenizerBase):
+        self.seed = config.seed
+        self.tokenizer = tokenizer
+        self.fresh = config.data.kind == "procedural"
+        problems = _problems(config)
+        limit = config.train.max_prompt_tokens
+        tokens = [encode_prompt(tokenizer, problem.prompt, style=config.model.prompt, thinking=config.model.thinking) for problem in problems]
+        self.overlong = sum(len(ids) > limit for ids in tokens)
+        if self.overlong and config.data.overlong_prompts == "error":
+            raise UserError(
+                f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens",
+                where=f"data={config.data.name}",
+                fix="raise train.max_prompt_tokens, or set data.overlong_prompts=drop or truncate",
+            )
+        if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
+            tokens = [ids[-limit:] for ids in tokens]
+        self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
+        if not self.items:
+            raise UserError("no training prompt is short enough", where=f"train.max_prompt_tokens={limit}", fix="raise it")
+
+    def take(self, start: int, count: int) -> list[Prompt]:
+        """Prompts number start … start + count - 1."""
+        return [Prompt(number, *self.items[self._place(number)]) for number in range(start, start + count)]
+
+    def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
+        """Response texts without special tokens."""
+        return self.tokenizer.batch_decode([ids.tolist() for ids in tokens], skip_special_tokens=True)
+
+    def _place(self, number: int) -> int:
+        size = len(self.items)
+        if self.fresh:  # procedural problems come in random order already
+            return number % size
+        return self._order(number // size)[number % size]
+
+    def _order(self, epoch: int) -> Sequence[int]:
+        cached: tuple[int, list[int]] = getattr(self, "_cached", (-1, []))
+        if cached[0] != epoch:
+            order = list(range(len(self.items)))
+            Random(derive(self.seed, "prompt order", epoch)).shuffle(order)
+            self._cached = cached = (epoch, order)
+        return cached[1]
+
+
+def _problems(config: RunConfig) -> list[Problem]:
+    data, train = config.data, config.train
+    if data.kind == "procedural":
+        from tepo.problems.procedural import generate
+
+        return generate(data.tasks, train.steps * train.prompts_per_step * train.max_rounds, derive(config.seed, "train problems"), "train")
+    from tepo.problems.training import load_training_problems
+
+    assert data.problems
+    return load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)

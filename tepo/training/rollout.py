@@ -1,0 +1,105 @@
+"""One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap (DAPO section 3.2, TEPO section 4.1)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tepo.config.schema import RunConfig
+from tepo.errors import RunFailed
+from tepo.problems.grader import Grader
+from tepo.randomness import derive
+from tepo.sampling.base import Response, Sampler
+from tepo.training.metrics import Stopwatch
+from tepo.training.prompts import Prompt, PromptStream
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt, its G responses and their rewards, float32 [G]."""
+
+    prompt: Prompt
+    responses: list[Response]
+    rewards: np.ndarray
+
+
+@dataclass
+class Rollout:
+    """The mixed groups of a step and what it took to get them."""
+
+    groups: list[Group] = field(default_factory=list)
+    consumed: int = 0  # prompts drawn
+    rounds: int = 0
+    all_right: int = 0
+    all_wrong: int = 0
+    sampled_tokens: int = 0
+    scores: list[float] = field(default_factory=list)  # mean reward of every group drawn, dropped ones too
+    lengths: list[int] = field(default_factory=list)
+    cut: int = 0  # responses stopped by the length limit
+
+    def metrics(self, config: RunConfig) -> dict[str, float]:
+        """verl's names; rewards and lengths are over all responses drawn, before the filter."""
+        advantage_groups = len(self.groups)
+        return {
+            "critic/score/mean": float(np.mean(self.scores)),
+            "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
+            "response_length/mean": float(np.mean(self.lengths)),
+            "response_length/max": float(np.max(self.lengths)),
+            "response_length/clip_ratio": self.cut / len(self.lengths),
+            "rollout/prompts": float(self.consumed),
+            "rollout/rounds": float(self.rounds),
+            "rollout/groups_kept": float(advantage_groups),
+            "rollout/groups_all_right": float(self.all_right),
+            "rollout/groups_all_wrong": float(self.all_wrong),
+            "perf/sampled_tokens": float(self.sampled_tokens),
+        }
+
+
+def collect(stream: PromptStream, start: int, step: int, sampler: Sampler, grader: Grader, config: RunConfig, watch: Stopwatch) -> Rollout:
+    """Draw prompts from number `start` until `prompts_per_step` mixed groups are there or `max_rounds` rounds are spent.
+
+    Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or all
+    wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
+    """
+    train, rollout = config.train, Rollout()
+    while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
+        prompts = stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
+        keys = [derive(config.seed, "rollout", step, prompt.number) for prompt in prompts]
+        with watch("gen"):
+            drawn = sampler.sample(
+                [prompt.tokens for prompt in prompts], keys, n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
+            )
+        with watch("reward"):
+            rewards = grade(prompts, drawn, stream, grader)
+        _keep_mixed(rollout, prompts, drawn, rewards)
+        rollout.rounds += 1
+    if not rollout.groups:
+        raise RunFailed(
+            f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers ({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
+            where=f"{rollout.rounds} rounds of sampling (train.max_rounds)",
+            fix="raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; the last checkpoint is kept",
+        )
+    return rollout
+
+
+def grade(prompts: list[Prompt], drawn: list[list[Response]], stream: PromptStream, grader: Grader) -> np.ndarray:
+    """Rewards 0 or 1, float32 [prompts, G]."""
+    texts = stream.decode([response.tokens for group in drawn for response in group])
+    golds = [prompt.problem.answer for prompt, group in zip(prompts, drawn, strict=True) for _ in group]
+    verdicts = grader.grade(list(zip(golds, texts, strict=True)))
+    return np.array([verdict.correct for verdict in verdicts], dtype=np.float32).reshape(len(prompts), -1)
+
+
+def _keep_mixed(rollout: Rollout, prompts: list[Prompt], drawn: list[list[Response]], rewards: np.ndarray) -> None:
+    rollout.consumed += len(prompts)
+    for prompt, responses, row in zip(prompts, drawn, rewards, strict=True):
+        mean = float(row.mean())
+        rollout.scores.append(mean)
+        rollout.lengths += [len(response.tokens) for response in responses]
+        rollout.cut += sum(not response.finished for response in responses)
+        rollout.sampled_tokens += sum(len(response.tokens) for response in responses)
+        if mean == 1.0:
+            rollout.all_right += 1
+        elif mean == 0.0:
+            rollout.all_wrong += 1
+        else:
+            rollout.groups.append(Group(prompt, responses, row))

@@ -1,0 +1,177 @@
+"""A run on disk: what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
+
+    runs/<id>/config.json               the resolved configuration and what the id was made of
+              manifest.json             status: running | finished | failed
+              metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
+              checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
+              eval/<benchmark>/         samples.parquet, result.json
+              tokens/step_000036.json   per-token diagnostics for the token view
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tepo import __version__
+from tepo.config.compose import to_dict
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.files import commit_folder, content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
+
+RECIPE = 1  # raised when a change of the code changes what a configuration trains
+_UNHASHED = {"store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
+
+
+def base_fingerprint(path: str, revision: str | None) -> str:
+    """What the starting weights are: a hash of a local folder's files, or the hub id with its revision."""
+    from tepo.policy.loading import resolve_path
+
+    folder = Path(resolve_path(path))
+    if not folder.is_dir():
+        return f"{path}@{revision}"
+    files = sorted(folder.glob("*.safetensors")) + [folder / "config.json"]
+    return content_hash([[file.name, file.stat().st_size, _digest(file)] for file in files if file.exists()])
+
+
+def _digest(file: Path) -> str:
+    import hashlib
+
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Everything that can change the result of a run; its hash is the run's id."""
+    parts = to_dict(config)
+    for section, leaves in _UNHASHED.items():
+        if leaves is None:
+            del parts[section]
+        else:
+            for leaf in leaves:
+                del parts[section][leaf]
+    return {"recipe": RECIPE, "base": base_fingerprint(config.model.path, config.model.revision), "config": parts}
+
+
+def run_id(config: RunConfig) -> str:
+    """Twelve hex digits; equal exactly when two configurations would train the same weights."""
+    return content_hash(identity(config))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder; `lock` keeps a second process from training it at the same time."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "RunFolder":
+        return cls(Path(config.store) / run_id(config))
+
+    def create(self, config: RunConfig) -> None:
+        """Write `config.json` once."""
+        if not (self.path / "config.json").exists():
+            write_json(self.path / "config.json", {"id": self.path.name, "tepo": __version__, **identity(config), "full": to_dict(config)})
+
+    def lock(self) -> IO[str] | None:
+        """An exclusive lock held until the returned file is closed (or its process dies); None when another process has it.
+        POSIX record locks, which also work on network file systems."""
+        with explain_write_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = (self.path / ".lock").open("w")
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.close()
+            return None
+        return handle
+
+    def manifest(self) -> dict[str, Any]:
+        """Status and times; empty for a run that never started."""
+        path = self.path / "manifest.json"
+        if not path.exists():
+            return {}
+        try:
+            return json.loads(path.read_text())
+        except ValueError:
+            raise UserError("the manifest is not JSON", where=str(path), fix=f"delete {self.path} and run again") from None
+
+    def mark(self, status: str, **facts: Any) -> None:
+        """Record the status with facts such as `error`."""
+        write_json(self.path / "manifest.json", {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts})
+
+    def finished(self) -> bool:
+        return self.manifest().get("status") == "finished"
+
+    # metrics --------------------------------------------------------------------------------------------------------
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_jsonl(self.path / "metrics.jsonl")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add one line and flush it to the disk."""
+        path = self.path / "metrics.jsonl"
+        with explain_write_errors(path), path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines of steps that no checkpoint holds."""
+        rows = self.metrics()
+        kept = [row for row in rows if row["training/global_step"] <= step]
+        if (self.path / "metrics.jsonl").exists():
+            write_atomic(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+
+    # checkpoints ----------------------------------------------------------------------------------------------------
+    def checkpoint(self, step: int) -> Path:
+        return self.path / "checkpoints" / f"step_{step:06d}"
+
+    def checkpoints(self) -> list[int]:
+        """Steps with a complete checkpoint, ascending."""
+        found = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
+        return sorted(int(match.group(1)) for match in found if match and complete(self.checkpoint(int(match.group(1)))))
+
+    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], keep: int = 2) -> Path:
+        """Commit a checkpoint that `write` fills, then delete all but the newest `keep`."""
+        target = self.checkpoint(step)
+        with commit_folder(target) as scratch:
+            write(scratch)
+            sizes = {str(path.relative_to(scratch)): path.stat().st_size for path in sorted(scratch.rglob("*")) if path.is_file()}
+            write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
+        for old in self.checkpoints()[:-keep]:
+            shutil.rmtree(self.checkpoint(old), ignore_errors=True)
+        return target
+
+
+def complete(folder: Path) -> bool:
+    """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
+    try:
+        files = json.loads((folder / "progress.json").read_text())["files"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())
+
+
+def final_model(path: Path) -> Path:
+    """The newest complete checkpoint of a run folder, or the folder itself when it is a model.
+
+    Raises UserError for a run without one, or a folder that is neither.
+    """
+    if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
+        if (path / "progress.json").exists() and not complete(path):
+            raise UserError("the checkpoint is half-written: files are missing or shorter than recorded", where=str(path), fix="use an earlier step of the run, or train it again")
+        return path
+    folder = RunFolder(path)
+    steps = folder.checkpoints()
+    if steps:
+        return folder.checkpoint(steps[-1])
+    damaged = sorted((path / "checkpoints").glob("step_*"))
+    if damaged:
+        raise UserError("every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again")
+    raise UserError("no model and no checkpoint there", where=str(path), fix="give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs")

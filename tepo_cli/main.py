@@ -1,0 +1,28 @@
+"""The `tepo` command: a Typer app whose commands import their work only when they run."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tepo.errors import UserError
+from tepo_cli import ablate, audit, data, doctor, evaluate, explain, grade, listing, regrade, table, train, warmstart
+
+app = typer.Typer(
+    help="Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the app; a UserError becomes a message on standard error and its exit code, Ctrl-C exits with 130."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: finished steps are kept, the same command goes on from there\n")
+        raise SystemExit(130) from None

@@ -1,0 +1,126 @@
+r"""The final answer in a response: the last complete \boxed{}, and nothing else unless a fallback is asked for."""
+
+import re
+from collections.abc import Sequence
+
+_BOX = re.compile(r"\\[fd]?box(?:ed)?(?![a-zA-Z])")
+_LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*")
+_GAP_CHARS = 60
+_PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
+_HOPE = re.compile(r"\s*I hope it is correct\.?\s*$")
+BARE_CHARS = 400
+
+
+class NoAnswer(Exception):
+    """The response has no answer; the message is the reason given in the verdict."""
+
+
+def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
+    """The answer as written, without its box. Several boxes are joined with commas only when the text lists them explicitly
+    (nothing between them but separators and a comma, semicolon, "and" or "or").
+
+    Raises NoAnswer: "no answer", "empty box" or "unclosed box" (an earlier complete box does not count then).
+    """
+    boxes = [match.span() for match in _BOX.finditer(response)]
+    if not boxes:
+        return _without_box(response, fallbacks)
+    boxes = _outermost(response, boxes)
+    start, stop, content = boxes[-1]
+    answers = [content]
+    for previous in reversed(boxes[:-1]):
+        if not _explicit_list(response, previous[1], start):
+            break
+        answers.append(previous[2])
+        start = previous[0]
+    answers = [unwrap_box(answer) for answer in reversed(answers)]
+    if not answers[-1].strip(" \t\r\n$~."):
+        raise NoAnswer("empty box")
+    return answers[-1] if len(answers) == 1 else ", ".join(answer for answer in answers if answer.strip())
+
+
+def unwrap_box(text: str) -> str:
+    r"""The content of a text that is nothing but a box (also a box in a box); other text as it is."""
+    while True:
+        stripped = text.strip()
+        match = _BOX.match(stripped)
+        if not match:
+            return text
+        try:
+            stop, content = _content(stripped, match.end())
+        except NoAnswer:
+            return text
+        if stop != len(stripped):
+            return text
+        text = content
+
+
+def has_box(text: str) -> bool:
+    return _BOX.search(text) is not None
+
+
+def _outermost(response: str, spans: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """The last boxes that are not inside another one, as (start, stop, content). Only as many as an explicit list may hold
+    are opened, from the end, so thousands of boxes cost nothing."""
+    opened: list[tuple[int, int, str]] = []
+    for start, after in spans[-40:]:
+        if opened and start < opened[-1][1]:
+            continue
+        try:
+            stop, content = _content(response, after)
+        except NoAnswer:
+            if start == spans[-1][0]:
+                raise
+            continue
+        opened.append((start, stop, content))
+    return opened
+
+
+def _content(text: str, position: int) -> tuple[int, str]:
+    """(end, content) of the box whose command ends at `position`."""
+    while position < len(text) and text[position].isspace():
+        position += 1
+    if position >= len(text):
+        raise NoAnswer("unclosed box")
+    if text[position] != "{":
+        word = re.compile(r"[^\s$\\{},;]+").match(text, position)
+        if not word:
+            raise NoAnswer("empty box")
+        return word.end(), word.group().rstrip(".")
+    stop = closing_brace(text, position)
+    if stop is None:
+        raise NoAnswer("unclosed box")
+    return stop + 1, text[position + 1 : stop]
+
+
+def closing_brace(text: str, position: int) -> int | None:
+    """Index of the brace that closes the one at `position`; escaped braces do not count. None if there is none."""
+    depth = 0
+    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, position):
+        if match.group() == "{":
+            depth += 1
+        elif match.group() == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return None
+
+
+def _explicit_list(response: str, stop: int, start: int) -> bool:
+    if not 0 < start - stop <= _GAP_CHARS:
+        return False
+    match = _LIST_GAP.fullmatch(response, stop, start)
+    return bool(match and match.group("join"))
+
+
+def _without_box(response: str, fallbacks: Sequence[str]) -> str:
+    for name in fallbacks:
+        if name == "phrase":
+            tail = response[-4 * BARE_CHARS :]
+            found = list(_PHRASE.finditer(tail))
+            if found:
+                answer = _HOPE.sub("", tail[found[-1].end() :]).strip().split("\n")[0].strip("* ")
+                if answer:
+                    return answer
+        elif response.strip() and len(response.strip()) <= BARE_CHARS:
+            return response.strip()
+    raise NoAnswer("no answer")

@@ -1,0 +1,69 @@
+"""What a grader may be told, and what it says."""
+
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from tepo.errors import UserError, unknown_name
+from tepo.files import content_hash
+
+FALLBACKS = ("phrase", "bare")
+REVISION = 1
+"""Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
+
+_PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class GraderOptions:
+    """Options of a grader; the defaults are those of training and of every benchmark that asks for nothing else.
+
+    timeout: wall-clock seconds one answer may take in a worker. workers: processes (0: one per usable core, at most 8).
+    memory_mb: address space of a worker. recycle: answers after which a worker is replaced. max_chars, max_depth: longer or
+    deeper answers are wrong without being parsed. fallbacks: what to take when a response holds no box at all, in order:
+    "phrase" (… answer is X), "bare" (a short response is the answer itself). relative_tolerance, absolute_tolerance: slack
+    on numbers, 0 except where a benchmark asks for it.
+    """
+
+    timeout: float = 3.0
+    workers: int = 0
+    memory_mb: int = 1024
+    recycle: int = 2000
+    max_chars: int = 2000
+    max_depth: int = 40
+    fallbacks: tuple[str, ...] = ()
+    relative_tolerance: float = 0.0
+    absolute_tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.fallbacks:
+            if name not in FALLBACKS:
+                raise unknown_name("grader fallback", name, FALLBACKS)
+        for name in ("timeout", "memory_mb", "recycle", "max_chars", "max_depth"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"grader option {name} must be positive, not {getattr(self, name)}")
+        for name in ("workers", "relative_tolerance", "absolute_tolerance"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"grader option {name} must not be negative")
+
+    def fingerprint(self) -> str:
+        """One line naming everything that can change a verdict: our revision, the packages under it, the options."""
+        chosen = {key: value for key, value in asdict(self).items() if key not in ("workers", "recycle")}
+        return f"grader {REVISION} options {content_hash(chosen, 8)} " + " ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no answer,
+    unclosed box, timeout …); `extracted` is the answer found in the response, None without one; `seconds` of wall clock."""
+
+    correct: bool
+    reason: str
+    extracted: str | None
+    seconds: float

@@ -1,0 +1,61 @@
+"""Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tepo.errors import UserError
+from tepo.policy.attention import Layout, prepare
+from tepo.policy.fused import linear_statistics
+from tepo.policy.packing import Packed
+
+REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStatistics:
+    """Of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+
+    logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
+    when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.
+    """
+
+    logprobs: Tensor
+    entropies: Tensor | None
+    full_kl: Tensor | None
+
+
+def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
+    """Last hidden states [N, H] at the positions that predict each response token."""
+    prepare(model)
+    output = model.get_decoder()(
+        input_ids=packed.tokens[None],
+        position_ids=packed.positions[None],
+        attention_mask=packed.tokens.new_empty(1, 1, 1, 1),  # four dimensions: transformers takes the mask for made and builds none
+        use_cache=False,
+        packed_layout=Layout(packed),
+    )
+    return output.last_hidden_state[0].index_select(0, packed.rows)
+
+
+def token_statistics(model: nn.Module, packed: Packed, *, temperature: float = 1.0, entropy_gradient: bool = False, need_entropy: bool = True, reference: Tensor | None = None) -> TokenStatistics:
+    """Log-probs, entropies and (with `reference`, log-probs [N, V] of another policy) the exact KL to it."""
+    hidden = hidden_states(model, packed)
+    weight = model.get_output_embeddings().weight
+    logprobs, entropies, full_kl = linear_statistics(hidden, weight, packed.targets, temperature=temperature, entropy_gradient=entropy_gradient, need_entropy=need_entropy, reference=reference)
+    return TokenStatistics(logprobs, entropies, full_kl)
+
+
+@torch.no_grad()
+def reference_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET) -> Tensor:
+    """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later. Raises UserError above `budget` bytes."""
+    weight = model.get_output_embeddings().weight
+    needed = 4 * len(packed.targets) * len(weight)
+    if needed > budget:
+        raise UserError(
+            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
+            fix="set objective.penalty.estimator=k3 (or k1, k2, abs), which needs the sampled tokens alone",
+        )
+    logits = nn.functional.linear(hidden_states(model, packed), weight).float()
+    return torch.log_softmax(logits / temperature, dim=-1)

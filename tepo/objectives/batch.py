@@ -1,0 +1,119 @@
+"""The tensors an objective works on. Flat: response tokens only, sequence after sequence, nothing padded.
+
+N tokens, S sequences. Everything but `logprobs`, `entropies` (where the objective wants their gradient) and `full_kl` is detached.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tepo.errors import UserError
+from tepo.objectives.segments import rows_of, starts_of, token_places
+
+
+class Comm(Protocol):
+    """Collectives over the ranks of a run; None stands for one process."""
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Elementwise sum over ranks."""
+        ...
+
+    def all_gather(self, value: Tensor) -> list[Tensor]:
+        """The 1-D tensors of all ranks in rank order; lengths may differ."""
+        ...
+
+
+def all_sum(value: Tensor, comm: Comm | None) -> Tensor:
+    """Sum over ranks, or the value itself in a single process."""
+    return value if comm is None else comm.all_sum(value)
+
+
+def gather(value: Tensor, comm: Comm | None) -> Tensor:
+    """The ranks' 1-D tensors, one after the other."""
+    return value if comm is None else torch.cat(comm.all_gather(value))
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A graded rollout: what advantages are made of.
+
+    rewards: float [S]. group_ids: int64 [S], equal for the responses of one prompt. lengths: int64 [S], response tokens.
+    old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False when
+    cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
+
+    rewards: Tensor
+    group_ids: Tensor
+    lengths: Tensor
+    old_entropies: Tensor | None = None
+    finished: Tensor | None = None
+    max_new_tokens: int | None = None
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """Sequence of each token, int64 [N]."""
+        return rows_of(self.lengths, int(self.lengths.sum()))
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Place of each token in its response, from 0, int64 [N]."""
+        return torch.arange(self.rows.shape[0], device=self.rows.device) - starts_of(self.lengths)[self.rows]
+
+
+PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """A mini-batch or a micro-batch.
+
+    old_logprobs, advantages: float [N]; lengths: int64 [S]. logprobs: float [N] with gradient (None in the batch given to
+    `prepare` unless `needs.prepass`). entropies, old_entropies: float [N], nats, full vocabulary. initial_logprobs: of the
+    initial policy. sampler_logprobs: as reported by the sampler. full_kl: float [N] with gradient, KL(pi || anchor) over the
+    vocabulary. uid: int64 [S], unique and stable for each sequence (random draws are functions of it). group_ids: int64 [S].
+    finished: bool [S]. Which of them a row wants is `objective.needs`."""
+
+    old_logprobs: Tensor
+    advantages: Tensor
+    lengths: Tensor
+    logprobs: Tensor | None = None
+    entropies: Tensor | None = None
+    old_entropies: Tensor | None = None
+    initial_logprobs: Tensor | None = None
+    sampler_logprobs: Tensor | None = None
+    full_kl: Tensor | None = None
+    uid: Tensor | None = None
+    group_ids: Tensor | None = None
+    finished: Tensor | None = None
+    max_new_tokens: int | None = None
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """Sequence of each token, int64 [N]."""
+        return rows_of(self.lengths, self.advantages.shape[0])
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Place of each token in its response, from 0, int64 [N]."""
+        return torch.arange(self.rows.shape[0], device=self.rows.device) - starts_of(self.lengths)[self.rows]
+
+    def want(self, name: str, why: str) -> Tensor:
+        """An optional tensor that is needed now. Raises UserError when it was not given."""
+        value = getattr(self, name)
+        if value is None:
+            raise UserError(f"the objective needs `{name}` in its batch", where=why, fix="see `objective.needs`")
+        return value
+
+    def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":
+        """The batch of the given sequences (indices [K] into this one), in that order."""
+        chosen = torch.as_tensor(sequences, dtype=torch.int64, device=self.lengths.device)
+        places = token_places(self.lengths, chosen)
+        picked: dict[str, Any] = {}
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, Tensor):
+                picked[part.name] = value[chosen if part.name in PER_SEQUENCE else places]
+        return replace(self, **picked)

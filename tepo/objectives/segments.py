@@ -1,0 +1,59 @@
+"""Sums and means over the sequences of a flat batch (response tokens only, sequence after sequence, nothing padded)."""
+
+import torch
+from torch import Tensor
+
+
+def rows_of(lengths: Tensor, total: int) -> Tensor:
+    """Index of the sequence of each token, int64 [total], from lengths [S] that sum to `total` (given, so that no device is asked)."""
+    return torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths, output_size=total)
+
+
+def starts_of(lengths: Tensor) -> Tensor:
+    """Place of the first token of each sequence, int64 [S]."""
+    return lengths.cumsum(0) - lengths
+
+
+def token_places(lengths: Tensor, sequences: Tensor) -> Tensor:
+    """Places of the tokens of the given sequences, in the order given: int64 [sum of their lengths]."""
+    chosen = lengths[sequences]
+    total = int(chosen.sum())
+    shift = starts_of(lengths)[sequences] - starts_of(chosen)
+    return torch.arange(total, device=lengths.device) + torch.repeat_interleave(shift, chosen, output_size=total)
+
+
+def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
+    """Sum of each sequence: values [N], lengths [S] -> [S]; an empty sequence gives 0. Deterministic on every device."""
+    return torch.segment_reduce(values, "sum", lengths=lengths, initial=0, unsafe=True)
+
+
+class _SequenceMean(torch.autograd.Function):
+    """The mean of each sequence, spread over its tokens. A symmetric projection, so its backward pass is itself."""
+
+    @staticmethod
+    def forward(ctx, values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(lengths, rows)
+        return (segment_sum(values, lengths) / lengths.clamp(min=1)).index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        lengths, rows = ctx.saved_tensors
+        return (segment_sum(gradient, lengths) / lengths.clamp(min=1)).index_select(0, rows), None, None
+
+
+def sequence_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+    """Mean over each token's sequence: values [N] -> [N], differentiable."""
+    return _SequenceMean.apply(values, lengths, rows)
+
+
+def prefix_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+    """Mean over the tokens of the sequence up to and including each token: values [N] -> [N], differentiable.
+
+    One cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
+    if not values.shape[0]:
+        return values
+    starts = starts_of(lengths)[rows]
+    running = values.double().cumsum(0)
+    before = torch.cat([running.new_zeros(1), running])[starts]
+    place = torch.arange(values.shape[0], device=values.device) - starts + 1
+    return ((running - before) / place).to(values.dtype)

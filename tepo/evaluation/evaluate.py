@@ -1,0 +1,225 @@
+"""Running a benchmark: sample, grade, one row a sample on disk, scores. Killed at any moment, it goes on where it was."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tepo.errors import UserError
+from tepo.evaluation.rows import SAMPLES, part_path, read_part, read_table, table_of, write_table
+from tepo.evaluation.scores import by_problem, score
+from tepo.evaluation.statistics import Estimate, estimate
+from tepo.files import write_json
+from tepo.problems.base import Problem
+from tepo.problems.benchmarks import Benchmark
+from tepo.problems.hashes import set_hash
+from tepo.problems.prompts import encode_prompts
+from tepo.randomness import derive
+from tepo.sampling.base import Response, Sampler
+
+if TYPE_CHECKING:
+    from tepo.problems.grader import Grader
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem.
+
+    `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
+    resumed evaluation must share); `grader` is the fingerprint behind the verdicts.
+    """
+
+    benchmark: str
+    problems: int
+    samples: int
+    accuracy: float
+    interval: tuple[float, float]
+    scores: dict[str, float]
+    subsets: dict[str, dict[str, float]]
+    grader: str
+    content_hash: str
+    task: dict[str, Any]
+    format: int = FORMAT
+
+
+def evaluate(
+    benchmark: Benchmark,
+    sampler: Sampler,
+    tokenizer: Any,
+    grader: "Grader",
+    folder: Path,
+    *,
+    seed: int,
+    limit: int | None = None,
+    policy: Mapping[str, Any] | None = None,
+    wrap: str = "auto",
+    thinking: bool | None = None,
+    rows_per_part: int = 1024,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there, or return what is finished.
+
+    seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a subset gives
+    the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path, step, hash), stored and
+    compared. wrap, thinking: see tepo.problems.prompts. progress: called with (rows done, rows in all) after each part.
+    Raises UserError when the folder holds another evaluation.
+    """
+    problems = benchmark.load_problems()[:limit]
+    # The slices are part of the task: a resumed evaluation must batch as the first one did to give the same numbers.
+    task = {
+        "benchmark": benchmark.name,
+        "fingerprint": benchmark.fingerprint,
+        "seed": seed,
+        "limit": limit,
+        "policy": dict(policy or {}),
+        "wrap": wrap,
+        "thinking": thinking,
+        "rows_per_part": rows_per_part,
+    }
+    finished = _claim(folder, task)
+    if finished:
+        return finished
+    step = max(1, rows_per_part // benchmark.samples)
+    parts = []
+    for index, start in enumerate(range(0, len(problems), step)):
+        chunk = problems[start : start + step]
+        part = read_part(folder, index, len(chunk) * benchmark.samples)
+        if part is None:
+            part = table_of(_sample(benchmark, chunk, sampler, tokenizer, grader, seed, wrap, thinking))
+            write_table(part_path(folder, index), part)
+        parts.append(part)
+        if progress:
+            progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
+    table = refresh_verdicts(pa.concat_tables(parts), grader)
+    result = conclude(benchmark, table, grader.fingerprint, set_hash(problems), task)
+    write_table(folder / SAMPLES, table)
+    write_json(folder / "result.json", asdict(result))
+    shutil.rmtree(folder / "parts", ignore_errors=True)
+    return result
+
+
+def load_result(folder: Path) -> Result | None:
+    """The result of a finished evaluation, or None. Raises UserError for a file this version cannot read."""
+    path = folder / "result.json"
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text())
+        result = Result(**{**value, "interval": tuple(value["interval"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"not a result of this version: {error}", where=str(path), fix="evaluate again into a new folder") from None
+    if result.format != FORMAT:
+        raise UserError(
+            f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="evaluate again into a new folder"
+        )
+    return result
+
+
+def conclude(benchmark: Benchmark, table: pa.Table, grader: str, content_hash: str, task: Mapping[str, Any]) -> Result:
+    """The scores of a finished table of samples."""
+    names, correct, _ = by_problem(table)
+    accuracy: Estimate = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
+    subsets = {}
+    for name, subset in benchmark.subsets.items():
+        kept = [problem not in subset.without for problem in table["problem"].to_pylist()]
+        subsets[name] = score(table.filter(pa.array(kept)))
+    return Result(
+        benchmark.name,
+        len(names),
+        correct.shape[1],
+        accuracy.mean,
+        (accuracy.low, accuracy.high),
+        score(table),
+        subsets,
+        grader,
+        content_hash,
+        dict(task),
+    )
+
+
+def refresh_verdicts(table: pa.Table, grader: "Grader") -> pa.Table:
+    """The table with every row judged by this grader; rows that carry its fingerprint already are left alone."""
+    rows = table.to_pylist()
+    stale = [row for row in rows if row["grader"] != grader.fingerprint]
+    if not stale:
+        return table
+    for row, verdict in zip(stale, grader.grade([(row["gold"], row["response"]) for row in stale]), strict=True):
+        row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
+    return table_of(rows)
+
+
+def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
+    """Make the folder this task's own. Returns the result if it is finished; raises UserError if it belongs to another task."""
+    path = folder / "task.json"
+    if path.is_file():
+        try:
+            found = json.loads(path.read_text())
+        except ValueError:
+            raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again") from None
+        wanted = json.loads(json.dumps(task))
+        different = [key for key in wanted if found.get(key) != wanted[key]]
+        if different:
+            said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
+            raise UserError(
+                f"the folder holds another evaluation: {said}", where=str(folder), fix="choose another folder, or delete this one"
+            )
+    result = load_result(folder)
+    if result is None:
+        write_json(path, dict(task))
+    else:
+        read_table(folder / SAMPLES)
+    return result
+
+
+def _sample(
+    benchmark: Benchmark,
+    problems: Sequence[Problem],
+    sampler: Sampler,
+    tokenizer: Any,
+    grader: "Grader",
+    seed: int,
+    wrap: str,
+    thinking: bool | None,
+) -> list[dict[str, Any]]:
+    """Rows of a few problems: sampled, decoded, graded."""
+    prompts = encode_prompts([problem.prompt for problem in problems], tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
+    stem = benchmark.name.partition(":")[0]
+    keys = [derive(seed, "evaluation", stem, problem.id) for problem in problems]
+    groups = sampler.sample(prompts, keys, n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens)
+    responses = [response for group in groups for response in group]
+    texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
+    owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
+    verdicts = grader.grade([(problem.answer, text) for problem, text in zip(owners, texts, strict=True)])
+    shown = tokenizer.batch_decode(prompts)
+    rows = []
+    for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
+        row = {
+            "problem": problem.id,
+            "sample": index % benchmark.samples,
+            "family": problem.family,
+            "prompt": shown[index // benchmark.samples],
+            "gold": problem.answer,
+        }
+        row |= {
+            "response": text,
+            "extracted": verdict.extracted,
+            "correct": verdict.correct,
+            "reason": verdict.reason,
+            "grader": grader.fingerprint,
+        }
+        rows.append(row | _measured(response))
+    return rows
+
+
+def _measured(response: Response) -> dict[str, Any]:
+    return {
+        "tokens": len(response.tokens),
+        "finish": "stop" if response.finished else "length",
+        "logprob": float(response.logprobs.sum(dtype="float64")),
+    }

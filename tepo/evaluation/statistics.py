@@ -1,0 +1,235 @@
+"""Means over seeds and problems with 95% intervals, and paired comparisons of rows. Formulas and their reasons: docs/evaluation.md.
+
+Data: a pandas DataFrame with a row a sample and the columns row, seed, benchmark, problem, sample, correct. Seeds (training
+runs) and problems are both samples from something larger, and every seed meets the same problems, so the two are crossed:
+
+    x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
+
+The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn seed).
+Units are drawn n - 1 out of n (Rao & Wu 1988), which makes the bootstrap variance unbiased for few units; with three seeds
+the usual n out of n would miss a third of the seed variance. A percentile interval over few seeds still is too short, so it is
+widened about the mean by t(df) / z with Satterthwaite's degrees of freedom, as a t interval would be.
+"""
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from tepo.errors import UserError, unknown_name
+
+AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
+MEAN = "mean"  # over benchmarks, each counting alike
+COLUMNS = ("row", "seed", "benchmark", "problem", "sample", "correct")
+DRAWS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0."""
+
+    mean: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval, for printing mean ± half."""
+        return (self.high - self.low) / 2
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of mean = 0 under t with `freedom`."""
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
+
+
+def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+    """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
+
+    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere. weights: benchmark -> weight (all 1 if not
+    given). Benchmarks are fixed, not drawn. The same (benchmark, P, draws, seed) always draws the same problems, so
+    results are reproducible and rows are resampled alike.
+    """
+    names = list(cells)
+    share = np.array([1.0 if weights is None else weights[name] for name in names])
+    share = share / share.sum()
+    seeds = len(cells[names[0]])
+    outer = _unit_weights("seeds", seeds, draws, seed)
+    values = np.zeros(draws)
+    for name, part in zip(names, share, strict=True):
+        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        scale = part / (inner[0].sum() * outer[0].sum())
+        values += scale * np.einsum("dp,dp->d", outer @ cells[name], inner)
+    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
+    freedom = _freedom([cells[name] for name in names], share)
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    widen = float(stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2))
+    return Estimate(mean, mean - widen * (mean - low), mean + widen * (high - mean), float(values.std()), freedom)
+
+
+def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+    """Every row on every benchmark, on `average` and on `mean`.
+
+    Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a benchmark (or
+    has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another number.
+    """
+    check_frame(frame)
+    everything = list(dict.fromkeys(frame["benchmark"]))
+    lines = []
+    for row, cells in _cells(frame).items():
+        counts = frame[frame["row"] == row].groupby("benchmark").size()
+        for name, table in cells.items():
+            lines.append(_line(row, name, estimate({name: table.to_numpy()}, draws=draws, seed=seed), table.shape, counts[name]))
+        joint = _joint(cells, everything)
+        if joint:
+            shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
+            weights = {name: counts[name] / len(cells[name]) for name in everything}
+            lines.append(_line(row, AVERAGE, _clip(estimate(joint, weights, draws=draws, seed=seed)), shape, counts.sum()))
+            lines.append(_line(row, MEAN, _clip(estimate(joint, draws=draws, seed=seed)), shape, counts.sum()))
+    return pd.DataFrame(lines)
+
+
+def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+    """Every other row against `baseline`, paired on seeds and problems.
+
+    on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything returned), seeds,
+    verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where seeds or problems are not shared).
+    """
+    check_frame(frame)
+    by_row = _cells(frame)
+    if baseline not in by_row:
+        raise unknown_name("row", baseline, by_row)
+    everything = list(dict.fromkeys(frame["benchmark"]))
+    sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
+    lines = []
+    for row, cells in by_row.items():
+        for column in () if row == baseline else on:
+            wanted = everything if column in (AVERAGE, MEAN) else [column]
+            paired = _paired(cells, by_row[baseline], wanted)
+            line: dict[str, object] = {
+                "row": row,
+                "benchmark": column,
+                "delta": np.nan,
+                "low": np.nan,
+                "high": np.nan,
+                "half": np.nan,
+                "p": np.nan,
+                "seeds": 0,
+            }
+            if paired:
+                found = estimate(paired, {name: sizes[name] for name in wanted} if column == AVERAGE else None, draws=draws, seed=seed)
+                line |= {
+                    "delta": found.mean,
+                    "low": found.low,
+                    "high": found.high,
+                    "half": found.half,
+                    "p": found.p,
+                    "seeds": len(paired[wanted[0]]),
+                }
+            lines.append(line)
+    table = pd.DataFrame(lines, columns=["row", "benchmark", "delta", "low", "high", "half", "p", "seeds"])
+    table.insert(7, "p_holm", holm(table["p"].to_numpy(float)))
+    table["verdict"] = [_verdict(delta, p) for delta, p in zip(table["delta"], table["p_holm"], strict=True)]
+    return table
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Holm's step-down adjusted p-values [n]; NaN stays NaN and does not count. Holm 1979."""
+    adjusted = np.full(len(p), np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    factors = len(order) - np.arange(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return adjusted
+
+
+def check_frame(frame: pd.DataFrame) -> None:
+    """Raise UserError unless the columns are there, there are rows, and every seed of a row has the same problems on a benchmark."""
+    missing = [column for column in COLUMNS if column not in frame.columns]
+    if missing:
+        raise UserError(f"samples lack the column {missing[0]!r}", fix=f"needed: {', '.join(COLUMNS)}")
+    if frame.empty:
+        raise UserError("there are no samples to summarize", fix="evaluate something first")
+
+
+def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
+    """row -> benchmark -> x[s, p] with labelled seeds and problems, rows and benchmarks in order of appearance."""
+    means = frame.groupby(["row", "benchmark", "seed", "problem"], sort=False, observed=True)["correct"].mean()
+    cells: dict[str, dict[str, pd.DataFrame]] = {}
+    for (row, name), part in means.groupby(level=["row", "benchmark"], sort=False, observed=True):
+        table = part.droplevel(["row", "benchmark"]).unstack("problem").sort_index().sort_index(axis=1)
+        if table.isna().to_numpy().any():
+            raise UserError(
+                "the seeds of a row were evaluated on different problems",
+                where=f"row {row}, benchmark {name}",
+                fix="use the same --limit for every seed",
+            )
+        cells.setdefault(row, {})[name] = table.astype(float)
+    return cells
+
+
+def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
+    """x[s, p] of all wanted benchmarks over the seeds that have all of them, or None."""
+    if any(name not in cells for name in wanted):
+        return None
+    shared = functools.reduce(lambda left, right: left.intersection(right), (cells[name].index for name in wanted))
+    return {name: cells[name].loc[shared].to_numpy() for name in wanted} if len(shared) else None
+
+
+def _paired(cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
+    """Differences x[s, p] - base[s, p] over the seeds both have everywhere, or None when seeds or problems are not shared."""
+    if any(name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted):
+        return None
+    return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
+
+
+def _freedom(cells: Sequence[np.ndarray], share: np.ndarray) -> float:
+    """Satterthwaite's degrees of freedom of the variance of the weighted mean: one component for seeds, one a benchmark for its problems."""
+    parts = []
+    seeds = len(cells[0])
+    if seeds > 1:
+        parts.append((sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1))
+    parts += [(w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1) for w, x in zip(share, cells, strict=True) if x.shape[1] > 1]
+    total = sum(variance for variance, _ in parts)
+    return float(total**2 / sum(variance**2 / freedom for variance, freedom in parts)) if total > 0 else np.inf
+
+
+@functools.lru_cache(maxsize=32)
+def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
+    """How often each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
+    size = max(units - 1, 1)
+    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
+    weights = np.empty((draws, units))
+    for start in range(0, draws, 250):
+        rows = min(250, draws - start)
+        drawn = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
+        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+    return weights
+
+
+def _clip(found: Estimate) -> Estimate:
+    """A share's interval stays within 0..1."""
+    return Estimate(found.mean, max(found.low, 0.0), min(found.high, 1.0), found.error, found.freedom)
+
+
+def _line(row: str, name: str, found: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
+    found = _clip(found)
+    return {
+        "row": row, "benchmark": name, "mean": found.mean, "low": found.low, "high": found.high, "half": found.half,
+        "seeds": shape[0], "problems": shape[1], "samples": int(samples),
+    }  # fmt: skip
+
+
+def _verdict(delta: float, p: float) -> str:
+    if np.isnan(p):
+        return "not comparable"
+    return "within noise" if p >= 1 - LEVEL else "better" if delta > 0 else "worse"

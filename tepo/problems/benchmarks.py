@@ -1,0 +1,119 @@
+"""Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name. Schema: docs/benchmarks.md."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tepo import paths
+from tepo.errors import UserError, unknown_name
+from tepo.files import content_hash
+from tepo.problems.base import Problem
+from tepo.problems.declared import build, read_mapping
+from tepo.problems.prompts import PROMPTS
+from tepo.problems.sources import Dataset, Procedural, load_dataset_problems, load_procedural
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A part of the set that some published figures use: every problem except `without`."""
+
+    without: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A problem set and the protocol it is measured by.
+
+    Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn at
+    `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash);
+    `grader` holds options of tepo.problems.grader.
+    """
+
+    title: str
+    count: int
+    samples: int
+    temperature: float
+    max_new_tokens: int
+    procedural: Procedural | None = None
+    dataset: Dataset | None = None
+    prompt: str = "raw"
+    hash: str | None = None
+    grader: dict[str, Any] = field(default_factory=dict)
+    subsets: dict[str, Subset] = field(default_factory=dict)
+    provenance: str = ""
+    licence: str = ""
+    defects: tuple[str, ...] = ()
+    name: str = ""
+    without: tuple[str, ...] = ()
+
+    def load_problems(self) -> list[Problem]:
+        """The problems, checked against `count` and `hash`. Raises UserError when they are not there or not the pinned ones."""
+        if self.procedural:
+            problems = load_procedural(self.procedural, self.count)
+        else:
+            assert self.dataset
+            problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
+        return [problem for problem in problems if problem.id not in self.without]
+
+    @property
+    def fingerprint(self) -> str:
+        """Short hash of everything that can change an evaluation: problems, prompt, sampling and grading."""
+        source = {"procedural": vars(self.procedural)} if self.procedural else {"hash": self.hash}
+        protocol = [
+            self.count,
+            self.samples,
+            self.temperature,
+            self.max_new_tokens,
+            self.prompt,
+            PROMPTS[self.prompt],
+            self.grader,
+            sorted(self.without),
+        ]
+        return content_hash([source, protocol])
+
+
+def load_benchmark(name: str) -> Benchmark:
+    """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets. Raises UserError for unknown names and broken files."""
+    stem, _, subset = name.partition(":")
+    path = paths.find("evals", stem)
+    benchmark = parse_benchmark(path)
+    if not subset:
+        return benchmark
+    if subset not in benchmark.subsets:
+        raise unknown_name(f"subset of {stem}", subset, benchmark.subsets, where=str(path))
+    return replace(benchmark, name=f"{path.stem}:{subset}", without=benchmark.subsets[subset].without)
+
+
+def benchmark_names() -> list[str]:
+    """All benchmarks that can be named, a user's own included."""
+    return paths.names("evals")
+
+
+def parse_benchmark(path: Path) -> Benchmark:
+    """Read and check one file of `evals/`."""
+    mapping = read_mapping(path)
+    for reserved in ("name", "without"):
+        if reserved in mapping:
+            raise UserError(
+                f"key {reserved!r} is not allowed here",
+                where=str(path),
+                fix="the file's name names the benchmark; parts go under `subsets`",
+            )
+    benchmark = replace(build(Benchmark, mapping, str(path)), name=path.stem)
+    if (benchmark.procedural is None) == (benchmark.dataset is None):
+        raise UserError("needs exactly one of `procedural` and `dataset`", where=str(path))
+    if benchmark.dataset and not benchmark.hash:
+        raise UserError("a dataset needs `hash`", where=str(path), fix="`tepo data verify` prints the hash of the copy you have")
+    if benchmark.prompt not in PROMPTS:
+        raise unknown_name("prompt", benchmark.prompt, PROMPTS, where=f"{path}, key prompt")
+    for key in ("count", "samples", "max_new_tokens"):
+        if getattr(benchmark, key) < 1:
+            raise UserError(f"{key} must be at least 1, not {getattr(benchmark, key)}", where=str(path))
+    if benchmark.temperature < 0:
+        raise UserError(f"temperature must not be negative, not {benchmark.temperature}", where=str(path))
+    if benchmark.temperature == 0 and benchmark.samples > 1:
+        raise UserError(
+            "greedy (temperature 0) with more than one sample a problem repeats the same response", where=str(path), fix="samples: 1"
+        )
+    return benchmark

@@ -1,0 +1,87 @@
+"""A sampler, tokenizer and grader small enough to predict: what is under test is the evaluation around them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tepo.problems.base import Problem
+from tepo.problems.benchmarks import Benchmark
+from tepo.problems.sources import Procedural
+from tepo.randomness import uniform
+from tepo.sampling.base import Response
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Characters as code points; no chat template; id 0 ends a sequence."""
+
+    chat_template: None = None
+
+    def __call__(self, texts: list[str], add_special_tokens: bool = True) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool = False) -> list[str]:
+        return ["".join(chr(token) for token in row if token or not skip_special_tokens) for row in rows]
+
+
+class Dice:
+    """Answers a digit drawn from the key alone, in a box; one in ten responses is cut off. Counts the prompts it was asked."""
+
+    def __init__(self, stop_after: int | None = None):
+        self.asked: list[str] = []
+        self.stop_after = stop_after
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int
+    ) -> list[list[Response]]:
+        self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
+        if self.stop_after is not None and len(self.asked) > self.stop_after:
+            raise KeyboardInterrupt
+        return [[self._answer(draw) for draw in uniform(torch.tensor(key), torch.arange(n)).tolist()] for key in keys]
+
+    def _answer(self, draw: float) -> Response:
+        text = f"{int(draw * 1000)}\\boxed{{{int(draw * 3)}}}"
+        finished = draw < 0.9
+        tokens = np.array([ord(letter) for letter in text] + [0] * finished, dtype=np.int32)
+        return Response(tokens, np.full(len(tokens), np.float32(-draw)), None, finished)
+
+    def sync(self, weights: Mapping[str, torch.Tensor]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    correct: bool
+    reason: str
+    extracted: str | None
+    seconds: float = 0.0
+
+
+@dataclass
+class LastBox:
+    """Right when the boxed text is the gold; `also` names a text that counts as right too, as a later grader might decide."""
+
+    fingerprint: str = "last-box"
+    also: str = ""
+    graded: int = 0
+
+    def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        self.graded += len(pairs)
+        found = [(gold, text.rpartition("{")[2].rstrip("}")) for gold, text in pairs]
+        return [Verdict(answer in (gold, self.also), "exact" if answer == gold else "different", answer) for gold, answer in found]
+
+
+class Ones(Benchmark):
+    """A benchmark of `count` problems whose answer is always 1."""
+
+    def load_problems(self) -> list[Problem]:
+        return [Problem(f"one-{index}", f"{index}=", "1", "one") for index in range(self.count)]
+
+
+def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
+    return Ones(
+        title="ones", count=count, samples=samples, temperature=1.0, max_new_tokens=16, procedural=Procedural({}, 0), name="ones", **more
+    )  # type: ignore[arg-type]

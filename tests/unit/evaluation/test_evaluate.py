@@ -1,0 +1,108 @@
+"""An evaluation is the same however often it was interrupted, and says so when a folder belongs to another one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tepo.errors import UserError
+from tepo.evaluation.evaluate import evaluate, load_result
+from tepo.problems.benchmarks import Subset
+from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
+
+
+def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
+    return evaluate(
+        options.pop("benchmark", ones()),
+        sampler or Dice(),
+        Letters(),
+        grader or LastBox(),
+        folder,
+        rows_per_part=12,
+        seed=options.pop("seed", 7),
+        **options,
+    )
+
+
+def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
+    result = run(tmp_path)
+    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+    assert [(row["problem"], row["sample"]) for row in rows] == [(f"one-{i}", k) for i in range(20) for k in range(4)]
+    for row in rows:
+        number, answer = row["response"].rstrip("}").split("\\boxed{")
+        assert row["extracted"] == answer and row["correct"] == (answer == "1") and row["prompt"] == row["problem"][4:] + "="
+        assert row["finish"] == ("stop" if int(number) < 900 else "length")
+        assert row["tokens"] == len(row["response"]) + (row["finish"] == "stop")
+        assert row["logprob"] == pytest.approx(-row["tokens"] * int(number) / 1000, abs=1e-3 * row["tokens"])
+    assert result.accuracy == np.mean([row["correct"] for row in rows])
+    assert result.scores["truncated"] == np.mean([row["finish"] == "length" for row in rows])
+    assert result.interval[0] < result.accuracy < result.interval[1]
+    assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize("stop_after", [0, 3, 10, 18])
+def test_interrupted_and_resumed_is_the_same_and_asks_nothing_twice(tmp_path, stop_after):
+    expected = run(tmp_path / "whole")
+    first = Dice(stop_after)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", first)
+    kept = list((tmp_path / "cut" / "parts").glob("*.parquet")) if stop_after else []
+    second = Dice()
+    assert run(tmp_path / "cut", second) == expected
+    assert len(second.asked) == 20 - 3 * len(kept) and len(kept) == stop_after // 3
+    assert (tmp_path / "cut/samples.parquet").read_bytes() == (tmp_path / "whole/samples.parquet").read_bytes()
+
+
+def test_a_finished_evaluation_is_returned_not_repeated(tmp_path):
+    first, again = run(tmp_path), Dice()
+    assert run(tmp_path, again) == first == load_result(tmp_path)
+    assert again.asked == []
+
+
+def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
+    run(tmp_path / "whole")
+    run(tmp_path / "few", limit=5)
+    whole, few = (pq.read_table(tmp_path / name / "samples.parquet") for name in ("whole", "few"))
+    assert few.num_rows == 20 and few.equals(whole.slice(0, 20))
+
+
+def test_subsets_are_scored_from_the_same_samples(tmp_path):
+    without = tuple(f"one-{i}" for i in range(10))
+    result = run(tmp_path, benchmark=ones(subsets={"late": Subset(without, "the second half")}))
+    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+    assert result.subsets["late"]["avg@4"] == np.mean([row["correct"] for row in rows if row["problem"] not in without])
+
+
+def test_another_evaluation_in_the_folder_is_refused(tmp_path):
+    run(tmp_path, policy={"step": 12})
+    for options in ({"seed": 8, "policy": {"step": 12}}, {"policy": {"step": 36}}, {"limit": 3, "policy": {"step": 12}}):
+        with pytest.raises(UserError, match="holds another evaluation"):
+            run(tmp_path, **options)
+
+
+def test_a_damaged_part_is_sampled_again(tmp_path):
+    expected = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", Dice(10))
+    part = tmp_path / "cut/parts/00001.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    assert run(tmp_path / "cut") == expected
+
+
+def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Dice(10), LastBox("old"))
+    result = run(tmp_path, grader=LastBox("new", also="2"))
+    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+    assert {row["grader"] for row in rows} == {"new"} == {result.grader}
+    assert all(row["correct"] for row in rows if row["extracted"] in "12")
+
+
+def test_a_result_of_another_version_is_refused(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
+    with pytest.raises(UserError, match="format 0"):
+        load_result(tmp_path)

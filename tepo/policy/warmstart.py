@@ -6,9 +6,11 @@ spreads the policy's mass, so that RL has something to find. Measurements: docs/
 """
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from tepo.files import commit_folder, write_json
 from tepo.policy.alphabet import build_tokenizer
 from tepo.problems.procedural import Example, generate_examples
 from tepo.randomness import derive
@@ -131,3 +134,14 @@ def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, los
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
     record = {"recipe": dataclasses.asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - start, "tokens": tokens}
     return model.eval(), tokenizer, record
+
+
+def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, record: Mapping[str, Any]) -> None:
+    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole."""
+    with commit_folder(folder) as scratch:
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        # The class every release of transformers knows; transformers 5 writes a name of its own.
+        settings = json.loads((scratch / "tokenizer_config.json").read_text())
+        write_json(scratch / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
+        write_json(scratch / "recipe.json", dict(record))

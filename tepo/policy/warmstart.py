@@ -6,7 +6,6 @@ spreads the policy's mass, so that RL has something to find. Measurements: docs/
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,7 +140,4 @@ def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokeni
     with commit_folder(folder) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        # The class every release of transformers knows; transformers 5 writes a name of its own.
-        settings = json.loads((scratch / "tokenizer_config.json").read_text())
-        write_json(scratch / "tokenizer_config.json", settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
         write_json(scratch / "recipe.json", dict(record))

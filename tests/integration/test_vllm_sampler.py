@@ -1,0 +1,164 @@
+"""vLLM, for real: agreement with transformers, seeds, stops, sync, and the faults that the gap alarm must name."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+from tepo.errors import RunFailed, UserError
+from tepo.sampling.gap import Evidence, GapAlarm
+from tepo.sampling.vllm_sampler import VllmSampler, sample_seed
+from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
+
+pytestmark = pytest.mark.vllm
+
+LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def start(request, tmp_path_factory):
+    """A starting model and a sampler that holds it."""
+    model = tiny_model(0, tied=request.param)
+    sampler = VllmSampler(save(model, tmp_path_factory.mktemp("tiny")), [EOS], dtype="float32", max_length=256, memory_fraction=0.06, max_rows=64)
+    yield model, sampler
+    sampler.close()
+
+
+@pytest.fixture
+def engine(start):
+    """The same with the starting weights back in the sampler."""
+    model, sampler = start
+    sampler.sync(model.state_dict())
+    return model, sampler
+
+
+def draw(sampler, *, length=LONG, temperature=1.0, seed=0, n=3):
+    asked = prompts(3, length, seed)
+    groups = sampler.sample(asked, [11, 12, 13], n=n, temperature=temperature, max_new_tokens=24)
+    return [(prompt, response) for prompt, group in zip(asked, groups, strict=True) for response in group]
+
+
+def trainer(model, drawn, temperature=1.0):
+    return torch.cat([logprobs(model, prompt, response.tokens.tolist(), temperature) for prompt, response in drawn])
+
+
+def sampled(drawn):
+    return torch.cat([torch.from_numpy(response.logprobs) for _, response in drawn])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+def test_logprobs_are_the_trainers(engine, temperature):
+    model, sampler = engine
+    drawn = draw(sampler, temperature=temperature)
+    assert torch.allclose(sampled(drawn), trainer(model, drawn, temperature or 1.0), atol=1e-4)
+
+
+def test_responses_stop_where_they_should(engine):
+    _model, sampler = engine
+    ended = [response for _, response in draw(sampler, length=5, n=40)]
+    assert {response.finished for response in ended} == {True, False}
+    for response in ended:
+        assert (response.tokens[-1] == EOS) == response.finished
+        assert EOS not in response.tokens[:-1]
+        assert response.finished or len(response.tokens) == 24
+        assert response.tokens.dtype == np.int32
+        assert response.logprobs.dtype == np.float32
+        assert response.entropies is None
+
+
+def test_a_response_depends_on_its_key_and_index_alone(engine):
+    _, sampler = engine
+    asked = prompts(3, 9)
+    wide = sampler.sample(asked, [5, 6, 7], n=4, temperature=1.0, max_new_tokens=12)
+    narrow = sampler.sample([asked[2]], [7], n=2, temperature=1.0, max_new_tokens=12)
+    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(wide[2], narrow[0], strict=False))
+    twins = sampler.sample([asked[0], asked[0]], [5, 6], n=4, temperature=1.0, max_new_tokens=12)
+    assert len({response.tokens.tobytes() for group in twins for response in group}) == 8
+    assert len({sample_seed(key, index) for key in range(-50, 50) for index in range(16)}) == 1600
+
+
+def test_greedy_is_the_arg_max(engine):
+    model, sampler = engine
+    prompt = prompts(1, 20, seed=3)[0]
+    group = sampler.sample([prompt], [1], n=2, temperature=0.0, max_new_tokens=8)[0]
+    ids = torch.tensor([prompt])
+    for token in group[0].tokens:
+        assert int(model(ids).logits[0, -1].argmax()) == token
+        ids = torch.cat([ids, torch.tensor([[int(token)]])], 1)
+    assert np.array_equal(group[0].tokens, group[1].tokens)
+
+
+def test_sync_reaches_every_weight_and_the_cache(engine):
+    model, sampler = engine
+    for seed in (1, 2):
+        draw(sampler)  # fills the prefix cache under the old weights
+        model = nearby(model, seed)
+        sampler.sync(model.state_dict())
+        drawn = draw(sampler)
+        assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
+        fresh = np.concatenate(sampler.score([(prompt, response.tokens.tolist()) for prompt, response in drawn]))
+        assert np.allclose(fresh, sampled(drawn), atol=1e-4)
+
+
+def test_bad_requests(engine):
+    model, sampler = engine
+    with pytest.raises(UserError, match="do not fit"):
+        sampler.sample(prompts(1, 250), [1], n=1, temperature=1.0, max_new_tokens=24)
+    with pytest.raises(ValueError, match="lm_head"):
+        sampler.sync({name: value for name, value in model.state_dict().items() if name != "lm_head.weight"})
+
+
+# the alarm ------------------------------------------------------------------------------------------------------------
+def ring(model, sampler, previous, *, temperature=1.0, drawn_at=1.0):
+    """Sample, check, and return what the alarm said. `model` is the trainer's."""
+    alarm = GapAlarm(1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32")
+    alarm.synced(previous.state_dict())
+    alarm.synced(model.state_dict())
+    drawn = draw(sampler, temperature=drawn_at)
+    evidence = Evidence(
+        score=lambda t: trainer(model, drawn, t),
+        model=model,
+        fresh=lambda: torch.from_numpy(np.concatenate(sampler.score([(prompt, response.tokens.tolist()) for prompt, response in drawn]))),
+    )
+    with pytest.raises(RunFailed) as failure:
+        alarm.check(sampled(drawn), trainer(model, drawn, temperature), evidence)
+    return str(failure.value)
+
+
+def test_alarm_names_a_skipped_sync(engine):
+    old, sampler = engine
+    assert "weights not synced" in ring(nearby(old, 1), sampler, old)
+
+
+def test_alarm_names_a_forgotten_head(engine):
+    old, sampler = engine
+    new = nearby(old, 1)
+    body = {name: value for name, value in new.state_dict().items() if name != "lm_head.weight"}
+    sampler.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(body.items())})
+    sampler.llm.reset_prefix_cache()
+    assert "forgotten lm_head" in ring(new, sampler, old)
+
+
+def test_alarm_names_a_stale_cache(engine):
+    old, sampler = engine
+    new = nearby(old, 1)
+    draw(sampler)
+    sampler.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(new.state_dict().items())})
+    assert "stale prefix cache" in ring(new, sampler, old)
+
+
+def test_alarm_names_a_wrong_temperature(engine):
+    model, sampler = engine
+    old = nearby(model, 9)
+    assert "temperature 0.6" in ring(model, sampler, old, drawn_at=0.6)
+    assert "temperature 1, the trainer's of 0.6 (raw" in ring(model, sampler, old, temperature=0.6)
+
+
+def test_alarm_is_silent_when_all_is_well(engine):
+    model, sampler = engine
+    drawn = draw(sampler)
+    alarm = GapAlarm(1e-3, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    metrics = alarm.check(sampled(drawn), trainer(model, drawn))
+    assert metrics["training/rollout_logprobs_diff_max"] < 1e-4
+    assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.9999

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.files import commit_folder, write_json
 from tepo.policy.alphabet import build_tokenizer
@@ -47,7 +47,7 @@ class Recipe:
     max_length: int = field(default=128)  # positions: prompt and response
 
 
-def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """The untrained model, float32, one key-value head, tied embeddings; its weights are a function of the recipe's seed."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -77,7 +77,7 @@ def response_text(example: Example, recipe: Recipe, noisy: bool, random: Random)
     return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < recipe.slip else value)
 
 
-def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerFast) -> tuple[Tensor, Tensor]:
+def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> tuple[Tensor, Tensor]:
     """Token ids and labels [batch, T] of one step, padded on the right; labels are ids where a response token stands."""
     noisy = step >= round(recipe.clean_share * recipe.steps)
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
@@ -106,7 +106,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.learning_rate * min(rise, 1.0) * (1 - step / recipe.steps)
 
 
-def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast, dict[str, Any]]:
+def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
     """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
 
     Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
@@ -135,7 +135,7 @@ def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, los
     return model.eval(), tokenizer, record
 
 
-def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, record: Mapping[str, Any]) -> None:
+def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, record: Mapping[str, Any]) -> None:
     """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole."""
     with commit_folder(folder) as scratch:
         model.save_pretrained(scratch)

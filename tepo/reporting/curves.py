@@ -1,0 +1,143 @@
+"""Training curves with seed bands, as matplotlib figures (no display, no global state)."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tepo.files import write_atomic
+from tepo.reporting.colours import look
+
+STEP = "training/global_step"
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: searchable, small
+    "svg.hashsalt": "tepo",  # the same figure gives the same file
+}
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """Metrics of one run: one mapping per step under verl's names (`critic/score/mean`, `actor/entropy` …), as in metrics.jsonl."""
+
+    label: str
+    method: str
+    seed: int
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes: the metric over training steps. scale: factor for display (100 for percent)."""
+
+    metric: str
+    title: str
+    unit: str = ""
+    scale: float = 1.0
+
+
+TRAINING_PANELS = (
+    Panel("critic/score/mean", "Reward", "% right", 100),
+    Panel("actor/entropy", "Entropy", "nats per token"),
+    Panel("actor/pg_clipfrac", "Clip fraction", "% of tokens", 100),
+    Panel("actor/grad_norm", "Gradient norm"),
+    Panel("response_length/mean", "Response length", "tokens"),
+    Panel("timing_s/step", "Time per step", "seconds"),
+)
+
+
+def series(run: RunCurves, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values of a metric; steps where it is missing or not finite are left out."""
+    points = [(row.get(STEP, index), row.get(metric)) for index, row in enumerate(run.rows, start=1)]
+    kept = [(float(step), float(value)) for step, value in points if isinstance(value, (int, float)) and np.isfinite(value)]
+    steps, values = zip(*kept, strict=True) if kept else ((), ())
+    return np.array(steps), np.array(values)
+
+
+def seed_band(runs: Iterable[RunCurves], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Steps, mean, lowest and highest value over the seeds, at the steps that every seed with data has."""
+    found = [dict(zip(*map(np.ndarray.tolist, series(run, metric)), strict=True)) for run in runs]
+    found = [values for values in found if values]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    values = np.array([[curve[step] for step in steps] for curve in found]).reshape(len(found), len(steps))
+    if not steps:
+        return (np.array([]),) * 4
+    return np.array(steps), values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+
+
+def by_label(runs: Iterable[RunCurves]) -> dict[str, list[RunCurves]]:
+    """Runs of one label (the seeds of a row) together, in order of appearance."""
+    groups: dict[str, list[RunCurves]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    return groups
+
+
+def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
+    """Mean over seeds as a line, lowest to highest seed as a band."""
+    for label, seeds in by_label(runs).items():
+        steps, mean, low, high = seed_band(seeds, panel.metric)
+        style = look(seeds[0].method)
+        axes.plot(steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label)
+        if len(seeds) > 1:
+            axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.set_ylabel(panel.unit)
+    axes.set_xlabel("training step")
+    axes.margins(x=0.01)
+
+
+def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS, columns: int = 3) -> Figure:
+    """One pair of axes per panel that any run has data for, one legend for all. The band spans the seeds, lowest to highest."""
+    shown = [panel for panel in panels if any(series(run, panel.metric)[0].size for run in runs)]
+    columns = max(1, min(columns, len(shown)))
+    lines = max(1, -(-len(shown) // columns))
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(3.6 * columns, 2.5 * lines + 0.5), layout="constrained")
+        for index, panel in enumerate(shown):
+            draw(figure.add_subplot(lines, columns, index + 1), runs, panel)
+        if shown:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), columns + 1), fontsize=8)
+        return settled(figure)
+
+
+def settled(figure: Figure) -> Figure:
+    """The figure with its layout fixed: otherwise every save moves the axes a little and no two files are equal."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG text: the same figure gives the same bytes."""
+    out = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return out.getvalue()
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths."""
+    image = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(image, format="png", dpi=144)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    write_atomic(paths[0], svg(figure))
+    write_atomic(paths[1], image.getvalue())
+    return paths

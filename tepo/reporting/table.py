@@ -1,0 +1,130 @@
+"""What a result table is: typed cells with uncertainty, in blocks that are never mixed.
+
+A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their own, under
+the paper's benchmark names. `tepo.reporting.build` makes tables from samples, `tepo.reporting.render` prints them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a column holds. Only SCORE columns are ranked; a DELTA carries its sign."""
+
+    SCORE = "score"
+    DELTA = "delta"
+    TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
+
+    n: samples behind the mean. rank: 1 best, 2 second of its column, 0 otherwise. text: for TEXT columns.
+    """
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    rank: int = 0
+    text: str = ""
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the length of the interval, None without one."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+MISSING = Cell()
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    title: str
+    kind: Kind = Kind.SCORE
+
+
+@dataclass(frozen=True)
+class Row:
+    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `method` keys the colour."""
+
+    key: str
+    label: str
+    cells: tuple[Cell, ...]
+    method: str = ""
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    decimals: int = 1
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = ()
+
+
+def ranked(block: Block) -> Block:
+    """The block with rank 1 (best) and 2 (second) set in every SCORE column.
+
+    Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer than
+    two measured rows is not ranked.
+    """
+    rows = [list(row.cells) for row in block.rows]
+    for index, column in enumerate(block.columns):
+        values = [round(cells[index].mean, block.decimals) for cells in rows if cells[index].mean is not None]  # type: ignore[arg-type]
+        if column.kind is not Kind.SCORE or len(values) < 2:
+            continue
+        order = sorted(set(values), reverse=True)[:2]
+        for cells in rows:
+            mean = cells[index].mean
+            if mean is not None and (value := round(mean, block.decimals)) in order:
+                cells[index] = replace(cells[index], rank=order.index(value) + 1)
+    return replace(block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True)))
+
+
+def format_value(cell: Cell, column: Column, decimals: int) -> str:
+    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
+    if column.kind is Kind.TEXT:
+        return cell.text or "–"
+    if cell.mean is None:
+        return "–"
+    sign = "+" if column.kind is Kind.DELTA else ""
+    text = f"{cell.mean:{sign}.{decimals}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def format_interval(cell: Cell, column: Column, decimals: int) -> str:
+    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
+    if cell.low is None or cell.high is None:
+        return ""
+    if column.kind is Kind.DELTA:
+        return f"[{cell.low:.{decimals}f}, {cell.high:.{decimals}f}]".replace("-", "−")
+    return f"±{cell.half_width:.{decimals}f}"
+
+
+def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Neighbouring rows of one section together, in order."""
+    groups: list[tuple[str, list[Row]]] = []
+    for row in rows:
+        if not groups or groups[-1][0] != row.section:
+            groups.append((row.section, []))
+        groups[-1][1].append(row)
+    return groups

@@ -1,0 +1,15 @@
+"""One small table that the tests of this folder share."""
+
+import pytest
+
+from tepo.reporting.build import build_table
+from tepo.reporting.reference import reference_row
+from tepo.reporting.table import Table
+from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
+
+
+@pytest.fixture(scope="session")
+def table() -> Table:
+    """Three measured rows, one that was not run, and two rows of the paper."""
+    reference = {"a": reference_row("table1", method="grpo_dapo"), "c": reference_row("table1", method="tepo")}
+    return build_table(samples({"a": 0.3, "b": 0.31, "c": 0.7}), ROWS, BENCHMARKS, name="panel_e", title="Table 3, Panel E", baseline="GRPO/DAPO", reference=reference)

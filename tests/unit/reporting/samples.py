@@ -1,0 +1,28 @@
+"""Made-up graded samples for the tests of tables and pages."""
+
+import numpy as np
+import pandas as pd
+
+from tepo.reporting.build import RowSpec
+
+BENCHMARKS = {"add3": "add3", "gcd": "gcd"}
+ROWS = (
+    RowSpec("a", "GRPO/DAPO", "grpo_dapo"),
+    RowSpec("b", "TEPO-w/o. KL", "tepo_no_kl", "Panel E"),
+    RowSpec("c", "KL(A > 0 ∧ ΔH < 0) 100% [x_y]", "tepo", "Panel E"),
+    RowSpec("d", "Not run", "gspo", "Panel E"),
+)
+
+
+def samples(chances: dict[str, float], *, seeds: int = 2, problems: int = 40, per_problem: int = 4, benchmarks: tuple[str, ...] = ("add3", "gcd")) -> pd.DataFrame:
+    """Every sample right with its row's chance, the same easy and hard problems for every row."""
+    rng = np.random.default_rng(7)
+    frames = []
+    for benchmark in benchmarks:
+        ease = rng.uniform(-0.2, 0.2, problems)
+        for row, chance in chances.items():
+            for seed in range(seeds):
+                right = rng.random((problems, per_problem)) < np.clip(chance + ease, 0, 1)[:, None]
+                problem = np.repeat([f"{benchmark}-{index}" for index in range(problems)], per_problem)
+                frames.append(pd.DataFrame({"row": row, "seed": seed, "benchmark": benchmark, "problem": problem, "sample": np.tile(range(per_problem), problems), "correct": right.ravel()}))
+    return pd.concat(frames, ignore_index=True)

@@ -1,0 +1,136 @@
+"""Every format says the same: best bold, second underlined, dashes, intervals, the paper apart."""
+
+import csv as csv_reader
+import io
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tepo.errors import UserError
+from tepo.reporting.render import FORMATS, as_text, render
+from tepo.reporting.renderers.latex import escape
+from tepo.reporting.table import Cell, Column, Kind, Table, format_interval, format_value
+
+
+def test_unknown_format_names_the_nearest(table: Table) -> None:
+    with pytest.raises(UserError, match="did you mean 'markdown'"):
+        render(table, "markdwn")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_holds_every_row_and_both_blocks(table: Table, format: str) -> None:
+    text = as_text(table, format)
+    for expected in ("GRPO/DAPO", "32.59", "Minerva", "within noise"):
+        assert expected in text
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize(("width", "parts"), [(120, 1), (80, 2)])
+def test_terminal_fits_the_screen_without_losing_a_number(table: Table, width: int, parts: int) -> None:
+    text = as_text(table, "terminal", width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("As printed in the paper") == parts
+    for line in table.blocks[1].rows:
+        for cell in line.cells:
+            assert f"{cell.mean:.2f}" in text
+    assert "…" not in text
+
+
+def test_terminal_marks_best_and_second(table: Table) -> None:
+    out = io.StringIO()
+    Console(file=out, width=140, force_terminal=True, color_system="truecolor").print(render(table))
+    best, second = (next(row.cells[2].mean for row in table.blocks[0].rows if row.cells[2].rank == rank) for rank in (1, 2))
+    assert f"\x1b[1m{best:.1f}" in out.getvalue()
+    assert f"\x1b[4m{second:.1f}" in out.getvalue()
+
+
+def test_markdown_lines_have_as_many_cells_as_the_header(table: Table) -> None:
+    lines = [line for line in as_text(table, "markdown").splitlines() if line.startswith("|")]
+    counts = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
+    assert set(counts) == {8, 10}
+    assert "KL(A \\> 0 ∧ ΔH \\< 0) 100% \\[x\\_y\\]" in lines[-1] + "".join(lines)
+    assert any("**" in line and "<u>" not in line for line in lines)
+
+
+def test_csv_is_tidy_and_unrounded(table: Table) -> None:
+    lines = list(csv_reader.DictReader(io.StringIO(as_text(table, "csv"))))
+    assert len(lines) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
+    measured = next(line for line in lines if line["row"] == "c" and line["column"] == "average" and line["block"] == "Measured")
+    cell = table.blocks[0].rows[2].cells[2]
+    assert float(measured["value"]) == pytest.approx(cell.mean, rel=1e-5)
+    assert float(measured["low"]) == pytest.approx(cell.low, rel=1e-5)
+    assert measured["n"] == str(cell.n)
+    assert {line["value"] for line in lines if line["row"] == "d"} == {""}
+
+
+def test_latex_is_balanced_and_escaped(table: Table) -> None:
+    text = as_text(table, "latex")
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+    assert text.replace(r"\{", "").replace(r"\}", "").count("{") == text.replace(r"\{", "").replace(r"\}", "").count("}")
+    for body in re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.S):
+        columns = len(re.match(r"\\begin\{tabular\}\{(\w+)\}", body)[1])
+        rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+        assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in rows} == {columns}
+    assert r"100\% {[}x\_y]" in text
+    assert escape("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "table.tex").write_text(as_text(table, "latex"))
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Missing character" not in done.stdout
+
+
+class _Tags(HTMLParser):
+    """Collects open tags and checks that they close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[int] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.open.append(tag)
+        if tag == "tr":
+            self.cells.append(0)
+        if tag in ("td", "th"):
+            self.cells[-1] += int(dict(attrs).get("colspan", 1))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_html_is_well_formed_and_rectangular(table: Table) -> None:
+    parser = _Tags()
+    text = as_text(table, "html")
+    parser.feed(text)
+    assert parser.open == []
+    assert set(parser.cells) == {7, 9}
+    assert "KL(A &gt; 0 ∧ ΔH &lt; 0)" in text
+    assert text.count('class="missing"') == 7  # six empty cells of the row that was not run, and the baseline's own delta
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "value", "interval"),
+    [
+        (Cell(), Kind.SCORE, "–", ""),
+        (Cell(12.345, 10.0, 14.6), Kind.SCORE, "12.3", "±2.3"),
+        (Cell(0.0), Kind.SCORE, "0.0", ""),
+        (Cell(-1.26, -3.0, 0.5), Kind.DELTA, "−1.3", "[−3.0, 0.5]"),
+        (Cell(0.01), Kind.DELTA, "0.0", ""),
+        (Cell(-0.01, -0.02, 0.02), Kind.DELTA, "0.0", "[0.0, 0.0]"),
+        (Cell(2.0), Kind.DELTA, "+2.0", ""),
+        (Cell(text="better"), Kind.TEXT, "better", ""),
+    ],
+)
+def test_numbers_as_text(cell: Cell, kind: Kind, value: str, interval: str) -> None:
+    column = Column("x", "x", kind)
+    assert format_value(cell, column, 1) == value
+    assert format_interval(cell, column, 1) == interval

@@ -56,9 +56,9 @@ def _note(text: str) -> RenderableType:
 
 def _cell(cell: Cell, column: Column, decimals: int) -> Text:
     value = format_value(cell, column, decimals)
-    text = Text(value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, ""))
+    text = Text().append(value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, ""))
     if interval := format_interval(cell, column, decimals):
-        text.append("\n" + interval, style="not bold not underline dim")
+        text.append("\n" + interval, style="dim")
     return text
 
 

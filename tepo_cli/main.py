@@ -1,19 +1,29 @@
 """The `tepo` command: a Typer app whose commands import their work only when they run."""
 
 import sys
-from typing import Annotated
 
 import typer
 
 from tepo.errors import UserError
-from tepo_cli import ablate, audit, data, doctor, evaluate, explain, grade, listing, regrade, table, train, warmstart
+from tepo_cli.ablate import ablate
+from tepo_cli.base import base
+from tepo_cli.listing import listing
+from tepo_cli.table import table
+from tepo_cli.train import train
 
 app = typer.Typer(
     help="Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+RUN, LOOK = "Run", "Look"
+app.command(rich_help_panel=RUN)(train)
+app.command(rich_help_panel=RUN)(ablate)
+app.command(rich_help_panel=RUN)(base)
+app.command(rich_help_panel=LOOK)(table)
+app.command("list", rich_help_panel=LOOK)(listing)
 
 
 def main() -> None:

@@ -123,7 +123,8 @@ def _check_values(config: RunConfig) -> None:
         raise UserError("train.temperature must be positive: greedy groups are all alike")
     for key, value, valid in (
         ("model.dtype", config.model.dtype, ("float32", "bfloat16")),
-        ("model.prompt", config.model.prompt, ("raw", "auto", "base")),
+        ("model.wrap", config.model.wrap, ("raw", "auto", "base")),
+        ("data.prompt", config.data.prompt, ("raw", "boxed")),
         ("data.kind", config.data.kind, ("procedural", "problems")),
         ("data.overlong_prompts", config.data.overlong_prompts, ("drop", "truncate", "error")),
         ("sampler.kind", config.sampler.kind, ("torch", "vllm", "vllm_server")),

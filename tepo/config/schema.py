@@ -18,7 +18,7 @@ class ModelConfig:
     dtype: str = "float32"  # float32 | bfloat16
     gradient_checkpointing: bool = False
     trust_remote_code: bool = False
-    prompt: str = "raw"  # raw | auto (chat template where the tokenizer has one, else the base template) | base
+    wrap: str = "auto"  # what goes around a request: auto (chat template where there is one, else the base template) | base | raw
     thinking: bool | None = None  # Qwen3's switch; None leaves it to the chat template
 
 
@@ -31,6 +31,7 @@ class DataConfig:
     kind: str = "procedural"  # procedural | problems
     tasks: dict[str, float] = field(default_factory=dict)  # procedural: task -> weight
     problems: str | None = None  # problems: name of the set (TEPO_DATA or hub)
+    prompt: str = "raw"  # raw (the statement alone) | boxed (with the instruction to box the answer)
     exclude_contaminated: bool = False
     overlong_prompts: str = "drop"  # drop | truncate | error
     benchmarks: list[str] = field(default_factory=list)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
 from tepo.studies.study import Row, Study
-from tepo.training.run_folder import RunFolder, base_fingerprint, run_id
+from tepo.training.run_folder import RunFolder, base_folder, run_id
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,6 @@ def _composed(overrides: tuple[str, ...]) -> RunConfig:
     return compose(overrides)
 
 
-@lru_cache(maxsize=64)
-def _fingerprint(path: str, revision: str | None) -> str:
-    return base_fingerprint(path, revision)
-
-
 def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()) -> list[Unit]:
     """All units of a study at a scale, in the order of rows, models and seeds.
 
@@ -61,8 +56,8 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
             config = replace(_composed(words), store=str(store))
             for seed in (seeds or chosen.seeds) if row.objective is not None else (0,):
                 seeded = replace(config, seed=seed)
-                name = run_id(seeded) if row.objective is not None else f"base-{_fingerprint(config.model.path, config.model.revision)[:12]}"
-                units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), store / name))
+                folder = store / run_id(seeded) if row.objective is not None else base_folder(seeded)
+                units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), folder))
     return units
 
 

@@ -1,14 +1,14 @@
 """A study: one table or figure of a paper as a YAML file in `experiments/` or `ablations/`.
 
     title: what the table shows
-    paper: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
+    reference: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
     baseline: GRPO/DAPO                                    # the label that Δ columns compare with
     rows:
       - label: TEPO
         objective: tepo                                    # or `base: true` for the untrained model
         overrides: [objective.penalty.coefficient=1]       # any scale
         laptop: [train.epochs=1]                           # one scale only
-        paper: tepo                                        # the paper's method key, or a mapping over `paper:` above
+        reference: tepo                                    # the paper's method key, or a mapping over `reference:` above
     scales:
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
@@ -26,8 +26,8 @@ from tepo import paths
 from tepo.errors import UserError, unknown_name
 
 SCALES = ("laptop", "paper")
-_STUDY_KEYS = ("title", "paper", "baseline", "rows", "scales", "panels", "figures", "models")
-_ROW_KEYS = ("label", "objective", "base", "overrides", "paper", *SCALES)
+_STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
+_ROW_KEYS = ("label", "objective", "base", "overrides", "reference", *SCALES)
 _SCALE_KEYS = ("models", "seeds", "overrides")
 
 
@@ -39,7 +39,7 @@ class Row:
     objective: str | None
     overrides: tuple[str, ...]
     scale_overrides: dict[str, tuple[str, ...]]
-    paper: dict[str, Any] | None
+    reference: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Study:
     title: str
     rows: tuple[Row, ...]
     baseline: str | None
-    paper: dict[str, Any]
+    reference: dict[str, Any]
     scales: dict[str, Scale]
     panels: tuple[str, ...] = ()
     models: dict[str, str] = field(default_factory=dict)  # model option -> the paper's name for it
@@ -99,7 +99,7 @@ def parse_study(path: Path) -> Study:
     where = _Where(path, tree)
     where.keys(data, _STUDY_KEYS, "title", "scales")
     panels = tuple(data.get("panels") or ())
-    rows = tuple(_row(entry, data.get("paper") or {}, where.at("rows", number)) for number, entry in enumerate(data.get("rows") or []))
+    rows = tuple(_row(entry, data.get("reference") or {}, where.at("rows", number)) for number, entry in enumerate(data.get("rows") or []))
     labels = [row.label for row in rows]
     for label in labels:
         if labels.count(label) > 1:
@@ -110,7 +110,7 @@ def parse_study(path: Path) -> Study:
     for name in scales:
         if name not in SCALES:
             raise unknown_name("scale", name, SCALES, where=where.text("scales"))
-    return Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("paper") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
+    return Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("reference") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,15 @@ def _child(node: Any, key: str | int) -> Any:
     return None
 
 
-def _row(entry: Any, paper: dict[str, Any], where: _Where) -> Row:
+def _row(entry: Any, study_reference: dict[str, Any], where: _Where) -> Row:
     where.keys(entry, _ROW_KEYS, "label")
     if bool(entry.get("base")) == ("objective" in entry):
         raise UserError("a row has either `objective: NAME` or `base: true`", where=where.text())
-    reference = entry.get("paper")
+    reference = entry.get("reference")
     if isinstance(reference, str):
         reference = {"method": reference}
     scale_overrides = {scale: _overrides(entry.get(scale), where, scale) for scale in SCALES}
-    return Row(str(entry["label"]), entry.get("objective"), _overrides(entry.get("overrides"), where, "overrides"), scale_overrides, None if reference is None else {**paper, **reference})
+    return Row(str(entry["label"]), entry.get("objective"), _overrides(entry.get("overrides"), where, "overrides"), scale_overrides, None if reference is None else {**study_reference, **reference})
 
 
 def _scale(entry: Any, where: _Where) -> Scale:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.problems.base import Problem
-from tepo.problems.prompts import encode_prompt
+from tepo.problems.prompts import encode_prompts
 from tepo.randomness import derive
 
 
@@ -32,7 +32,7 @@ class PromptStream:
         self.fresh = config.data.kind == "procedural"
         problems = _problems(config)
         limit = config.train.max_prompt_tokens
-        tokens = [encode_prompt(tokenizer, problem.prompt, style=config.model.prompt, thinking=config.model.thinking) for problem in problems]
+        tokens = encode_prompts([problem.prompt for problem in problems], tokenizer, prompt=config.data.prompt, wrap=config.model.wrap, thinking=config.model.thinking)
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             raise UserError(

@@ -16,6 +16,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,11 +30,12 @@ RECIPE = 1  # raised when a change of the code changes what a configuration trai
 _UNHASHED = {"store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
 
+@lru_cache(maxsize=256)
 def base_fingerprint(path: str, revision: str | None) -> str:
     """What the starting weights are: a hash of a local folder's files, or the hub id with its revision."""
-    from tepo.policy.loading import resolve_path
+    from tepo.policy.loading import resolve
 
-    folder = Path(resolve_path(path))
+    folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{revision}"
     files = sorted(folder.glob("*.safetensors")) + [folder / "config.json"]
@@ -62,6 +64,11 @@ def identity(config: RunConfig) -> dict[str, Any]:
 def run_id(config: RunConfig) -> str:
     """Twelve hex digits; equal exactly when two configurations would train the same weights."""
     return content_hash(identity(config))
+
+
+def base_folder(config: RunConfig) -> Path:
+    """Where measurements of the untrained policy of a configuration lie."""
+    return Path(config.store) / f"base-{base_fingerprint(config.model.path, config.model.revision)[:12]}"
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,10 @@ class RunFolder:
         """Steps with a complete checkpoint, ascending."""
         found = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
         return sorted(int(match.group(1)) for match in found if match and complete(self.checkpoint(int(match.group(1)))))
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
+        return json.loads((self.checkpoint(step) / "progress.json").read_text())
 
     def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], keep: int = 2) -> Path:
         """Commit a checkpoint that `write` fills, then delete all but the newest `keep`."""

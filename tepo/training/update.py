@@ -6,7 +6,7 @@ whole mini-batch and all ranks before the first backward, so micro-batches and r
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,9 +14,10 @@ from torch import Tensor
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
-from tepo.policy.packing import Packed, pack, split_by_tokens
-from tepo.policy.statistics import TokenStatistics, token_statistics
+from tepo.policy.packing import split_by_tokens
+from tepo.policy.statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
+from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine import Engine
 from tepo.training.flat import FlatRollout, even_chunks
 from tepo.training.metrics import Stopwatch
@@ -30,77 +31,112 @@ class Updater:
     config: RunConfig
     objective: Objective
     engine: Engine
+    alarm: GapAlarm
 
-    def update(self, rollout: FlatRollout, step: int, watch: Stopwatch) -> dict[str, float]:
+    def update(self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies) -> dict[str, float]:
         """All mini-batches of all epochs of one rollout. Returns metrics under verl's names; raises RunFailed on a NaN loss."""
-        train, tallies = self.config.train, Tallies()
+        train = self.config.train
         with watch("old_log_prob"):
             self._old_values(rollout)
         with watch("adv"):
-            advantages = self.objective.advantages(rollout.groups_for_advantages(train.max_new_tokens))
+            advantages = self.objective.advantages(rollout.for_advantages(train.max_new_tokens))
+        batch = rollout.batch(advantages, train.max_new_tokens)
         mini_batches = even_chunks(rollout.group_count, math.ceil(train.prompts_per_step / train.mini_batch_prompts))
-        learning_rate = train.learning_rate * min(1.0, step / train.warmup_steps if train.warmup_steps else 1.0)
+        metrics: dict[str, float] = {}
+        updates = train.epochs * len(mini_batches)
+        learning_rate = train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
         with watch("update_actor"):
-            for number in range(train.epochs * len(mini_batches)):
-                groups = mini_batches[number % len(mini_batches)]
-                salt = derive(self.config.seed, "objective", step, number)
-                self._mini_batch(rollout, advantages, rollout.sequences_of(groups), salt, step, tallies)
-                tallies.add_means(self.engine.step(learning_rate))
-        return tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(train.epochs * len(mini_batches))}
+            for number in range(updates):
+                sequences = rollout.share(rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm)
+                self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies)
+                if number == 0:  # the policy is still the one that sampled
+                    metrics |= self._check_gap(rollout, sequences, tallies, step)
+                tallies.add_values(self.engine.step(learning_rate))
+        return metrics | tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(updates)}
 
-    def _mini_batch(self, rollout: FlatRollout, advantages: Tensor, sequences: list[int], salt: int, step: int, tallies: Tallies) -> None:
-        """Accumulate the gradient of one mini-batch."""
-        own = rollout.share(sequences, self.engine.comm)
-        parts = self._micro_batches(rollout, own)
-        ready = [self._forward(rollout, part) for part in parts] if len(parts) == 1 else None
-        logprobs, entropies = self._prepass(rollout, parts, ready)
-        plan = self.objective.prepare(rollout.batch(own, advantages, logprobs, entropies), comm=self.engine.comm, salt=salt)
+    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies) -> None:
+        """Accumulate the gradient of one mini-batch (this rank's part of it)."""
+        parts = self._micro_batches(rollout, sequences)
+        alone = self._forward(rollout, sequences) if len(parts) == 1 else None
+        salt = derive(self.config.seed, "objective", step, number)
+        plan = self.objective.prepare(self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt)
         total = 0.0
-        for part in parts:
-            statistics = ready[0] if ready else self._forward(rollout, part)
-            tallies.gap(rollout, part, statistics)
-            batch = rollout.batch(part, advantages, statistics.logprobs, statistics.entropies, full_kl=statistics.full_kl)
-            places = [own.index(sequence) for sequence in part] if len(parts) > 1 else list(range(len(part)))
-            out = self.objective.loss(batch, plan.select(places) if len(parts) > 1 else plan)
-            self.engine.backward(out.loss)
+        for places in parts:
+            part = [sequences[place] for place in places]
+            current = alone or self._forward(rollout, part)
+            micro = batch if alone else batch.select(places)
+            micro = replace(micro, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
+            out = self.objective.loss(micro, plan if alone else plan.select(places))
             total += float(out.loss.detach())
-            tallies.add(out, batch)
-        if not math.isfinite(total):
-            raise RunFailed(
-                f"step {step}: the loss is {total}",
-                where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
-                fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
-            )
+            if not math.isfinite(total):
+                raise RunFailed(
+                    f"step {step}: the loss is {total}",
+                    where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
+                    fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
+                )
+            self.engine.backward(out.loss)
+            tallies.add(out, micro, first=number == 0)
+
+    def _check_gap(self, rollout: FlatRollout, sequences: list[int], tallies: Tallies, step: int) -> dict[str, float]:
+        """Sampler against trainer on the first mini-batch. Raises RunFailed beyond the bound, with the likely cause."""
+
+        def score(temperature: float) -> Tensor:
+            parts = self._micro_batches(rollout, sequences)
+            packs = [rollout.pack([sequences[place] for place in places]) for places in parts]
+            return torch.cat([token_statistics(self.engine.model, packed, temperature=temperature, need_entropy=False).logprobs for packed in packs])
+
+        sampler, trainer = (torch.cat(values) for values in zip(*tallies.gap, strict=True))
+        return self.alarm.check(sampler, trainer, Evidence(score, self.engine.model), where=f"step {step}")
 
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
-        """Sequences in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where they fit."""
-        lengths = [rollout.prompt_length(sequence) + rollout.length(sequence) for sequence in sequences]
-        return [[sequences[place] for place in part] for part in split_by_tokens(lengths, self.config.engine.micro_batch_tokens)]
+        """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where they fit.
+        Every rank gets the same number of parts, as sharded engines need."""
+        return split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
 
-    def _prepass(self, rollout: FlatRollout, parts: list[list[int]], ready: list[TokenStatistics] | None) -> tuple[Tensor | None, Tensor | None]:
-        """Current log-probs and entropies of the whole mini-batch, detached, for objectives that select tokens by them."""
+    def _with_current(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], parts: list[list[int]], alone: TokenStatistics | None) -> TokenBatch:
+        """The mini-batch with detached current log-probs and entropies, where the objective selects tokens by them."""
         if not self.objective.needs.prepass:
-            return None, None
-        if ready is None:
+            return batch
+        if alone is not None:
+            ready = [alone]
+        else:
             with torch.no_grad():
-                ready = [self._forward(rollout, part, gradient=False) for part in parts]
-        return torch.cat([part.logprobs.detach() for part in ready]), torch.cat([part.entropies.detach() for part in ready])
+                ready = [self._forward(rollout, [sequences[place] for place in places]) for places in parts]
+        return replace(batch, logprobs=torch.cat([part.logprobs.detach() for part in ready]), entropies=_cat([part.entropies for part in ready]))
 
-    def _forward(self, rollout: FlatRollout, part: Sequence[int], gradient: bool = True) -> TokenStatistics:
+    def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
         needs = self.objective.needs
         return token_statistics(
             self.engine.model,
-            self._pack(rollout, part),
+            rollout.pack(part),
             temperature=self.config.train.temperature,
-            entropy_gradient=needs.entropy_gradient and gradient,
-            reference=rollout.reference(part) if needs.full_kl and gradient else None,
+            entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
+            reference=rollout.reference(part) if needs.full_kl else None,
         )
-
-    def _pack(self, rollout: FlatRollout, part: Sequence[int]) -> Packed:
-        return pack(rollout.groups_of(part), device=rollout.device)
 
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:
-        """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares full
+        """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
         distributions or the sampler gave no entropies, the trainer computes them on its own path (reading A2)."""
-        ...
+        full = self.objective.needs.full_kl
+        if not full and rollout.old_entropies is not None:
+            return
+        every = list(range(rollout.sequence_count))
+        parts = split_by_tokens(*rollout.costs(every), self.config.engine.micro_batch_tokens)
+        if full:
+            rollout.old_distribution = torch.cat([self._distribution(rollout, part) for part in parts])
+            targets = rollout.targets()
+            rollout.old_logprobs = rollout.old_distribution.gather(1, targets[:, None])[:, 0]
+            rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
+        else:
+            done = [self._forward(rollout, part) for part in parts]
+            rollout.old_logprobs = torch.cat([part.logprobs for part in done])
+            rollout.old_entropies = _cat([part.entropies for part in done])
+
+    def _distribution(self, rollout: FlatRollout, part: Sequence[int]) -> Tensor:
+        return reference_logprobs(self.engine.model, rollout.pack(part), temperature=self.config.train.temperature)
+
+
+def _cat(values: Sequence[Tensor | None]) -> Tensor | None:
+    present = [value.detach() for value in values if value is not None]
+    return torch.cat(present) if len(present) == len(values) else None

@@ -1,0 +1,49 @@
+"""Measuring a trained run, or an untrained base, on the benchmarks of its data."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tepo.config.schema import RunConfig
+from tepo.evaluation.evaluate import Result, evaluate, load_result
+from tepo.policy.loading import load_policy
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader import Grader
+from tepo.training.build import make_sampler, pick_device
+from tepo.training.run_folder import base_fingerprint, final_model
+
+EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared on the same draws
+Report = Callable[[str, int, int], None]
+
+
+def measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = lambda name, done, total: None) -> list[Result]:
+    """Evaluate into `folder/eval/<benchmark>/` what is not there yet. `report(benchmark, rows done, rows in all)` as they come."""
+    if trained:
+        path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
+    else:
+        path, policy_name = config.model.path, base_fingerprint(config.model.path, config.model.revision)
+    ready = {name: load_result(folder / "eval" / name) for name in benchmarks}
+    missing = [name for name in benchmarks if ready[name] is None]
+    if missing:
+        policy = load_policy(
+            path, dtype=config.model.dtype, device=str(pick_device(config.engine.device)), revision=None if trained else config.model.revision, trust_remote_code=config.model.trust_remote_code
+        )
+        sampler = make_sampler(config, policy, Path(path) if trained else None)
+        try:
+            for name in missing:
+                benchmark = load_benchmark(name)
+                with Grader(benchmark.grader) as grader:
+                    ready[name] = evaluate(
+                        benchmark,
+                        sampler,
+                        policy.tokenizer,
+                        grader,
+                        folder / "eval" / name,
+                        seed=EVALUATION_SEED,
+                        policy={"weights": policy_name},
+                        wrap=config.model.wrap,
+                        thinking=config.model.thinking,
+                        progress=lambda done, total, name=name: report(name, done, total),  # type: ignore[misc]
+                    )
+        finally:
+            sampler.close()
+    return [result for result in ready.values() if result is not None]

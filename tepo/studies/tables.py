@@ -1,0 +1,58 @@
+"""From the units of a study to its table."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tepo.evaluation.rows import SAMPLES
+from tepo.problems.benchmarks import load_benchmark
+from tepo.reporting.build import RowSpec, build_table
+from tepo.reporting.reference import PaperRow, reference_row
+from tepo.reporting.table import Table
+from tepo.studies.plan import Unit
+from tepo.studies.study import Study
+
+COLUMNS = ["problem", "sample", "correct"]
+
+
+def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
+    """Graded responses of all measured units: columns row, seed, benchmark, problem, sample, correct."""
+    frames = []
+    for unit in units:
+        for name in unit.config.data.benchmarks:
+            path = unit.folder / "eval" / name / SAMPLES
+            if path.exists():
+                frames.append(pd.read_parquet(path, columns=COLUMNS).assign(row=row_key(unit), seed=unit.seed, benchmark=name))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
+
+
+def row_key(unit: Unit) -> str:
+    """Names a row of a model in the samples."""
+    return f"{unit.model}/{unit.row.label}"
+
+
+def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
+    """The study's rows in order, model after model, with the paper's figures as a second block."""
+    models = list(dict.fromkeys(unit.model for unit in units))
+    first = {(unit.model, unit.row.label): unit for unit in reversed(units)}
+    specs, references = [], {}
+    for model in models:
+        for row in study.rows:
+            unit = first[model, row.label]
+            specs.append(RowSpec(row_key(unit), row.label, row.objective or "base", section=model if len(models) > 1 else ""))
+            reference = _reference(study, model, row.reference)
+            if reference is not None:
+                references[row_key(unit)] = reference
+    benchmarks = units[0].config.data.benchmarks
+    titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
+    baseline = f"{models[0]}/{study.baseline}" if study.baseline else None
+    seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
+    note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {units[0].config.train.steps} steps; checkpoint: the last step, fixed before the run"
+    return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=baseline, reference=references, notes=[note])
+
+
+def _reference(study: Study, model: str, reference: dict[str, object] | None) -> PaperRow | None:
+    if reference is None:
+        return None
+    where = {key: value for key, value in {"model": study.models.get(model), **reference}.items() if value is not None}
+    return reference_row(**where)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.objectives import load_objective
+from tepo.policy.loading import Policy, load_policy
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.base import Sampler
+from tepo.sampling.gap import GapAlarm
+from tepo.training.engine import Engine
+from tepo.training.prompts import PromptStream
+from tepo.training.run_folder import RunFolder
+from tepo.training.update import Updater
+
+
+@dataclass
+class Parts:
+    """What the loop works with."""
+
+    policy: Policy
+    engine: Engine
+    sampler: Sampler
+    grader: Grader
+    stream: PromptStream
+    updater: Updater
+    device: torch.device
+    start_step: int
+    start_prompts: int
+
+    def write(self, folder: Path) -> None:
+        """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, and what the engine needs to resume."""
+        save_model(self.policy, self.engine, folder)
+        self.engine.save(folder)
+
+    def sync(self) -> None:
+        """Give the new weights to a sampler that keeps its own copy."""
+        if not shares_weights(self.updater.config):
+            weights = self.engine.weights()
+            self.sampler.sync(weights)
+            self.updater.alarm.synced(weights)
+
+
+def shares_weights(config: RunConfig) -> bool:
+    """Whether the sampler reads the trainer's live weights."""
+    return config.sampler.kind == "torch" and config.engine.kind == "torch"
+
+
+def save_model(policy: Policy, engine: Engine, folder: Path) -> None:
+    """Write weights, configuration and tokenizer. Tied weights are stored once; big models are cut into shards."""
+    policy.model.config.save_pretrained(folder)
+    if policy.model.generation_config is not None:
+        policy.model.generation_config.save_pretrained(folder)
+    save_torch_state_dict({name: value.contiguous() for name, value in engine.weights().items()}, folder)
+    policy.tokenizer.save_pretrained(folder)
+
+
+@contextlib.contextmanager
+def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
+    """The parts of a run, at its newest complete checkpoint; closed at the end."""
+    if config.engine.kind == "torch" and config.sampler.kind == "torch":
+        torch.set_num_threads(1)  # one thread a process: two on a busy machine are many times slower (docs/laptop.md)
+    torch.manual_seed(config.seed)
+    device = pick_device(config.engine.device)
+    steps = run.checkpoints()
+    latest = run.checkpoint(steps[-1]) if steps else None
+    policy = load_policy(
+        str(latest or config.model.path), dtype=config.model.dtype, device=str(device), revision=None if latest else config.model.revision, trust_remote_code=config.model.trust_remote_code
+    )
+    if config.model.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+    engine = make_engine(config, policy)
+    start = (0, 0)
+    if latest is not None:
+        engine.load(latest)
+        progress = run.progress(steps[-1])
+        start = (progress["step"], progress["prompts"])
+    sampler = make_sampler(config, policy, latest)
+    objective = load_objective(objective_mapping(config))
+    with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
+        stream = PromptStream(config, policy.tokenizer)
+        alarm = GapAlarm(
+            config.sampler.gap_bound, temperature=config.train.temperature, sampler_dtype=config.model.dtype, trainer_dtype=config.model.dtype, comm=engine.comm
+        )
+        yield Parts(policy, engine, sampler, grader, stream, Updater(config, objective, engine, alarm), device, *start)
+
+
+def objective_mapping(config: RunConfig) -> dict[str, object]:
+    """The objective's own keys, with the scale's KL estimator where the objective has a KL."""
+    mapping = dict(config.objective)
+    penalty = mapping.get("penalty")
+    if config.train.kl_estimator and isinstance(penalty, dict) and penalty.get("kind") == "kl" and penalty.get("estimator", "k3") == "k3" and penalty.get("anchor", "old") == "old":
+        mapping["penalty"] = {**penalty, "estimator": config.train.kl_estimator}
+    return mapping
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def make_engine(config: RunConfig, policy: Policy) -> Engine:
+    """The engine a configuration asks for."""
+    if config.engine.kind == "deepspeed":
+        from tepo.training.deepspeed_engine import DeepSpeedEngine
+
+        return DeepSpeedEngine(policy.model, config)
+    from tepo.training.torch_engine import TorchEngine
+
+    return TorchEngine(policy.model, config.train)
+
+
+def make_sampler(config: RunConfig, policy: Policy, latest: Path | None) -> Sampler:
+    """The sampler a configuration asks for, holding the policy's weights."""
+    from tepo.sampling.torch_sampler import TorchSampler
+
+    if config.sampler.kind != "torch":
+        from tepo.sampling.vllm_sampler import VllmSampler
+
+        return VllmSampler(str(latest or config.model.path))
+    return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)

@@ -1,0 +1,33 @@
+"""`tepo ablate` and `tepo reproduce`: plan, run what is missing, measure, render."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Format, Jobs, Scale, Seeds, Store, parse_seeds
+
+
+def ablate(
+    study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; see `tepo list`.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = 1,
+    store: Store = Path("runs"),
+    format: Format = "terminal",
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
+) -> None:
+    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
+    from tepo.studies.plan import make_plan
+    from tepo.studies.study import load_study
+    from tepo_cli.studying import run_units, show_plan, show_tables
+
+    loaded = load_study(study)
+    units = make_plan(loaded, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    if dry_run:
+        show_plan(units)
+        return
+    run_units(units, jobs)
+    show_tables(loaded, scale, units, format)

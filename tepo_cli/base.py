@@ -1,0 +1,22 @@
+"""`tepo base`: measure the untrained policy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.train import Overrides
+
+
+def base(
+    overrides: Overrides = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
+    from tepo.config.compose import compose
+    from tepo.training.run_folder import base_folder
+    from tepo_cli.running import measure_run
+
+    config = compose([*(overrides or []), *([f"store={store}"] if store else [])])
+    measure_run(base_folder(config), config, trained=False, quiet=quiet)

@@ -1,0 +1,72 @@
+"""What the study commands share: the plan as a table, live progress of the slots, the rendered tables."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tepo.errors import RunFailed
+from tepo.studies.dispatch import Failure, State, run_local, unfinished
+from tepo.studies.plan import Unit, unique
+from tepo.studies.study import Study
+from tepo.studies.tables import study_table
+
+console = Console(stderr=True)
+_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
+
+
+def show_plan(units: Sequence[Unit]) -> None:
+    """One line a unit: what would be trained and measured."""
+    table = Table("row", "model", "seed", "run", "train", "measure", title="plan")
+    for unit in units:
+        train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
+        missing = unit.missing_benchmarks()
+        table.add_row(unit.row.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
+    console.print(table)
+    console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+
+
+def run_units(units: Sequence[Unit], jobs: int) -> None:
+    """Run what is not done, with a bar a unit and one for the whole. Raises RunFailed when any failed; the others are kept."""
+    todo = unfinished(unique(units))
+    if not todo:
+        console.print(f"all {len(unique(units))} runs are in the store")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        whole = progress.add_task(f"{len(todo)} runs, {jobs} side by side", total=sum(_work(unit) for unit in todo))
+        bars = {unit.id: progress.add_task(f"  {unit.row.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
+
+        def watch(states: dict[str, State]) -> None:
+            for name, state in states.items():
+                if state.running:
+                    progress.start_task(bars[name])
+                progress.update(bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running)
+            progress.update(whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()))
+
+        failures = run_local(todo, jobs, watch)
+    if failures:
+        raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
+
+
+def _work(unit: Unit) -> float:
+    steps = 0 if unit.row.objective is None else unit.config.train.steps
+    return steps + _EVALUATION_WEIGHT * len(unit.config.data.benchmarks)
+
+
+def _report(failures: Sequence[Failure]) -> str:
+    return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.row.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
+
+
+def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:
+    """Print the study's table, one block a model, and say where the runs lie."""
+    from tepo.reporting.render import render
+
+    table = study_table(study, scale, units)
+    rendered = render(table, format)
+    if isinstance(rendered, str):
+        print(rendered)
+    else:
+        Console(width=max(Console().width, 150)).print(rendered)
+    console.print(f"runs: {', '.join(sorted({str(unit.folder) for unit in units})[:8])}{' …' if len(units) > 8 else ''}", soft_wrap=True)

@@ -1,0 +1,27 @@
+"""`tepo table`: render from the store; never trains."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Format, Scale, Seeds, Store, parse_seeds
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    format: Format = "terminal",
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
+) -> None:
+    """Render a table from what the store holds; a row that was not run is a dash."""
+    from tepo.studies.plan import make_plan
+    from tepo.studies.study import load_study
+    from tepo_cli.studying import show_tables
+
+    study = load_study(name)
+    units = make_plan(study, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    show_tables(study, scale, units, format)

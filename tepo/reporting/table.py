@@ -31,11 +31,6 @@ class Cell:
     rank: int = 0
     text: str = ""
 
-    @property
-    def half_width(self) -> float | None:
-        """Half the length of the interval, None without one."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
 
 MISSING = Cell()
 
@@ -104,11 +99,13 @@ def format_value(cell: Cell, column: Column, decimals: int) -> str:
         return cell.text or "–"
     if cell.mean is None:
         return "–"
-    sign = "+" if column.kind is Kind.DELTA else ""
-    text = f"{cell.mean:{sign}.{decimals}f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
-    return text.replace("-", "−")
+    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
+
+
+def _number(value: float, decimals: int, sign: str = "") -> str:
+    """Digits with a true minus sign; what rounds to zero has no sign."""
+    text = f"{value:{sign}.{decimals}f}"
+    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
 
 
 def format_interval(cell: Cell, column: Column, decimals: int) -> str:
@@ -116,8 +113,8 @@ def format_interval(cell: Cell, column: Column, decimals: int) -> str:
     if cell.low is None or cell.high is None:
         return ""
     if column.kind is Kind.DELTA:
-        return f"[{cell.low:.{decimals}f}, {cell.high:.{decimals}f}]".replace("-", "−")
-    return f"±{cell.half_width:.{decimals}f}"
+        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
+    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
 
 
 def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:

@@ -2,10 +2,12 @@
 
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 
-_PREAMBLE = r"""\documentclass[border=6pt,varwidth=60cm]{standalone}
+_PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
-\usepackage[utf8]{inputenc}
-\usepackage{booktabs,amsmath,amssymb}
+\usepackage[paperwidth=38cm,paperheight=30cm,margin=1cm]{geometry}
+\usepackage{booktabs}
+\pagestyle{empty}
+\setlength{\parindent}{0pt}
 \begin{document}
 \small
 """

@@ -31,7 +31,7 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     """Train, draw the curves, measure if asked, and say where things lie."""
     name = RunFolder.of(config).path.name
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
-        folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  entropy {row['actor/entropy']:.3f}"))
+        folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"))
     draw_curves(folder, config)
     console.print(f"run {name}: {config.train.steps} steps, {folder}")
     if evaluate:

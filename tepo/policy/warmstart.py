@@ -8,7 +8,7 @@ spreads the policy's mass, so that RL has something to find. Measurements: docs/
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,7 +44,7 @@ class Recipe:
     layers: int = 2
     heads: int = 3
     feed_forward: int = 256
-    max_length: int = field(default=128)  # positions: prompt and response
+    max_length: int = 256  # positions: prompt and response
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -77,16 +77,19 @@ def response_text(example: Example, recipe: Recipe, noisy: bool, random: Random)
     return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < recipe.slip else value)
 
 
-def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> tuple[Tensor, Tensor]:
-    """Token ids and labels [batch, T] of one step, padded on the right; labels are ids where a response token stands."""
+def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tuple[Tensor, Tensor]]:
+    """Token ids and labels [rows, T] of one step, padded on the right; labels are ids where a response token stands.
+
+    The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
+    """
     noisy = step >= round(recipe.clean_share * recipe.steps)
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
-    rows = []
-    for row, example in enumerate(examples):
-        text = response_text(example, recipe, noisy, Random(derive(recipe.seed, "warmstart response", step, row)))
-        prompt, response = tokenizer([example.problem.prompt, text])["input_ids"]
-        rows.append((prompt, [*response, tokenizer.eos_token_id]))
-    return _pad(rows, int(tokenizer.pad_token_id))
+    texts = [response_text(example, recipe, noisy, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
+    prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
+    responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
+    rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
+    half = len(rows) // 2
+    return [_pad(part, int(tokenizer.pad_token_id)) for part in (rows[:half], rows[half:])]
 
 
 def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:
@@ -98,6 +101,12 @@ def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor,
         ids[row, :end] = torch.tensor(prompt + response)
         labels[row, len(prompt) : end] = torch.tensor(response)
     return ids, labels
+
+
+def _loss_sum(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy in nats, summed over the response tokens."""
+    logits = model(input_ids=ids, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum")
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -114,21 +123,24 @@ def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, los
     """
     tokenizer = build_tokenizer(recipe.max_length)
     model = build_model(recipe, tokenizer).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True)
     losses, tokens, start = [], 0, time.process_time()
     for step in range(recipe.steps):
-        ids, labels = make_batch(recipe, step, tokenizer)
-        logits = model(input_ids=ids, use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+        parts = make_batch(recipe, step, tokenizer)
+        targets = sum(int((labels != _IGNORED).sum()) for _, labels in parts)
         optimizer.zero_grad()
-        loss.backward()
+        loss = 0.0
+        for ids, labels in parts:
+            part_loss = _loss_sum(model, ids, labels) / targets
+            part_loss.backward()
+            loss += part_loss.item()
+            tokens += int((ids != tokenizer.pad_token_id).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
         optimizer.step()
-        losses.append(loss.item())
-        tokens += int((ids != tokenizer.pad_token_id).sum())
-        report(step, losses[-1])
+        losses.append(loss)
+        report(step, loss)
     tenth = max(1, recipe.steps // 10)
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
     record = {"recipe": dataclasses.asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - start, "tokens": tokens}

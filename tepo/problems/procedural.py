@@ -14,7 +14,8 @@ from random import Random
 
 from tepo.errors import UserError, unknown_name
 from tepo.problems.base import Problem
-from tepo.problems.tasks import TASKS, Operands, Slip, exact
+from tepo.problems.catalogue import TASKS
+from tepo.problems.tasks import Operands, Slip, exact
 from tepo.randomness import derive
 
 SPLITS = ("train", "test")

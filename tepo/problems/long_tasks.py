@@ -1,0 +1,73 @@
+"""Tasks of the sparse mix that the default mix has no shorter form of: chains of 64 to 150 tokens, many small steps each."""
+
+from random import Random
+
+from tepo.problems.tasks import Operands, Slip, Task, columns, digits_of, draw_number, near, products
+
+
+def long_multiplication() -> Task:
+    """`47*86=`: two rows of digit products, then their sum column by column, `7*6=42,4*6=24+4=28,7*8=56,4*8=32+5=37,2+0=2,8+6=14,2+7+1=10,0+3+1=4,`."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        left, right = operands
+        low_text, low = products(left, right % 10, 2, slip)
+        high_text, high = products(left, right // 10, 2, slip)
+        sum_text, answer = columns(low, 10 * high, 4, slip)
+        return low_text + high_text + sum_text, answer
+
+    def draw(random: Random) -> Operands:
+        return draw_number(random, 2), draw_number(random, 2)
+
+    return Task(draw, lambda operands: f"{operands[0]}*{operands[1]}=", chain)
+
+
+def binary(bits: int) -> Task:
+    """`345:2=`: halving with the remainder until nothing is left, `345/2=172+1,172/2=86+0,…`; the answer is the number in base 2."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        text, value, answer, place = "", operands[0], 0, 1
+        while value and place < 10**bits:
+            half = slip(value // 2, [other for other in near(value // 2) if other < value])
+            text += f"{value}/2={half}+{value % 2},"
+            answer += place * (value % 2)
+            value, place = half, place * 10
+        return text, answer
+
+    return Task(lambda random: (random.randrange(2 ** (bits - 1), 2**bits),), lambda operands: f"{operands[0]}:2=", chain)
+
+
+def division(digits: int) -> Task:
+    """`93567/7=`: long division, quotient digit and remainder, `9/7=1+2,23/7=3+2,25/7=3+4,…`; the answer is the quotient, rounded down."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        (number, divisor), text, rest, answer = operands, "", 0, 0
+        for digit in reversed(digits_of(number, digits)):
+            part = 10 * rest + digit
+            quotient = slip(part // divisor, [other for other in near(part // divisor) if other * divisor <= part])
+            rest = slip((part - quotient * divisor) % divisor, range(divisor))
+            text += f"{part}/{divisor}={quotient}+{rest},"
+            answer = 10 * answer + quotient
+        return text, answer
+
+    return Task(
+        lambda random: (draw_number(random, digits), random.randrange(3, 10)),
+        lambda operands: f"{operands[0]}/{operands[1]}=",
+        chain,
+    )
+
+
+def sorting(digits: int) -> Task:
+    """`sort(4171)=`: insertion into a sorted row, `4,14,147,1147,`; digits are 1 … 9, the answer is the last row."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        text, row = "", 0
+        for digit in reversed(digits_of(operands[0], digits)):
+            ordered = int("".join(sorted(f"{row or ''}{digit}")))
+            row = slip(ordered, [10 * row + digit])
+            text += f"{row},"
+        return text, row
+
+    def draw(random: Random) -> Operands:
+        return (int("".join(str(random.randrange(1, 10)) for _ in range(digits))),)
+
+    return Task(draw, lambda operands: f"sort({operands[0]})=", chain)

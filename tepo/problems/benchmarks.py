@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tepo import paths
 from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
 from tepo.problems.base import Problem
 from tepo.problems.declared import build, read_mapping
+from tepo.problems.grader import GraderOptions
 from tepo.problems.prompts import PROMPTS
 from tepo.problems.sources import Dataset, Procedural, load_dataset_problems, load_procedural
 
@@ -27,7 +27,7 @@ class Benchmark:
 
     Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn at
     `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash);
-    `grader` holds options of tepo.problems.grader.
+    `grader` holds what differs from the grader's defaults.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Benchmark:
     dataset: Dataset | None = None
     prompt: str = "raw"
     hash: str | None = None
-    grader: dict[str, Any] = field(default_factory=dict)
+    grader: GraderOptions = field(default_factory=GraderOptions)
     subsets: dict[str, Subset] = field(default_factory=dict)
     provenance: str = ""
     licence: str = ""
@@ -53,12 +53,13 @@ class Benchmark:
             problems = load_procedural(self.procedural, self.count)
         else:
             assert self.dataset
+            assert self.hash
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
         return [problem for problem in problems if problem.id not in self.without]
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of everything that can change an evaluation: problems, prompt, sampling and grading."""
+        """Short hash of everything here that can change the responses; verdicts have the grader's own fingerprint."""
         source = {"procedural": vars(self.procedural)} if self.procedural else {"hash": self.hash}
         protocol = [
             self.count,
@@ -113,7 +114,5 @@ def parse_benchmark(path: Path) -> Benchmark:
     if benchmark.temperature < 0:
         raise UserError(f"temperature must not be negative, not {benchmark.temperature}", where=str(path))
     if benchmark.temperature == 0 and benchmark.samples > 1:
-        raise UserError(
-            "greedy (temperature 0) with more than one sample a problem repeats the same response", where=str(path), fix="samples: 1"
-        )
+        raise UserError("greedy (temperature 0) with more than one sample a problem repeats the same response", where=str(path), fix="samples: 1")
     return benchmark

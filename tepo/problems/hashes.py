@@ -1,45 +1,53 @@
 """Fingerprints of problem sets, so that a different copy of a benchmark cannot pass for the one a table was measured on.
 
 Copies of the same benchmark differ (QwenLM/Qwen3 issue 1183), so a set is pinned by content: one hash over all
-(problem, answer) rows in order, and a short hash a row (`hashes/NAME.txt`, line n for row n) that says which rows differ.
+(statement, answer) rows in order, and a short hash a row (`pinned/NAME.txt`, line n for row n) that says which rows
+differ, and that finds the pinned rows in a copy that has them in another order or among others.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tepo.problems.base import Problem
 
-FOLDER = Path(__file__).parent / "hashes"
-ROW_DIGITS = 6  # 24 bits: enough to point at a changed row; the set's own hash is what proves equality
+FOLDER = Path(__file__).parent / "pinned"
+ROW_DIGITS = 10  # 40 bits: no two of the 22,000 pinned rows collide, and the set's own hash is what proves equality
 
 
 def set_hash(problems: Sequence[Problem]) -> str:
-    """SHA-256 (hex) over the (statement, answer) pairs in order. Ids and families do not count."""
-    digest = hashlib.sha256()
-    for problem in problems:
-        digest.update(_row(problem) + b"\n")
-    return digest.hexdigest()
+    """SHA-256 (hex) of the compact JSON list of [statement, answer] pairs in order, outer white space removed. Ids do not count."""
+    pairs = [[problem.prompt.strip(), problem.answer.strip()] for problem in problems]
+    return hashlib.sha256(_json(pairs)).hexdigest()
 
 
 def row_hashes(problems: Sequence[Problem]) -> list[str]:
     """One short hash a problem."""
-    return [hashlib.sha256(_row(problem)).hexdigest()[:ROW_DIGITS] for problem in problems]
+    return [hashlib.sha256(_json([problem.prompt.strip(), problem.answer.strip()])).hexdigest()[:ROW_DIGITS] for problem in problems]
 
 
-def expected_row_hashes(name: str) -> list[str]:
+def pinned_rows(name: str) -> list[str]:
     """The pinned row hashes of a set, or an empty list where none are shipped."""
     path = FOLDER / f"{name}.txt"
     return path.read_text().split() if path.is_file() else []
 
 
-def differing_rows(problems: Sequence[Problem], expected: Sequence[str]) -> list[int]:
+def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[int]:
     """Indices where the row hashes disagree, the longer list's surplus included."""
     found = row_hashes(problems)
-    both = min(len(found), len(expected))
-    return [index for index in range(both) if found[index] != expected[index]] + list(range(both, max(len(found), len(expected))))
+    both = min(len(found), len(pinned))
+    return [index for index in range(both) if found[index] != pinned[index]] + list(range(both, max(len(found), len(pinned))))
 
 
-def _row(problem: Problem) -> bytes:
-    return json.dumps([problem.prompt, problem.answer], ensure_ascii=True, separators=(",", ":")).encode()
+def pick_pinned(problems: Sequence[Problem], pinned: Sequence[str], name: str) -> list[Problem] | None:
+    """The pinned rows in the pinned order with their ids `NAME-n`, or None when a row is missing."""
+    by_hash = dict(zip(row_hashes(problems), problems, strict=True))
+    if not pinned or any(key not in by_hash for key in pinned):
+        return None
+    return [replace(by_hash[key], id=f"{name}-{index}") for index, key in enumerate(pinned)]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tepo.errors import UserError
 from tepo.problems.base import Problem
-from tepo.problems.hashes import differing_rows, expected_row_hashes, set_hash
+from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, set_hash
 
 
 @dataclass(frozen=True)
@@ -23,27 +23,31 @@ class Procedural:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which column of a hub data set holds what. `family` (level, subject …) is for breakdowns and may be missing."""
+    """Which column of a data set holds what. `boxed`: the answer is what the last \\boxed{} of its column holds."""
 
     problem: str = "problem"
     answer: str = "answer"
     family: str | None = None
+    boxed: bool = False
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public data set: `path` and `revision` as `datasets.load_dataset` takes them, or a local folder for `path`.
+    """A public data set, as `datasets.load_dataset` takes it.
 
-    `file` is the stem looked for in TEPO_DATA when it is not the benchmark's own name.
+    path: a hub id, a local folder, or a builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where
+    `data_files` hold `{revision}` it is put there. file: stem looked for in TEPO_DATA, if not the set's own name.
+    hash: content hash of this copy where it is known to differ in small things from the one in TEPO_DATA.
     """
 
     path: str
     revision: str | None = None
     config: str | None = None
     split: str = "test"
-    data_files: str | None = None
+    data_files: tuple[str, ...] = ()
     fields: Fields = Fields()
     file: str | None = None
+    hash: str | None = None
 
 
 def load_procedural(source: Procedural, count: int) -> list[Problem]:
@@ -53,11 +57,16 @@ def load_procedural(source: Procedural, count: int) -> list[Problem]:
     return generate(source.tasks, count, source.seed, source.split)
 
 
-def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
-    """The rows of a set, from TEPO_DATA in front of the hub, checked against the pinned count and hash."""
+def load_dataset_problems(source: Dataset, name: str, count: int, expected: str) -> list[Problem]:
+    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are the pinned ones."""
     problems, place = read_dataset(source, name)
-    check(problems, source.file or name, count, expected, place)
-    return problems
+    found = set_hash(problems)
+    if found == expected or found == source.hash:
+        return problems
+    reordered = pick_pinned(problems, pinned_rows(name), name)
+    if reordered and set_hash(reordered) == expected:
+        return reordered
+    raise mismatch(problems, name, count, place)
 
 
 def read_dataset(source: Dataset, name: str) -> tuple[list[Problem], str]:
@@ -65,7 +74,7 @@ def read_dataset(source: Dataset, name: str) -> tuple[list[Problem], str]:
     local = local_file(source.file or name)
     if local:
         return read_problem_file(local), str(local)
-    return read_hub(source, source.file or name), f"{source.path}@{source.revision}"
+    return read_hub(source, name), f"{source.path}@{source.revision}"
 
 
 def local_file(stem: str) -> Path | None:
@@ -74,9 +83,7 @@ def local_file(stem: str) -> Path | None:
     if not folder:
         return None
     if not Path(folder).is_dir():
-        raise UserError(
-            "TEPO_DATA is not a folder", where=folder, fix="point it at a folder of NAME.jsonl files, or unset it to use the hub"
-        )
+        raise UserError("TEPO_DATA is not a folder", where=folder, fix="point it at a folder of NAME.jsonl files, or unset it to use the hub")
     path = Path(folder) / f"{stem}.jsonl"
     return path if path.is_file() else None
 
@@ -97,58 +104,54 @@ def read_problem_file(path: Path) -> list[Problem]:
     return problems
 
 
-def read_hub(source: Dataset, stem: str) -> list[Problem]:
-    """Rows through `datasets`, ids `STEM-n` in the set's order. Raises UserError when the library, the set or a column is missing."""
+def read_hub(source: Dataset, name: str) -> list[Problem]:
+    """Rows through `datasets`, ids `NAME-n` in the set's order. Raises UserError when the library, the set or a column is missing."""
+    instead = f"set TEPO_DATA to a folder with {source.file or name}.jsonl"
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            "the package `datasets` is not installed",
-            where=stem,
-            fix="pip install 'tepo[hub]', or set TEPO_DATA to a folder with " + stem + ".jsonl",
-        ) from None
+        raise UserError("the package `datasets` is not installed", where=name, fix=f"pip install 'tepo[hub]', or {instead}") from None
+    files = [file.replace("{revision}", source.revision or "main") for file in source.data_files]
+    revision = None if "{revision}" in "".join(source.data_files) else source.revision
     try:
-        table = datasets.load_dataset(
-            source.path, source.config, split=source.split, revision=source.revision, data_files=source.data_files
-        )
+        table = datasets.load_dataset(source.path, source.config, split=source.split, revision=revision, data_files=files or None)
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
-        fix = f"check the network (HF_HUB_OFFLINE, HF_TOKEN), or set TEPO_DATA to a folder with {stem}.jsonl"
-        raise UserError(
-            f"could not load the data set: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            where=f"{source.path}@{source.revision}",
-            fix=fix,
-        ) from error
+        said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise UserError(f"could not load {name}: {said}", where=f"{source.path}@{source.revision}", fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {instead}") from error
     wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
     missing = [column for column in wanted if column not in table.column_names]
     if missing:
-        raise UserError(
-            f"the data set has no column {missing[0]!r}",
-            where=source.path,
-            fix=f"columns: {', '.join(table.column_names)}; set dataset.fields",
-        )
-    return list(_rows(table, source.fields, stem))
+        raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=f"columns: {', '.join(table.column_names)}; set dataset.fields")
+    return list(_rows(table, source.fields, name))
 
 
-def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, stem: str) -> Iterable[Problem]:
+def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iterable[Problem]:
     for index, row in enumerate(table):
-        answer = row[fields.answer]
+        answer, family = row[fields.answer], row[fields.family] if fields.family else ""
         if isinstance(answer, list) and len(answer) == 1:
             answer = answer[0]
         if isinstance(answer, float) and answer.is_integer():
             answer = int(answer)
-        yield Problem(f"{stem}-{index}", row[fields.problem], str(answer), str(row[fields.family]) if fields.family else "")
+        if fields.boxed:
+            answer = _last_box(str(answer))
+        yield Problem(f"{name}-{index}", row[fields.problem].strip(), str(answer).strip(), "; ".join(family) if isinstance(family, list) else str(family))
 
 
-def check(problems: list[Problem], stem: str, count: int, expected: str | None, place: str) -> None:
-    """Raise UserError, naming the rows, unless the set is the pinned one."""
-    if len(problems) == count and (expected is None or set_hash(problems) == expected):
-        return
-    pinned = expected_row_hashes(stem)
+def _last_box(text: str) -> str:
+    """What the last \\boxed{} holds, braces balanced; an empty string without one."""
+    start = text.rfind("\\boxed{")
+    depth, begin = 0, start + len("\\boxed{")
+    for index in range(begin, len(text) if start >= 0 else begin):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth < 0:
+            return text[begin:index]
+    return ""
+
+
+def mismatch(problems: list[Problem], name: str, count: int, place: str) -> UserError:
+    """The error for a set that is not the pinned one; it names the rows."""
+    pinned = pinned_rows(name)
     rows = differing_rows(problems, pinned) if pinned else []
-    named = ", ".join(f"{stem}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
-    what = f"{stem}: {len(problems)} rows, expected {count}" if len(problems) != count else f"{stem}: the content is not the pinned one"
-    raise UserError(
-        what + (f"; rows that differ: {named}" if rows else ""),
-        where=place,
-        fix="use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)",
-    )
+    named = ", ".join(f"{name}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
+    what = f"{name}: {len(problems)} rows, expected {count}" if len(problems) != count else f"{name}: the content is not the pinned one"
+    return UserError(what + (f"; rows that differ: {named}" if rows else ""), where=place, fix="use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)")

@@ -1,8 +1,8 @@
 """Every objective of the papers as a composition of orthogonal parts, usable on its own: see docs/objectives.md."""
 
 from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.loading import load_objective, names
+from tepo.objectives.loading import load_objective, names, objective_mapping
 from tepo.objectives.metrics import Metrics
 from tepo.objectives.objective import Loss, Needs, Objective, Plan
 
-__all__ = ["Comm", "Groups", "Loss", "Metrics", "Needs", "Objective", "Plan", "TokenBatch", "load_objective", "names"]
+__all__ = ["Comm", "Groups", "Loss", "Metrics", "Needs", "Objective", "Plan", "TokenBatch", "load_objective", "names", "objective_mapping"]

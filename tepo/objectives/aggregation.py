@@ -1,29 +1,97 @@
-"""Aggregation axis: the weight of each token in the sum, from denominators of the whole mini-batch and all ranks."""
+"""Aggregation axis: the weight of each token in the sum. Denominators are those of the whole mini-batch and all ranks.
+
+Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D.
+"""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tepo.objectives.batch import Comm, TokenBatch, all_sum
+from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
+from tepo.objectives.options import option
+from tepo.objectives.overlong import length_limit
+
+OVERS = ("mini_batch", "group", "micro_batch")
+OVER_MEANING = "the set that is averaged: mini_batch; group: a mean within each prompt's group, then over groups; micro_batch: as older verl (comparison only: depends on the split)"
+OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
 @dataclass(frozen=True)
 class TokenMean:
     """1/N for each of the N tokens. DAPO 3.3, TEPO Eq. 4."""
 
-
-KINDS = {"token_mean": TokenMean}
-Aggregation = TokenMean
+    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
 
-def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor) -> Tensor:
-    """Weight of each token [N]; they add up to the denominators over micro-batches and ranks. totals: float64 [2], tokens and
-    non-empty sequences of the mini-batch."""
-    tokens = totals[0].clamp(min=1).to(batch.advantages.dtype)
-    return (1 / tokens).expand(batch.advantages.shape[0])
+@dataclass(frozen=True)
+class SeqMeanTokenMean:
+    """1/(B T_i): the mean over responses of the mean over their tokens. GRPO, GSPO."""
+
+    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+
+
+@dataclass(frozen=True)
+class SeqMeanTokenSum:
+    """1/B: the mean over responses of the sum over their tokens. TEPO Table 5; LUSPO."""
+
+    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+
+
+@dataclass(frozen=True)
+class SeqMeanTokenSumNorm:
+    """1/(B C) with a constant C. Dr.GRPO 2503.20783."""
+
+    constant: float | None = option(None, "C; none: the length limit", source="Dr.GRPO: the generation budget", low=1e-6)
+    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+
+
+KINDS = {"token_mean": TokenMean, "seq_mean_token_mean": SeqMeanTokenMean, "seq_mean_token_sum": SeqMeanTokenSum, "seq_mean_token_sum_norm": SeqMeanTokenSumNorm}
+Aggregation = TokenMean | SeqMeanTokenMean | SeqMeanTokenSum | SeqMeanTokenSumNorm
 
 
 def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
     """Tokens and non-empty sequences over all ranks, float64 [2]."""
     return all_sum(torch.stack([batch.lengths.sum(), (batch.lengths > 0).sum()]).double(), comm)
+
+
+def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
+    """Weight of each token [N] in the mini-batch's loss. totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
+    if options.over == "group":
+        return _group_scale(options, batch, comm)
+    dtype = batch.advantages.dtype
+    return _scale(options, batch, (1 / totals[0].clamp(min=1)).to(dtype), (1 / totals[1].clamp(min=1)).to(dtype))
+
+
+def micro_batch_scale(options: Aggregation, batch: TokenBatch, totals: Tensor) -> Tensor:
+    """The formula on this micro-batch alone, weighted by its share of the mini-batch's sequences, as verl's dp_actor up to v0.7."""
+    own = count(batch, None)
+    return token_scale(options, batch, own, None) * (own[1] / totals[1].clamp(min=1)).to(batch.advantages.dtype)
+
+
+def _scale(options: Aggregation, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+    """[N] from 1/N and 1/B, each a scalar or [N]."""
+    match options:
+        case TokenMean():
+            scale = per_token
+        case SeqMeanTokenMean():
+            scale = per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.rows]
+        case SeqMeanTokenSum():
+            scale = per_sequence
+        case SeqMeanTokenSumNorm(constant=constant):
+            scale = per_sequence / (constant or length_limit(batch.max_new_tokens, "aggregation.constant"))
+    return scale.expand(batch.advantages.shape[0])
+
+
+def _group_scale(options: Aggregation, batch: TokenBatch, comm: Comm | None) -> Tensor:
+    """1/groups times the formula within each group; groups may be spread over ranks."""
+    ids = batch.want("group_ids", "aggregation.over: group")
+    everyone, lengths = gather(ids, comm), gather(batch.lengths, comm)
+    groups, index = torch.unique(everyone, return_inverse=True)
+    zeros = batch.advantages.new_zeros(groups.shape[0], dtype=torch.float64)
+    tokens = zeros.index_add(0, index, lengths.double())
+    sequences = zeros.index_add(0, index, (lengths > 0).double())
+    number = (sequences > 0).sum().clamp(min=1)
+    mine = torch.searchsorted(groups, ids)[batch.rows]
+    dtype = batch.advantages.dtype
+    return _scale(options, batch, (1 / (number * tokens.clamp(min=1))).to(dtype)[mine], (1 / (number * sequences.clamp(min=1))).to(dtype)[mine])

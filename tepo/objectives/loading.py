@@ -1,20 +1,28 @@
-"""From a name or a mapping to an Objective, checked strictly."""
+"""From a name or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tepo.errors import UserError, unknown_name
-from tepo.objectives import advantage, aggregation, penalty, ratio, surrogate
+from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
-from tepo.objectives.options import parse
+from tepo.objectives.options import parse, to_mapping
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
-AXES = ("advantage", "ratio", "surrogate", "penalty", "aggregation")
+AXES: dict[str, tuple[str, Mapping[str, type], Any]] = {  # axis: the key that names the kind, the kinds, the neutral choice
+    "overlong": ("kind", overlong.KINDS, "keep"),
+    "advantage": ("kind", advantage.KINDS, None),
+    "ratio": ("level", ratio.LEVELS, None),
+    "surrogate": ("kind", surrogate.KINDS, None),
+    "weight": ("kind", weight.KINDS, "uniform"),
+    "correction": ("kind", correction.KINDS, "none"),
+    "penalty": ("kind", penalty.KINDS, "none"),
+    "aggregation": ("kind", aggregation.KINDS, None),
+}
 
 
 def names() -> list[str]:
@@ -22,40 +30,72 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-@cache
-def _text(name: str) -> str:
-    for stem in (name, name.replace("-", "_")):
-        if (FOLDER / f"{stem}.yaml").is_file():
-            return (FOLDER / f"{stem}.yaml").read_text()
-    raise unknown_name("objective", name, names())
+def text(name: str) -> str:
+    """The YAML of a shipped objective (`-` and `_` are the same). Raises UserError with the nearest valid name."""
+    path = FOLDER / f"{name.replace('-', '_')}.yaml"
+    if not path.is_file():
+        raise unknown_name("objective", name, names())
+    return path.read_text()
 
 
 def load_objective(source: str | Mapping[str, Any], *, kl_estimator: str | None = None) -> Objective:
     """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes, as in `tepo/config/objective/NAME.yaml`.
 
     A mapping may carry a `name`. `kl_estimator` takes the place of k3, the default estimator (small vocabularies: `full`).
-    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one."""
+    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, and for axes that do not fit."""
     if isinstance(source, str):
-        given, name, where = yaml.safe_load(_text(source)), source.replace("-", "_"), f"objective {source}"
+        given, name = dict(yaml.safe_load(text(source))), source.replace("-", "_")
     else:
         given = dict(source)
         name = given.pop("name", None) or "custom"
-        where = f"objective {name}"
+    where = f"objective {name}"
     for axis in given:
         if axis not in AXES:
             raise unknown_name("axis of an objective", str(axis), AXES, where=where)
-    for axis in ("advantage", "ratio", "surrogate", "aggregation"):
-        if axis not in given:
-            raise UserError(f"{axis} is missing", where=where, fix="see tepo/config/objective/ for examples")
-    wanted = given.get("penalty") or []
-    parts = [parse("penalty", part, penalty.KINDS, where=where) for part in ([wanted] if isinstance(wanted, Mapping) else wanted)]
+    parsed = {axis: _axis(axis, given.get(axis), where) for axis in AXES if axis != "penalty"}
+    objective = Objective(name=name, penalties=_penalties(given.get("penalty"), kl_estimator, where), **parsed)
+    _check_fit(objective, where)
+    return objective
+
+
+def _axis(axis: str, given: Any, where: str) -> Any:
+    """One axis from its mapping; left out means the neutral choice."""
+    tag, kinds, neutral = AXES[axis]
+    if given is None and neutral is None:
+        raise UserError(f"{axis} is missing", where=where, fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds)}")
+    return parse(axis, neutral if given is None else given, kinds, tag=tag, where=where)
+
+
+def _penalties(given: Any, kl_estimator: str | None, where: str) -> tuple[penalty.Penalty, ...]:
+    """One mapping, a list of them, or none."""
+    if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
+        return ()
+    if kl_estimator is not None and kl_estimator not in penalty.ESTIMATORS:
+        raise unknown_name("KL estimator", kl_estimator, penalty.ESTIMATORS, where=where)
+    parts = [parse("penalty", part, penalty.KINDS, where=where) for part in ([given] if isinstance(given, str | Mapping) else given)]
     if kl_estimator is not None:
-        parts = [replace(part, estimator=kl_estimator) if part.estimator == "k3" else part for part in parts]
-    return Objective(
-        name=name,
-        advantage=parse("advantage", given["advantage"], advantage.KINDS, where=where),
-        ratio=parse("ratio", given["ratio"], ratio.LEVELS, tag="level", where=where),
-        surrogate=parse("surrogate", given["surrogate"], surrogate.KINDS, where=where),
-        penalties=tuple(parts),
-        aggregation=parse("aggregation", given["aggregation"], aggregation.KINDS, where=where),
-    )
+        parts = [replace(part, estimator=kl_estimator) if getattr(part, "estimator", "") == "k3" else part for part in parts]
+    return tuple(parts)
+
+
+def _check_fit(objective: Objective, where: str) -> None:
+    """Axes that exclude each other."""
+    bare = isinstance(objective.ratio, ratio.NoRatio)
+    if bare != isinstance(objective.surrogate, surrogate.LogProb):
+        raise UserError("surrogate log_prob goes with ratio none, and only with it", where=where, fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob")
+    if isinstance(objective.surrogate, surrogate.GeometricClip) and objective.ratio != ratio.Sequence():
+        raise UserError("surrogate geometric_clip is its own sequence ratio", where=where, fix="ratio: {level: sequence}")
+    full = {part.anchor for part in objective.penalties if isinstance(part, penalty.Kl) and part.estimator == "full"}
+    if len(full) > 1:
+        raise UserError("two exact KL penalties with different anchors", where=where, fix="use a sampled estimator (k3) for one of them")
+
+
+def objective_mapping(objective: Objective) -> dict[str, Any]:
+    """The full mapping of an objective, defaults included: what its results depend on, and what `load_objective` takes back."""
+    found: dict[str, Any] = {"name": objective.name}
+    for axis, (tag, kinds, _) in AXES.items():
+        if axis == "penalty":
+            found[axis] = [to_mapping(part, kinds, tag=tag) for part in objective.penalties]
+        else:
+            found[axis] = to_mapping(getattr(objective, axis), kinds, tag=tag)
+    return found

@@ -1,6 +1,6 @@
 """Running sums of an objective's metrics, on the device until someone asks for the means."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -38,13 +38,16 @@ class Metrics:
         return dict(zip(self.names, means, strict=True)) | {name: float(value) for name, value in maxima.items()}
 
 
-def token_metrics(means: dict[str, Tensor], totals: dict[str, Tensor], maxima: dict[str, Tensor], share: Tensor) -> Metrics:
-    """Metrics of one (micro-)batch. means: per-token values [N] to average; totals: scalars already divided by the mini-batch's
-    denominators; maxima: per-token values [N]; share: this batch's part of the mini-batch, so that totals of micro-batches add up."""
-    with torch.no_grad():
-        some = next(iter(means.values()))
-        sums = torch.stack([value.detach().to(some.dtype) for value in means.values()]).sum(1, dtype=torch.float64)
-        whole = torch.stack([value.detach().double() for value in totals.values()])
-        counts = torch.cat([sums.new_full((len(means),), float(some.shape[0])), share.expand(len(totals)).to(sums.dtype)])
-        tops = {name: value.detach().max() if value.shape[0] else value.new_tensor(-torch.inf) for name, value in maxima.items()}
-        return Metrics((*means, *totals), torch.cat([sums, whole]), counts, tops)
+@torch.no_grad()
+def token_metrics(means: Mapping[str, Tensor], totals: Mapping[str, Tensor], maxima: Mapping[str, Tensor], counted: Tensor | None, tokens: Tensor) -> Metrics:
+    """Metrics of one (micro-)batch. means, maxima: per-token values [N]; totals: scalars already divided by the mini-batch's
+    denominators; counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch has over all ranks."""
+    table = torch.stack([value.detach().float() for value in means.values()])
+    own = table.new_full((), float(table.shape[1])) if counted is None else counted.sum()
+    if counted is not None:
+        table = torch.where(counted, table, 0.0)
+    sums = table.sum(1, dtype=torch.float64)
+    whole = torch.stack([value.detach() for value in totals.values()]).double()
+    counts = torch.cat([own.double().expand(len(means)), (own / tokens.clamp(min=1)).double().expand(len(totals))])
+    tops = {name: value.detach().max() if value.shape[0] else value.new_full((), -torch.inf) for name, value in maxima.items()}
+    return Metrics((*means, *totals), torch.cat([sums, whole]), counts, tops)

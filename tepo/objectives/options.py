@@ -10,6 +10,8 @@ from typing import Any, get_args, get_type_hints
 
 from tepo.errors import UserError, unknown_name
 
+EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
+
 
 def option(default: Any, meaning: str, *, source: str = "", choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
     """A dataclass field of an axis: `low` and `high` bound a number (inclusive), `choices` a word, `source` is where the default comes from."""

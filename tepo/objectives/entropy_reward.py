@@ -1,0 +1,141 @@
+"""Rewards shaped by the old policy's entropy: GTPO (per token) and GRPO-S (per response), Tan & Pan 2508.04349.
+
+Successes are responses with a positive reward before any length punishment. Their reward is raised by their share of the
+entropy among the group's successes; version 2 also lowers the failures, the surest most.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tepo.errors import UserError
+from tepo.objectives.batch import Comm, Groups
+from tepo.objectives.options import EPS_SOURCE, option
+from tepo.objectives.overlong import deduction, length_limit
+from tepo.objectives.segments import segment_sum
+from tepo.objectives.statistics import Moments, batch_moments, group_moments
+
+SHARE_EPS = 1e-8  # in the denominators of entropy shares: GTPO v6 remark 2.1 (third-hand)
+
+
+@dataclass(frozen=True)
+class Gtpo:
+    """r + alpha d_t H_t / sum H_t on tokens of successes (Eq. 2), normalised over tokens (Eq. 3)."""
+
+    alpha: float = option(0.1, "weight of the entropy's share", source="alpha2 of v6; the paper's versions 1 and 2 give none", low=0)
+    failures: str = option("zero", "zero: reward 0 (version 1); inverse_entropy: -h_t (1/H) / sum 1/H, normalised apart (version 2, Eq. 13-15)", source="Eq. 2", choices=("zero", "inverse_entropy"))
+    counted: str = option("successful", "the responses that d_t counts", source="only so does 3.5.1's sum rule hold", choices=("successful", "all"))
+    statistics: str = option("group", "tokens whose mean and deviation normalise: of the prompt's group or of the whole rollout", source="Eq. 14, Conclusion 2", choices=("group", "batch"))
+    entropy_floor: float = option(0.0, "entropies below count as this much; 1/H of a sure token otherwise takes almost all of h_t", source="none in the paper", low=0)
+    eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+
+
+@dataclass(frozen=True)
+class GtpoClipped:
+    """clip(alpha1 + alpha2 d_t H_t / sum H_t, 1, alpha1 + alpha1/kappa) plus a length penalty, on successes (4.5.1, Eq. 11-12)."""
+
+    alpha1: float = option(0.9, "base reward; alpha1 + alpha2 = 1", source="the paper gives none; alpha2 as gtpo's alpha", low=0, high=1)
+    alpha2: float = option(0.1, "weight of the entropy's share", source="the paper gives none; as gtpo's alpha", low=0, high=1)
+    kappa: float = option(2.0, "upper bound alpha1 (1 + 1/kappa); at most alpha1/alpha2, else the interval is empty", source="the paper only says kappa > 1", low=1)
+    length_buffer: float = option(0.2, "L1, as a share of the limit L2", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1)
+    length_term: str = option("continuous", "divide by L1, reaching -1 at the limit, or by L2 as_printed", source="DAPO Eq. 13, which it follows", choices=("continuous", "as_printed"))
+    statistics: str = option("group", "tokens whose mean and deviation normalise", source="Eq. 14, Conclusion 2", choices=("group", "batch"))
+    eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+
+    def __post_init__(self) -> None:
+        if abs(self.alpha1 + self.alpha2 - 1) > 1e-9:
+            raise UserError(f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}", where="gtpo_clipped (GTPO 4.5.1)")
+        if self.alpha1 * (1 + 1 / self.kappa) < 1:
+            raise UserError(f"advantage.kappa {self.kappa:g} leaves no room above 1", where="gtpo_clipped (GTPO 4.5.1)", fix=f"at most alpha1/alpha2 = {self.alpha1 / self.alpha2:g}")
+
+
+@dataclass(frozen=True)
+class GrpoS:
+    """r + beta n H_i / sum H on successes (Eq. 5), H_i the response's mean entropy, normalised over the group's responses (Eq. 8)."""
+
+    beta: float = option(0.1, "weight of the entropy's share", source="beta2 of v6; the paper's versions 1 and 2 give none", low=0)
+    failures: str = option("zero", "zero: reward 0 (version 1); inverse_entropy: -m (1/H) / sum 1/H, normalised apart (version 2, Eq. 17-19)", source="Eq. 5", choices=("zero", "inverse_entropy"))
+    entropy_mean: str = option("arithmetic", "mean of the token entropies", source="3.4.1", choices=("arithmetic", "geometric"))
+    entropy_floor: float = option(0.0, "entropies below count as this much", source="none in the paper", low=0)
+    eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+
+
+def entropy_advantages(options: Gtpo | GtpoClipped | GrpoS, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+    """Advantages [N], float64. rewards: float64 [S] after any length punishment."""
+    if groups.old_entropies is None:
+        raise UserError("the objective needs `old_entropies` in its groups", where="advantage (gtpo, gtpo_clipped, grpo_s)")
+    success = groups.rewards > 0
+    base = rewards - groups.rewards.double() + success.double()  # r in {0, 1}, plus the length punishment
+    entropies = groups.old_entropies.double().clamp(min=getattr(options, "entropy_floor", 0.0))
+    if isinstance(options, GrpoS):
+        return _per_response(options, base, success, entropies, groups)
+    return _per_token(options, base, success, entropies, groups, comm)
+
+
+def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
+    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere. counted: bool [K]."""
+    columns, index = torch.unique(keys, return_inverse=True)
+    zeros = weights.new_zeros(columns.shape[0])
+    mine = torch.where(member, weights, 0.0)
+    total = zeros.index_add(0, index, mine)
+    count = zeros.index_add(0, index, counted.to(weights.dtype))
+    return mine / (total[index] + SHARE_EPS) * count[index]
+
+
+def inverse(entropies: Tensor) -> Tensor:
+    """1/H, finite at 0."""
+    return 1 / (entropies + SHARE_EPS)
+
+
+def _per_token(options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+    member, rows = success[groups.rows], groups.rows
+    keys = _columns(groups)
+    everyone = torch.ones_like(member)
+    if isinstance(options, GtpoClipped):
+        share = shares(entropies, member, keys, member)
+        shaped = (options.alpha1 + options.alpha2 * share).clamp(1.0, options.alpha1 * (1 + 1 / options.kappa))
+        reward = torch.where(member, shaped + (base - success.double() + _length_term(options, groups))[rows], base[rows])
+        return _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
+    share = shares(entropies, member, keys, member if options.counted == "successful" else everyone)
+    reward = base[rows] + options.alpha * share
+    positive = _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
+    if options.failures == "zero":
+        return positive
+    lowered = -shares(inverse(entropies), ~member, keys, ~member)
+    negative = _token_moments(options.statistics, lowered, groups, comm).normalize(lowered, options.eps)
+    return torch.where(member, positive, negative)
+
+
+def _per_response(options: GrpoS, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups) -> Tensor:
+    lengths = groups.lengths.clamp(min=1)
+    if options.entropy_mean == "arithmetic":
+        mean = segment_sum(entropies, groups.lengths) / lengths
+    else:
+        mean = (segment_sum(entropies.clamp(min=SHARE_EPS).log(), groups.lengths) / lengths).exp()
+    reward = base + options.beta * shares(mean, success, groups.group_ids, success)
+    advantage = group_moments(reward, groups.group_ids).normalize(reward, options.eps)
+    if options.failures == "inverse_entropy":
+        lowered = -shares(inverse(mean), ~success, groups.group_ids, ~success)
+        advantage = torch.where(success, advantage, group_moments(lowered, groups.group_ids).normalize(lowered, options.eps))
+    return advantage[groups.rows]
+
+
+def _columns(groups: Groups) -> Tensor:
+    """One key per (group, position): int64 [N]."""
+    _, index = torch.unique(groups.group_ids, return_inverse=True)
+    width = groups.lengths.max().clamp(min=1) if groups.lengths.shape[0] else 1
+    return index[groups.rows] * width + groups.positions
+
+
+def _token_moments(statistics: str, values: Tensor, groups: Groups, comm: Comm | None) -> Moments:
+    return batch_moments(values, comm) if statistics == "batch" else group_moments(values, groups.group_ids[groups.rows])
+
+
+def _length_term(options: GtpoClipped, groups: Groups) -> Tensor:
+    """R(i) of 4.5.1, float64 [S]: 0 up to L = L2 - L1, then falling, -1 beyond L2."""
+    inside = deduction(groups, options.length_buffer)
+    if options.length_term == "as_printed":
+        limit = length_limit(groups.max_new_tokens, "gtpo_clipped")
+        inside = torch.where(groups.lengths > limit, 1.0, inside * options.length_buffer)
+    return -inside

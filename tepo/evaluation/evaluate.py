@@ -32,7 +32,7 @@ class Result:
     """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem.
 
     `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
-    resumed evaluation must share); `grader` is the fingerprint behind the verdicts.
+    resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts.
     """
 
     benchmark: str
@@ -43,7 +43,6 @@ class Result:
     scores: dict[str, float]
     subsets: dict[str, dict[str, float]]
     grader: str
-    content_hash: str
     task: dict[str, Any]
     format: int = FORMAT
 
@@ -75,6 +74,7 @@ def evaluate(
     task = {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
+        "content_hash": set_hash(problems),
         "seed": seed,
         "limit": limit,
         "policy": dict(policy or {}),
@@ -97,7 +97,7 @@ def evaluate(
         if progress:
             progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
     table = refresh_verdicts(pa.concat_tables(parts), grader)
-    result = conclude(benchmark, table, grader.fingerprint, set_hash(problems), task)
+    result = conclude(benchmark, table, grader.fingerprint, task)
     write_table(folder / SAMPLES, table)
     write_json(folder / "result.json", asdict(result))
     shutil.rmtree(folder / "parts", ignore_errors=True)
@@ -115,13 +115,11 @@ def load_result(folder: Path) -> Result | None:
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"not a result of this version: {error}", where=str(path), fix="evaluate again into a new folder") from None
     if result.format != FORMAT:
-        raise UserError(
-            f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="evaluate again into a new folder"
-        )
+        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="evaluate again into a new folder")
     return result
 
 
-def conclude(benchmark: Benchmark, table: pa.Table, grader: str, content_hash: str, task: Mapping[str, Any]) -> Result:
+def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[str, Any]) -> Result:
     """The scores of a finished table of samples."""
     names, correct, _ = by_problem(table)
     accuracy: Estimate = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
@@ -166,9 +164,7 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:
             said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
-            raise UserError(
-                f"the folder holds another evaluation: {said}", where=str(folder), fix="choose another folder, or delete this one"
-            )
+            raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix="choose another folder, or delete this one")
     result = load_result(folder)
     if result is None:
         write_json(path, dict(task))

@@ -60,9 +60,7 @@ def read_table(path: Path) -> pa.Table:
             fix="delete the evaluation's folder and evaluate again",
         ) from None
     if table.schema.names != SCHEMA.names:
-        raise UserError(
-            "the columns are not those of an evaluation by this version", where=str(path), fix="evaluate again into a new folder"
-        )
+        raise UserError("the columns are not those of an evaluation by this version", where=str(path), fix="evaluate again into a new folder")
     return table.cast(SCHEMA)
 
 

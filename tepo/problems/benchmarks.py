@@ -61,17 +61,8 @@ class Benchmark:
     def fingerprint(self) -> str:
         """Short hash of everything here that can change the responses; verdicts have the grader's own fingerprint."""
         source = {"procedural": vars(self.procedural)} if self.procedural else {"hash": self.hash}
-        protocol = [
-            self.count,
-            self.samples,
-            self.temperature,
-            self.max_new_tokens,
-            self.prompt,
-            PROMPTS[self.prompt],
-            self.grader,
-            sorted(self.without),
-        ]
-        return content_hash([source, protocol])
+        sampling = [self.count, self.samples, self.temperature, self.max_new_tokens]
+        return content_hash([source, sampling, PROMPTS[self.prompt], sorted(self.without)])
 
 
 def load_benchmark(name: str) -> Benchmark:

@@ -12,12 +12,14 @@ from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
 
 ALPHA = 0.05
+UNTRAINED = "base"
 
 
 @dataclass(frozen=True)
 class RowSpec:
-    """A row of a study. key: what the samples' `row` column holds. method: the objective, it fixes the colour. section: a heading
-    over neighbouring rows (a panel). model: rows of different models are blocks of their own, ranked and compared apart."""
+    """A row of a study. key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the
+    base model, which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are
+    blocks of their own, ranked and compared apart."""
 
     key: str
     label: str
@@ -72,7 +74,7 @@ def _deltas(frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[st
     cells = {row.key: [MISSING, Cell(text="baseline")] for row in rows if row.label == baseline}
     tables = []
     for key, model in [(row.key, row.model) for row in rows if row.label == baseline]:
-        part = frame[frame["row"].isin([row.key for row in rows if row.model == model])]
+        part = _same_seeds(frame[frame["row"].isin([row.key for row in rows if row.model == model])], {row.key for row in rows if row.method == UNTRAINED})
         if set(part["benchmark"]) == set(benchmarks) and (part["row"] == key).any() and part["row"].nunique() > 1:
             tables.append(compare(part, key))
     if not tables:
@@ -82,6 +84,13 @@ def _deltas(frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[st
         delta = MISSING if np.isnan(line.delta) else Cell(100 * line.delta, 100 * line.low, 100 * line.high)
         cells[str(line.row)] = [delta, Cell(text=verdict(line.delta, p))]
     return cells
+
+
+def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
+    """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from them."""
+    base = frame["row"].isin(untrained)
+    seeds = frame.loc[~base, "seed"].unique()
+    return pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True) if len(seeds) else frame
 
 
 def verdict(delta: float, p: float) -> str:
@@ -125,8 +134,8 @@ def _notes(frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[Ro
         notes.append("One seed: intervals and verdicts hold for these trained models and do not cover what another seed would give.")
     if baseline:
         notes.append(f"Δ Avg. = points above {baseline} on the same problems and seeds; verdict at 5%, Holm-corrected over the table.")
-    seeds_by_cell = frame.groupby(["row", "benchmark"])["seed"].nunique()
-    partial = [row.label for row in rows if (row.key in seeds_by_cell) and (len(seeds_by_cell[row.key]) < len(benchmarks) or seeds_by_cell[row.key].min() < len(seeds))]
-    if partial:
+    measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
+    wanted = {row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(benchmarks) for row in rows}
+    if partial := [row.label for row in rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
         notes.append(f"Seeds or benchmarks still to be measured: {'; '.join(partial)}.")
     return notes

@@ -39,16 +39,15 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
-            specs.append(RowSpec(row_key(unit), row.label, row.objective or "base", section=model if len(models) > 1 else ""))
+            specs.append(RowSpec(row_key(unit), row.label, row.objective or "base", model=model if len(models) > 1 else ""))
             reference = _reference(study, model, row.reference)
             if reference is not None:
                 references[row_key(unit)] = reference
     benchmarks = units[0].config.data.benchmarks
     titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
-    baseline = f"{models[0]}/{study.baseline}" if study.baseline else None
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {units[0].config.train.steps} steps; checkpoint: the last step, fixed before the run"
-    return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=baseline, reference=references, notes=[note])
+    return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=study.baseline, reference=references, notes=[note])
 
 
 def _reference(study: Study, model: str, reference: dict[str, object] | None) -> PaperRow | None:

@@ -110,3 +110,13 @@ def test_bad_input_is_named() -> None:
     frame = samples({"a": 0.5})
     with pytest.raises(UserError, match="different problems"):
         build_table(frame[(frame["seed"] == 0) | (frame["problem"] != "gcd-3")], ROWS, BENCHMARKS, name="t", title="t")
+
+
+def test_the_untrained_model_is_compared_with_every_seed() -> None:
+    rows = [RowSpec("base", "Base", "base"), RowSpec("a", "GRPO/DAPO", "grpo_dapo")]
+    frame = samples({"base": 0.1, "a": 0.5})
+    frame = frame[(frame["row"] != "base") | (frame["seed"] == 0)]
+    table = build_table(frame, rows, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    assert cell(table, "base", "delta").mean == pytest.approx(cell(table, "base", "average").mean - cell(table, "a", "average").mean)
+    assert cell(table, "base", "verdict").text == "worse"
+    assert not any("still to be measured" in note for note in table.notes)

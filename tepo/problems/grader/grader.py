@@ -4,9 +4,8 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
+from tepo.problems.grader.compare import Comparer, Undecided
 from tepo.problems.grader.extraction import NoAnswer, extract_answer
-from tepo.problems.grader.normalisation import normalise
-from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.options import GraderOptions, Verdict
 
 
@@ -27,14 +26,12 @@ class Grader:
             answer = extract_answer(response, self.options.fallbacks)
         except NoAnswer as missing:
             return Verdict(False, str(missing), None, time.perf_counter() - started)
-        correct, reason = False, "different"
-        left, right = normalise(gold), normalise(answer)
-        if left == right:
-            correct, reason = True, "exact"
-        else:
-            a, b = parse_number(left), parse_number(right)
-            if a is not None and b is not None:
-                correct, reason = a.value == b.value, "number"
+        comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)
+        try:
+            correct = comparer.equal(gold, answer)
+        except Undecided:
+            correct = False
+        reason = "exact" if correct else comparer.note
         return Verdict(correct, reason, answer, time.perf_counter() - started)
 
     def close(self) -> None:

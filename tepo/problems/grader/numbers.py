@@ -1,35 +1,58 @@
-r"""Plain numbers, exactly: integers, decimals, fractions, thousands separators, powers of ten, as `Fraction`."""
+r"""Plain numbers, exactly: integers, decimals, fractions, mixed numbers, powers of ten, repeating decimals, as `Fraction`."""
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 MAX_EXPONENT = 400
 MAX_DIGITS = 1000
 
-_DIGITS = r"\d+(?:,\d{3})+(?!\d)|\d+"
-_DECIMAL = re.compile(rf"([+-]?)((?:{_DIGITS})?(?:\.\d*)?)(?:[eE]([+-]?\d{{1,6}})|(?:\\times|\\cdot|\*)10\^(?:\{{([+-]?\d{{1,6}})\}}|([+-]?\d)))?")
+_DIGITS = r"\d{1,3}(?:,\d{3})+|\d+"
+_MANTISSA = rf"(?:{_DIGITS})?(?:\.\d*)?"
+_POWER = r"(?:[eE]([+-]?\d{1,6})|(?:\\times|\\cdot|[xX])10\^(?:\{([+-]?\d{1,6})\}|(\d)))"
+_DECIMAL = re.compile(rf"([+-]?)({_MANTISSA}){_POWER}?")
 _TEN = re.compile(r"([+-]?)10\^(?:\{([+-]?\d{1,6})\}|(\d))")
-_FRACTION = re.compile(r"([+-]?)\\frac\{([+-]?[\d.,]+)\}\{([+-]?[\d.,]+)\}")
-_MIXED = re.compile(r"([+-]?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
-_SLASH = re.compile(r"([+-]?[\d.,]+)/([+-]?[\d.,]+)")
+_FRACTION = re.compile(r"([+-]?)\\frac\{([^{}]+)\}\{([^{}]+)\}")
+_MIXED = re.compile(r"([+-]?)(\d+)(?: ?(?:\\text\{and\}|and)? ?)\\frac\{(\d+)\}\{(\d+)\}|([+-]?)(\d+) (?:and )?(\d+)/(\d+)")
+_SLASH = re.compile(r"([+-]?)\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?")
+_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?")
+_TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """`value` is exact for what was written; `places` digits stand after the point (0 for integers and fractions, the power
-    of ten taken off), `digits` are significant; `decimal` says that a point was written, so the value may be a rounding."""
+    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is its last written place
+    (0 for integers and fractions) and `digits` how many significant ones it has."""
 
     value: Fraction
-    decimal: bool = False
     ulp: Fraction = Fraction(0)
     digits: int = 0
 
+    def rounds(self, other: Fraction) -> bool:
+        """Is this decimal, at its written precision, `other`? Six significant digits of a rounding or seven of a truncation
+        are asked for, so that 0.333 is not 1/3; noise of double precision (1e-13) is let through."""
+        difference = abs(self.value - other)
+        if not self.ulp or other == 0:
+            return difference == 0
+        if difference <= abs(other) * Fraction(1, 10**13) and self.digits >= 14:
+            return True
+        truncated = abs(self.value) <= abs(other) and self.digits >= 7
+        return self.digits >= 6 and difference <= (self.ulp if truncated else self.ulp / 2)
 
+
+@lru_cache(maxsize=20_000)
 def parse_number(text: str) -> Exact | None:
-    """The number a normalised text (no spaces) is, or None. Never computes a power beyond 10^MAX_EXPONENT."""
+    """The number a canonical text is, or None. Never computes a power beyond 10^MAX_EXPONENT."""
     if not text or len(text) > MAX_DIGITS:
         return None
+    if text.isdigit() and text.isascii():
+        return Exact(Fraction(int(text)))
+    match = _MIXED.fullmatch(text)
+    if match:
+        sign, whole, above, below = (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
+        return Exact(_signed(sign, int(whole) + Fraction(int(above), int(below)))) if int(below) else None
+    text = text.replace(" ", "")
     match = _DECIMAL.fullmatch(text)
     if match:
         return _decimal(match)
@@ -37,14 +60,8 @@ def parse_number(text: str) -> Exact | None:
     if match:
         power = int(match[2] or match[3])
         return Exact(_signed(match[1], Fraction(10) ** power)) if abs(power) <= MAX_EXPONENT else None
-    match = _MIXED.fullmatch(text)
-    if match and int(match[4]):
-        return Exact(_signed(match[1], int(match[2]) + Fraction(int(match[3]), int(match[4]))))
-    match = _FRACTION.fullmatch(text)
-    if match:
-        return _quotient(match[2], match[3], match[1])
-    match = _SLASH.fullmatch(text)
-    return _quotient(match[1], match[2], "") if match else None
+    match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
+    return _quotient(match[1], match[2], match[3]) if match else _repeating(text)
 
 
 def _signed(sign: str, value: Fraction) -> Fraction:
@@ -54,15 +71,16 @@ def _signed(sign: str, value: Fraction) -> Fraction:
 def _decimal(match: re.Match[str]) -> Exact | None:
     sign, mantissa = match[1], match[2].replace(",", "")
     power = int(match[3] or match[4] or match[5] or 0)
-    whole, point, places = mantissa.partition(".")
+    whole, _, places = mantissa.partition(".")
     if not (whole or places) or abs(power) > MAX_EXPONENT:
         return None
     scale = Fraction(10) ** power
-    digits = (whole + places).lstrip("0")
-    return Exact(_signed(sign, Fraction(int(whole + places), 10 ** len(places)) * scale), bool(point), scale / 10 ** len(places), len(digits))
+    value = _signed(sign, Fraction(int(whole + places), 10 ** len(places)) * scale)
+    rounded = bool(places) or bool(match[3] or match[4] or match[5])
+    return Exact(value, scale / 10 ** len(places) if rounded else Fraction(0), len((whole + places).lstrip("0")))
 
 
-def _quotient(above: str, below: str, sign: str) -> Exact | None:
+def _quotient(sign: str, above: str, below: str) -> Exact | None:
     numerator, denominator = _DECIMAL.fullmatch(above), _DECIMAL.fullmatch(below)
     if not numerator or not denominator:
         return None
@@ -70,3 +88,28 @@ def _quotient(above: str, below: str, sign: str) -> Exact | None:
     if top is None or bottom is None or bottom.value == 0:
         return None
     return Exact(_signed(sign, top.value / bottom.value))
+
+
+def _repeating(text: str) -> Exact | None:
+    r"""0.1\overline{6}, 0.(3), 0.\dot{1}4285\dot{7}, and 0.333\ldots when its digits end in a visible repetition."""
+    match = _REPEATING.fullmatch(text)
+    if match:
+        period = match[4] or match[5] or match[6] + match[7] + match[8]
+        return Exact(_signed(match[1], _period(match[2], match[3], period)))
+    match = _TRAILING.fullmatch(text)
+    if not match:
+        return None
+    places = match[3]
+    for length in range(1, len(places) // 2 + 1):
+        period = places[-length:]
+        repeats = 1
+        while places[: len(places) - repeats * length].endswith(period):
+            repeats += 1
+        if repeats >= (3 if length == 1 else 2):
+            return Exact(_signed(match[1], _period(match[2], places, period)))
+    return None
+
+
+def _period(whole: str, places: str, period: str) -> Fraction:
+    shift = 10 ** len(places)
+    return Fraction(int((whole or "0") + places), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))

@@ -1,0 +1,162 @@
+r"""One LaTeX spelling for an answer: delimiters, decoration, macros, plain-text and Python notation."""
+
+import re
+from functools import lru_cache
+
+from tepo.problems.grader.unicode import to_latex
+
+_CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
+_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
+_SIZES = r"left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|mathstrut"
+_REMOVED = re.compile(rf"\\(?:{_SIZES}|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut")
+_NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
+_SPACES = re.compile(r"(?:\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
+_TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
+_WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
+_OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}")
+_PLAIN_FUNCTION = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)")
+_NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
+_PLAIN_NAME = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?({_NAMES})(?![a-zA-Z])")
+_INFINITY = re.compile(r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])|\\text\{(?:infinity|inf)\}", re.IGNORECASE)
+_PLAIN_ROOT = re.compile(r"(?<![a-zA-Z])(?:(?:np|math|numpy|sp|sympy)\.)?\\?(sqrt|cbrt)\s*(?=\()")
+_BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
+_SQRT_DIGIT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
+_FRAC = re.compile(r"\\[dtc]?frac(?![a-zA-Z])\s*")
+_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d.]|\s*(?:/|\\frac))")
+_LONG_POWER = re.compile(r"\^\s*(-?\d{2,}|-\d|-[a-zA-Z])")
+_PAREN_POWER = re.compile(r"\^\s*\(([^()]*)\)")
+_RELATIONS = (
+    (re.compile(r"\\not\s*=|\\ne(?![a-zA-Z])|!=|\\not\s*\\eq(?![a-zA-Z])|=\s*/\s*="), r"\\neq "),
+    (re.compile(r"\\not\s*\\in(?![a-zA-Z])"), r"\\notin "),
+    (re.compile(r"\\not\s*<|\\nless(?![a-zA-Z])"), r"\\geq "),
+    (re.compile(r"\\not\s*>|\\ngtr(?![a-zA-Z])"), r"\\leq "),
+    (re.compile(r"\\(?:not\s*\\leq?|nleq)(?![a-zA-Z])"), ">"),
+    (re.compile(r"\\(?:not\s*\\geq?|ngeq)(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\(?:leqslant|le|leqq)(?![a-zA-Z])|<=|=<"), r"\\leq "),
+    (re.compile(r"\\(?:geqslant|ge|geqq)(?![a-zA-Z])|>="), r"\\geq "),
+    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
+    (re.compile(r"\\(?:colon|ratio)(?![a-zA-Z])"), ":"),
+    (re.compile(r"\\(?:dots[bcim]?|ldots|cdots|ddots|hdots)(?![a-zA-Z])|\.\.\.+"), r"\\ldots "),
+    (re.compile(r"\\(?:varnothing|empty)(?![a-zA-Z])"), r"\\emptyset "),
+    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
+    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
+    (re.compile(r"\\(?:lbrack)(?![a-zA-Z])"), "["),
+    (re.compile(r"\\(?:rbrack)(?![a-zA-Z])"), "]"),
+    (re.compile(r"\\(?:var)(?=epsilon|phi|theta|rho|sigma)"), r"\\"),
+    (re.compile(r"\\(?:degree|textdegree)(?![a-zA-Z])"), r"^{\\circ}"),
+    (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), r"^{\\circ}"),
+    (re.compile(r"\\(?:bmod|pmod|mod)(?![a-zA-Z])"), r"\\mod "),
+    (re.compile(r"\\tbinom|\\dbinom"), r"\\binom"),
+    (re.compile(r"\\(?:imath|jmath)(?![a-zA-Z])"), "i"),
+    (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
+    (re.compile(r"\\mid(?![a-zA-Z])"), r"\\mid "),
+    (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
+)
+_PAIRS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+
+
+def strip_delimiters(text: str) -> str:
+    r"""Take off dollar signs, `\( \)`, `\[ \]`, Markdown and quotation marks, and final punctuation, however nested."""
+    while True:
+        before = text
+        text = text.strip()
+        if text.endswith((".", ";", ",", "。")) and not text.endswith((".." , "\\,", "\\;")):
+            text = text[:-1].rstrip()
+        for left, right in _PAIRS:
+            inner = text[len(left) : len(text) - len(right)]
+            if len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right) and left not in inner and not inner.endswith("\\"):
+                text = inner
+        if text == before:
+            return text
+
+
+@lru_cache(maxsize=20_000)
+def canonical(text: str) -> str:
+    """The canonical spelling; single spaces are kept, because 1 4/5, 5 cm and 10 080 need them."""
+    text = text.translate(_CONTROL) if not text.isprintable() else text
+    if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    text = strip_delimiters(balance(to_latex(text)))
+    text = text.replace("{,}", ",").replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
+    if "\\" in text:
+        text = _macros(text)
+    text = _SPACES.sub(" ", text).strip()
+    if any(character.isalpha() for character in text):
+        text = _plain_notation(text)
+    for pattern, replacement in _RELATIONS:
+        text = pattern.sub(replacement, text)
+    text = text.replace("**", "^").replace("*", " \\cdot ")
+    text = _LONG_POWER.sub(r"^{\1}", _PAREN_POWER.sub(r"^{\1}", text))
+    text = _GROUPED.sub(lambda match: match[1] + match[2].replace(" ", ""), text)
+    return strip_delimiters(_SPACES.sub(" ", text))
+
+
+def _macros(text: str) -> str:
+    text = _REMOVED.sub("", _NULL_FENCE.sub("", text))
+    text = _TEXT.sub(lambda match: "\\text{" + _SPACES.sub(" ", match[1]).strip() + "}", text)
+    text = _OPERATOR.sub(r"\\\1 ", text)
+    text = re.sub(r"\\text\{([ie])\}(?=\^|\b|$)", r"\1", text).replace("\\text{}", "")
+    return _arguments(text)
+
+
+def _arguments(text: str) -> str:
+    r"""Braces around the arguments of \frac and \sqrt: `\frac12`, `\frac 1{x}`, `\sqrt3`."""
+    pieces = _FRAC.split(text)
+    if len(pieces) > 1:
+        text = pieces[0]
+        for piece in pieces[1:]:
+            first, rest = _argument(piece)
+            second, rest = _argument(rest)
+            text += f"\\frac{{{first}}}{{{second}}}" + rest if first and second else "\\frac" + piece
+    return _SQRT_DIGIT.sub(lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}", text)
+
+
+def _argument(text: str) -> tuple[str, str]:
+    """(argument without braces, rest): one braced group, one command, or one character. A fraction inside waits for its turn."""
+    text = text.lstrip()
+    if not text:
+        return "", ""
+    if text[0] != "{":
+        match = re.match(r"\\[a-zA-Z]+|.", text, re.DOTALL)
+        assert match
+        return ("", text) if match.group() in ("\\sqrt", "\\", "}") else (match.group(), text[match.end() :])
+    depth = 0
+    for index, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return text[1:index].strip(), text[index + 1 :]
+    return "", text
+
+
+def _plain_notation(text: str) -> str:
+    """sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
+    text = _INFINITY.sub(r"\\infty ", text)
+    while match := _PLAIN_ROOT.search(text):
+        depth, end = 0, len(text)
+        for index in range(match.end(), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[index], 0)
+            if depth == 0:
+                end = index
+                break
+        index_part = "[3]" if match[1] == "cbrt" else ""
+        text = f"{text[: match.start()]}\\sqrt{index_part}{{{text[match.end() + 1 : end]}}}{text[end + 1 :]}"
+    text = _BARE_ROOT.sub(r"\\sqrt", text)
+    text = _PLAIN_FUNCTION.sub(lambda match: "\\" + re.sub(r"^a(?=sin|cos|tan)", "arc", match[1]) + " ", text)
+    text = _PLAIN_NAME.sub(r"\\\1 ", text)
+    return _SQRT_DIGIT.sub(lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}", text)
+
+
+def balance(text: str) -> str:
+    """Close the braces a malformed gold leaves open, and drop closing ones that open nowhere."""
+    if "{" not in text and "}" not in text:
+        return text
+    depth, kept, escaped = 0, [], False
+    for character in text:
+        if not escaped and character == "}" and depth == 0:
+            continue
+        if not escaped:
+            depth += {"{": 1, "}": -1}.get(character, 0)
+        escaped = character == "\\" and not escaped
+        kept.append(character)
+    return "".join(kept) + "}" * depth

@@ -1,0 +1,112 @@
+r"""Relations: assignments, chains of inequalities as sets of intervals, memberships."""
+
+import re
+from dataclasses import dataclass
+
+from tepo.problems.grader.split import Group, group, relation, union
+
+_SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
+_GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\\text\{[^{}]*\}")
+_DIGIT = re.compile(r"\d")
+ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
+FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"}
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionSet:
+    """`pieces`: intervals and finite sets whose union it is; `variable` is None when the answer names none."""
+
+    variable: str | None
+    pieces: tuple[Group, ...]
+
+
+def is_symbol(text: str) -> bool:
+    return _SYMBOL.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    r"""May this stand left of "=" as the name of what is asked: x, f(x), \angle ABC, x^2+y^2, \frac{AB}{CD}, but not 2x."""
+    bare = _GROUPED.sub("", text).strip()
+    return bool(bare or text) and not _DIGIT.search(bare) and any(character.isalpha() for character in text)
+
+
+def interval_of_chain(text: str) -> SolutionSet | None:
+    r"""x<5, 1 \leq x < 2, 5>x, x \neq 3 as intervals in their one variable; None for other relations."""
+    sides, signs = relation(text)
+    if signs == ["\\neq"] and is_symbol(sides[0]) and sides[1]:
+        return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), ")"), Group("(", (sides[1], "\\infty"), ")")))
+    if not signs or any(sign not in ORDER for sign in signs) or not all(sides):
+        return None
+    if len({ORDER[sign][0] for sign in signs}) != 1 or len(signs) > 2:
+        return None
+    if ORDER[signs[0]][0] == ">":
+        sides, signs = sides[::-1], [FLIPPED[sign] for sign in reversed(signs)]
+    closed = [ORDER[sign][1] for sign in signs]
+    if len(signs) == 2:
+        low, variable, high = sides
+        if not is_symbol(variable) or variable in (low, high):
+            return None
+        return SolutionSet(variable, (Group("[" if closed[0] else "(", (low, high), "]" if closed[1] else ")"),))
+    if is_symbol(sides[0]):
+        return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), "]" if closed[0] else ")"),))
+    if is_symbol(sides[1]):
+        return SolutionSet(sides[1], (Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")"),))
+    return None
+
+
+def solution_set(texts: list[str]) -> SolutionSet | None:
+    """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a list
+    are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
+    found = [_one(text) for text in texts]
+    if not found or any(part is None for part in found):
+        return None
+    parts = [part for part in found if part]
+    names = {part.variable for part in parts}
+    if len(names) != 1:
+        return None
+    pieces = tuple(piece for part in parts for piece in part.pieces)
+    return SolutionSet(parts[0].variable, _intersected(pieces) if len(parts) == 2 else pieces)
+
+
+def _one(text: str) -> SolutionSet | None:
+    sides, signs = relation(text)
+    if signs == ["\\in"] and is_symbol(sides[0]):
+        inner = _one(sides[1])
+        return SolutionSet(sides[0], inner.pieces) if inner else None
+    if signs:
+        return interval_of_chain(text)
+    pieces = [group(piece) for piece in union(text)]
+    if any(piece is None for piece in pieces):
+        return _without_points(text)
+    whole = [piece for piece in pieces if piece]
+    if len(whole) == 1 and whole[0].left == "{":
+        return _builder(whole[0])
+    if any(piece.left != "{" and len(piece.items) != 2 for piece in whole):
+        return None
+    return SolutionSet(None, tuple(whole))
+
+
+def _builder(piece: Group) -> SolutionSet | None:
+    """{x | x>2} or {x : x>2}."""
+    match = re.fullmatch(r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", ",".join(piece.items), re.DOTALL)
+    if match and is_symbol(match[1]):
+        return interval_of_chain(match[2].strip())
+    return SolutionSet(None, (piece,)) if not match else None
+
+
+def _without_points(text: str) -> SolutionSet | None:
+    r"""\mathbb{R} \setminus \{3\}."""
+    match = re.fullmatch(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*\\\{([^,{}]+)\\\}", text)
+    return interval_of_chain(f"x \\neq {match[1]}") and SolutionSet(None, interval_of_chain(f"x \\neq {match[1]}").pieces) if match else None  # type: ignore[union-attr]
+
+
+def _intersected(pieces: tuple[Group, ...]) -> tuple[Group, ...]:
+    from tepo.problems.grader.numbers import parse_number
+
+    below = [piece for piece in pieces if piece.items[0] == "-\\infty"]
+    above = [piece for piece in pieces if piece.items[-1] == "\\infty"]
+    if len(pieces) == 2 and len(below) == 1 and len(above) == 1 and below[0] is not above[0]:
+        low, high = parse_number(above[0].items[0]), parse_number(below[0].items[1])
+        if low and high and low.value < high.value:
+            return (Group(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
+    return pieces

@@ -1,0 +1,127 @@
+"""Cutting canonical text at the top level: lists, groups in brackets, relations, matrices."""
+
+import re
+from dataclasses import dataclass
+
+_TOKEN = re.compile(r"\\begin\{[a-z]*matrix\}|\\end\{[a-z]*matrix\}|\\begin\{array\}|\\end\{array\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]", re.DOTALL)
+_OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
+_CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
+_AND = re.compile(r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])")
+_COMMA = re.compile(r"[,;]")
+_CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
+_RELATION = re.compile(r"\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
+_MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
+_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Items between brackets; `left` and `right` are `(`, `[`, `{` … as written (`\\{` as `{`, `\\langle` as `(`)."""
+
+    left: str
+    items: tuple[str, ...]
+    right: str
+
+
+def depths(text: str) -> list[int]:
+    """Bracket depth at every character (of any kind: intervals close with another one than they open)."""
+    result, depth, position = [], 0, 0
+    for match in _TOKEN.finditer(text):
+        result.extend([depth] * (match.start() - position))
+        token = match.group()
+        if token in _OPENERS or token.startswith("\\begin"):
+            depth += 1
+            result.extend([depth] * len(token))
+        elif token in _CLOSERS or token.startswith("\\end"):
+            result.extend([depth] * len(token))
+            depth -= 1
+        else:
+            result.extend([depth] * len(token))
+        position = match.end()
+    result.extend([depth] * (len(text) - position))
+    return result
+
+
+def _cut(text: str, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Pieces and separators of a text cut at top-level matches."""
+    if not pattern.search(text):
+        return [text.strip()], []
+    level = depths(text)
+    pieces, separators, start = [], [], 0
+    for match in pattern.finditer(text):
+        if level[match.start()] == 0:
+            pieces.append(text[start : match.start()].strip())
+            separators.append(match.group())
+            start = match.end()
+    return [*pieces, text[start:].strip()], separators
+
+
+def items(text: str) -> list[str]:
+    """Elements of a list written with commas, semicolons, "and" or "or"; a single thousands-separated number is one."""
+    if THOUSANDS.fullmatch(text.replace(" ,", ",")):
+        return [text]
+    result = []
+    for part in _cut(text, _AND)[0]:
+        pieces = _cut(part, _COMMA)[0]
+        if len(pieces) > 1 and ";" in part and all(THOUSANDS.fullmatch(piece) for piece in _cut(part, re.compile(";"))[0]):
+            pieces = _cut(part, re.compile(";"))[0]
+        result.extend(piece for piece in pieces if piece)
+    return result or [text]
+
+
+def comma_items(text: str) -> list[str]:
+    """Elements at the top-level commas, with no eye for thousands."""
+    return [piece for piece in _cut(text, _COMMA)[0] if piece]
+
+
+def union(text: str) -> list[str]:
+    return [piece for piece in _cut(text, _CUP)[0] if piece] or [text]
+
+
+def relation(text: str) -> tuple[list[str], list[str]]:
+    r"""Sides and signs of a relation chain: `1 < x \leq 2` -> ([1, x, 2], [<, \leq])."""
+    return _cut(text, _RELATION)
+
+
+def group(text: str) -> Group | None:
+    """The bracketed group a text is, if its first bracket closes at its end."""
+    left, right = _fences(text)
+    if not left or not right:
+        return None
+    level = depths(text)
+    if any(depth == 0 for depth in level):
+        return None
+    inside = text[len(left) : len(text) - len(right)].strip()
+    if min(level[len(left) : len(text) - len(right)], default=1) < 1:
+        return None
+    names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
+    return Group(names.get(left, left), tuple(comma_items(inside)) if inside else (), names.get(right, right))
+
+
+def _fences(text: str) -> tuple[str, str]:
+    left = next((fence for fence in ("(", "[", "\\{", "\\langle") if text.startswith(fence)), "")
+    right = next((fence for fence in ("\\}", "\\rangle", ")", "]") if text.endswith(fence)), "")
+    return left, right
+
+
+def strip_parentheses(text: str) -> str:
+    """Without brackets or braces around the whole of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}"):
+        level = depths(text)
+        if min(level) < 1 or min(level[1:-1]) < 1 or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
+            return text
+        text = text[1:-1].strip()
+    return text
+
+
+def matrix(text: str) -> tuple[str, list[list[str]]] | None:
+    """(kind, rows of entries) of a matrix environment; the kind is "v" for determinants and "" for everything else."""
+    inner = strip_parentheses(text)
+    if inner.startswith("[") and inner.endswith("]"):
+        inner = inner[1:-1].strip()
+    match = _MATRIX.fullmatch(inner)
+    if not match:
+        return None
+    rows = [[entry.strip() for entry in row.split("&")] for row in _ROW.split(match[2].strip()) if row.strip()]
+    return ("v" if match[1] in ("v", "V") else ""), rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tepo.errors import UserError
-from tepo.evaluation.rows import SAMPLES, part_path, read_part, read_table, table_of, write_table
+from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.statistics import Estimate, estimate
 from tepo.files import write_json
@@ -125,20 +125,11 @@ def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[s
     accuracy: Estimate = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
     subsets = {}
     for name, subset in benchmark.subsets.items():
-        kept = [problem not in subset.without for problem in table["problem"].to_pylist()]
-        subsets[name] = score(table.filter(pa.array(kept)))
-    return Result(
-        benchmark.name,
-        len(names),
-        correct.shape[1],
-        accuracy.mean,
-        (accuracy.low, accuracy.high),
-        score(table),
-        subsets,
-        grader,
-        content_hash,
-        dict(task),
-    )
+        part = table.filter(pa.array([problem not in subset.without for problem in table["problem"].to_pylist()]))
+        if part.num_rows:
+            subsets[name] = score(part)
+    interval = (accuracy.low, accuracy.high)
+    return Result(benchmark.name, len(names), correct.shape[1], accuracy.mean, interval, score(table), subsets, grader, dict(task))
 
 
 def refresh_verdicts(table: pa.Table, grader: "Grader") -> pa.Table:
@@ -165,11 +156,9 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
         if different:
             said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix="choose another folder, or delete this one")
-    result = load_result(folder)
+    result = load_result(folder) if (folder / SAMPLES).is_file() else None
     if result is None:
         write_json(path, dict(task))
-    else:
-        read_table(folder / SAMPLES)
     return result
 
 

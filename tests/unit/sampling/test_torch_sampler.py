@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tepo.sampling.torch_sampler import TorchSampler
-
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 

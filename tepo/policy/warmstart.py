@@ -30,16 +30,16 @@ class Recipe:
     """Everything a base model is a function of. `tasks` maps a task to its weight."""
 
     tasks: Mapping[str, float]
+    steps: int
     seed: int = 0
-    steps: int = 2800
     batch: int = 48
     learning_rate: float = 2e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
-    clean_share: float = 0.8  # share of the steps before the noisy part
-    clean_guesses: float = 0.05  # share of bare answers, clean part
-    noisy_guesses: float = 0.3  # share of bare answers, noisy part
-    slip: float = 0.2  # probability that a result is wrong, noisy part
+    clean_guesses: float = 0.0  # share of bare answers, clean part
+    noisy_steps: int = 0  # how many of the steps, the last ones, are noisy
+    noisy_guesses: float = 0.0  # share of bare answers, noisy part
+    slip: float = 0.0  # probability that a result is wrong, noisy part
     hidden: int = 96
     layers: int = 2
     heads: int = 3
@@ -82,7 +82,7 @@ def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tup
 
     The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
     """
-    noisy = step >= round(recipe.clean_share * recipe.steps)
+    noisy = step >= recipe.steps - recipe.noisy_steps
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
     texts = [response_text(example, recipe, noisy, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
     prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]

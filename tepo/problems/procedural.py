@@ -8,14 +8,14 @@ starts with the shorter one.
 import bisect
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from random import Random
 
 from tepo.errors import UserError, unknown_name
 from tepo.problems.base import Problem
 from tepo.problems.catalogue import TASKS
-from tepo.problems.tasks import Operands, Slip, exact
+from tepo.problems.tasks import Operands, Slip, Task, exact
 from tepo.randomness import derive
 
 SPLITS = ("train", "test")
@@ -58,19 +58,26 @@ def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: 
         random = Random(derive(seed, "problem", split, index))
         name = names[bisect.bisect_right(thresholds, random.random() * thresholds[-1], hi=len(names) - 1)]
         task = TASKS[name]
-        for _ in range(_REDRAWS):
-            operands = task.draw(random)
-            prompt = task.prompt(operands)
-            if split_of(prompt) != split:
-                continue
-            last = operands, prompt
-            if prompt not in seen:
-                break
-        operands, prompt = last
+        operands, prompt = _draw(task, random, split, seen)
         seen.add(prompt)
         answer = task.chain(operands, exact)[1]
         examples.append(Example(Problem(f"{name}-{split}-{seed}-{index}", prompt, str(answer), name), operands))
     return examples
+
+
+def _draw(task: Task, random: Random, split: str, seen: Set[str]) -> tuple[Operands, str]:
+    """Operands and prompt in the split, unseen where one turns up within the redraws."""
+    found = None
+    for _ in range(_REDRAWS):
+        operands = task.draw(random)
+        prompt = task.prompt(operands)
+        if split_of(prompt) == split:
+            found = operands, prompt
+            if prompt not in seen:
+                break
+    if found is None:
+        raise UserError(f"the task of {prompt!r} has no prompt in the {split} split", fix="choose a larger size of the task")
+    return found
 
 
 def generate(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Problem]:

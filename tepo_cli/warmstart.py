@@ -1,0 +1,53 @@
+"""`tepo warmstart`: make a base model of the laptop scale again."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def warmstart(
+    name: Annotated[str, typer.Argument(help="Which base: laptop or laptop_sparse.")] = "laptop",
+    out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps than the recipe's, for a try.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
+    measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Warm-start a tiny policy on generated solutions; train from it with `model.path=FOLDER`."""
+    import torch
+
+    from tepo.config.compose import compose
+    from tepo.errors import unknown_name
+    from tepo.evaluation.base import score_base
+    from tepo.policy.recipes import RECIPES, shortened
+    from tepo.policy.warmstart import save_base, train
+    from tepo_cli.running import bar, console
+
+    if name not in RECIPES:
+        raise unknown_name("base", name, RECIPES)
+    torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
+    recipe = shortened(RECIPES[name], steps, seed)
+    with bar(f"warm start {name}", recipe.steps, quiet) as advance:
+        model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
+    if measure:
+        benchmarks = compose([f"data={name}"]).data.benchmarks
+        with bar("benchmarks", len(benchmarks), quiet) as advance:
+            record["scores"] = score_base(model, tokenizer, benchmarks, report=advance)
+    folder = out or Path(f"base-{name}")
+    save_base(folder, model, tokenizer, record)
+    if measure:
+        console.print(_table(record["scores"]))
+    console.print(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
+
+
+def _table(scores: dict[str, dict[str, float]]) -> Any:
+    """Accuracy and pass@8 by benchmark, with their plain means."""
+    from rich.table import Table
+
+    table = Table("benchmark", "avg@8 %", "pass@8 %", "tokens")
+    for name, row in scores.items():
+        table.add_row(name, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
+    means = [sum(row[key] for row in scores.values()) / len(scores) for key in ("avg@8", "pass@8", "mean_tokens")]
+    table.add_row("mean", f"{100 * means[0]:.1f}", f"{100 * means[1]:.1f}", f"{means[2]:.0f}", style="bold")
+    return table

@@ -13,6 +13,7 @@ from tepo.policy.alphabet import CHARACTERS, build_tokenizer
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.catalogue import TASKS
 from tepo.problems.procedural import generate, generate_examples, split_of
+from tepo.problems.tasks import Task
 
 MIXES = ("laptop", "laptop_sparse")
 
@@ -137,12 +138,11 @@ def test_a_small_space_repeats_instead_of_hanging():
     assert len({problem.prompt for problem in problems}) <= 4
 
 
-def test_a_split_without_any_prompt_says_so():
-    empty = "test" if all(split_of(f"{number}:2=") == "train" for number in range(4, 8)) else None
-    if empty is None:
-        pytest.fail("choose another task: bin3 now has prompts in both splits")
-    with pytest.raises(UserError, match="no prompt"):
-        generate({"bin3": 1}, 1, 0, empty)
+def test_a_split_without_any_prompt_says_so(monkeypatch):
+    monkeypatch.setitem(TASKS, "one", Task(lambda random: (3, 4), lambda operands: "3+4=", TASKS["add2"].chain))
+    other = "test" if split_of("3+4=") == "train" else "train"
+    with pytest.raises(UserError, match=f"no prompt in the {other} split"):
+        generate({"one": 1}, 1, 0, other)
 
 
 @pytest.mark.parametrize(

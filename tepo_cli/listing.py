@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-
 from tepo_cli.options import Store
-
 
 
 def listing(store: Store = Path("runs")) -> None:
@@ -38,9 +36,7 @@ def _runs(console, store: Path) -> None:
         status = json.loads((folder / "manifest.json").read_text()).get("status", "?") if (folder / "manifest.json").exists() else "not started"
         steps = (folder / "metrics.jsonl").read_bytes().count(b"\n") if (folder / "metrics.jsonl").exists() else 0
         measured = sum(1 for _ in folder.glob("eval/*/result.json"))
-        table.add_row(
-            folder.name, config["objective"]["name"], config["model"]["name"], config["data"]["name"], str(config["seed"]), status, f"{steps}/{config['train']['steps']}", str(measured)
-        )
+        table.add_row(folder.name, config["objective"]["name"], config["model"]["name"], config["data"]["name"], str(config["seed"]), status, f"{steps}/{config['train']['steps']}", str(measured))
     if folders:
         console.print(table)
     else:

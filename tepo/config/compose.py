@@ -23,10 +23,8 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a wrong type."""
     from omegaconf import OmegaConf, errors
 
+    checked = [_check_override(text) for text in overrides]
     with _hydra() as hydra_compose:
-        known = OmegaConf.to_container(hydra_compose("config", _group_choices(overrides)), resolve=False)
-        assert isinstance(known, dict)
-        checked = [_check_override(text, known) for text in overrides]
         try:
             plain = OmegaConf.to_container(hydra_compose("config", checked), resolve=True)
         except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
@@ -65,18 +63,6 @@ def _split(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _group_choices(overrides: Sequence[str]) -> list[str]:
-    """The overrides that choose a group's option, checked."""
-    chosen = []
-    for text in overrides:
-        key, value = _split(text)
-        if key in GROUPS:
-            if value not in options(key):
-                raise unknown_name(f"{key} option", value, options(key), where=text)
-            chosen.append(f"{key}={value}")
-    return chosen
-
-
 def _group_choice(group: str, overrides: Sequence[str]) -> str:
     """The option of a group: the last override, else the default in config.yaml."""
     chosen = [value for key, value in map(_split, overrides) if key == group]
@@ -85,19 +71,21 @@ def _group_choice(group: str, overrides: Sequence[str]) -> str:
     return chosen[-1] if chosen else default.group(1)
 
 
-def _check_override(text: str, known: dict[str, Any]) -> str:
+def _check_override(text: str) -> str:
     """The override as Hydra should get it; keys must exist, except below `objective` and `data.tasks`, which their owners check."""
     key, value = _split(text)
     if key in GROUPS:
+        if value not in options(key):
+            raise unknown_name(f"{key} option", value, options(key), where=text)
         return f"{key}={value}"
     if key.startswith(("objective.", "data.tasks.")):
         return f"++{key}={value}"
-    if key not in _leaves(known):
-        raise unknown_name("configuration key", key, _leaves(known), where=text)
+    if key not in _leaves():
+        raise unknown_name("configuration key", key, _leaves(), where=text)
     return f"++{key}={value}"
 
 
-def _leaves(known: dict[str, Any]) -> list[str]:
+def _leaves() -> list[str]:
     """Dotted keys of the schema, the groups included, so that defaults left out of the YAML can be set too."""
     names = list(GROUPS)
     for part in fields(RunConfig):

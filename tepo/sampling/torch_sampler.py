@@ -23,7 +23,7 @@ class TorchSampler:
     def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int = 4 << 30):
         check_supported(model.config)
         self.model, self.max_rows, self.cache_bytes = model, max_rows, cache_bytes
-        self.stop = _stop_tokens(model, tokenizer)
+        self.stop = stop_tokens(model, tokenizer)
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
         """See `Sampler.sample`. Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
@@ -67,7 +67,7 @@ class TorchSampler:
             raise UserError(what, fix="lower the response length, or take another model")
 
 
-def _stop_tokens(model: Any, tokenizer: Any) -> list[int]:
+def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
     """End-of-sequence ids of the tokenizer and of the model's generation settings."""
     stop = {tokenizer.eos_token_id} - {None}
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)

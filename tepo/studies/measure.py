@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.evaluate import Result, evaluate, load_result
-from tepo.policy.loading import load_policy
+from tepo.policy.loading import load_policy, resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.training.build import make_sampler, pick_device
@@ -27,7 +27,7 @@ def measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], *, train
         policy = load_policy(
             path, dtype=config.model.dtype, device=str(pick_device(config.engine.device)), revision=None if trained else config.model.revision, trust_remote_code=config.model.trust_remote_code
         )
-        sampler = make_sampler(config, policy, Path(path) if trained else None)
+        sampler = make_sampler(config, policy, resolve(path))
         try:
             for name in missing:
                 benchmark = load_benchmark(name)

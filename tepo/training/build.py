@@ -11,12 +11,13 @@ from huggingface_hub import save_torch_state_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
-from tepo.policy.loading import Policy, load_policy
+from tepo.policy.loading import Policy, load_policy, resolve
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.base import Sampler
 from tepo.sampling.gap import GapAlarm
 from tepo.training.engine import Engine
 from tepo.training.prompts import PromptStream
+from tepo.training.rollout import Collector
 from tepo.training.run_folder import RunFolder
 from tepo.training.update import Updater
 
@@ -27,9 +28,7 @@ class Parts:
 
     policy: Policy
     engine: Engine
-    sampler: Sampler
-    grader: Grader
-    stream: PromptStream
+    collector: Collector
     updater: Updater
     device: torch.device
     start_step: int
@@ -37,14 +36,21 @@ class Parts:
 
     def write(self, folder: Path) -> None:
         """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, and what the engine needs to resume."""
-        save_model(self.policy, self.engine, folder)
+        weights = self.engine.weights()  # collective: every rank takes part
+        if self.first:
+            save_model(self.policy, weights, folder)
         self.engine.save(folder)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.engine.comm is None or self.engine.comm.rank == 0
 
     def sync(self) -> None:
         """Give the new weights to a sampler that keeps its own copy."""
         if not shares_weights(self.updater.config):
             weights = self.engine.weights()
-            self.sampler.sync(weights)
+            self.collector.sampler.sync(weights)
             self.updater.alarm.synced(weights)
 
 
@@ -53,12 +59,12 @@ def shares_weights(config: RunConfig) -> bool:
     return config.sampler.kind == "torch" and config.engine.kind == "torch"
 
 
-def save_model(policy: Policy, engine: Engine, folder: Path) -> None:
+def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Write weights, configuration and tokenizer. Tied weights are stored once; big models are cut into shards."""
     policy.model.config.save_pretrained(folder)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(folder)
-    save_torch_state_dict({name: value.contiguous() for name, value in engine.weights().items()}, folder)
+    save_torch_state_dict({name: value.contiguous() for name, value in weights.items()}, folder)
     policy.tokenizer.save_pretrained(folder)
 
 
@@ -71,9 +77,8 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     device = pick_device(config.engine.device)
     steps = run.checkpoints()
     latest = run.checkpoint(steps[-1]) if steps else None
-    policy = load_policy(
-        str(latest or config.model.path), dtype=config.model.dtype, device=str(device), revision=None if latest else config.model.revision, trust_remote_code=config.model.trust_remote_code
-    )
+    source = str(latest or config.model.path)
+    policy = load_policy(source, dtype=config.model.dtype, device=str(device), revision=None if latest else config.model.revision, trust_remote_code=config.model.trust_remote_code)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
     engine = make_engine(config, policy)
@@ -82,14 +87,12 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         engine.load(latest)
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
-    sampler = make_sampler(config, policy, latest)
+    sampler = make_sampler(config, policy, resolve(source))
     objective = load_objective(objective_mapping(config))
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
-        alarm = GapAlarm(
-            config.sampler.gap_bound, temperature=config.train.temperature, sampler_dtype=config.model.dtype, trainer_dtype=config.model.dtype, comm=engine.comm
-        )
-        yield Parts(policy, engine, sampler, grader, stream, Updater(config, objective, engine, alarm), device, *start)
+        alarm = GapAlarm(config.sampler.gap_bound, temperature=config.train.temperature, sampler_dtype=config.model.dtype, trainer_dtype=config.model.dtype, comm=engine.comm)
+        yield Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), Updater(config, objective, engine, alarm), device, *start)
 
 
 def objective_mapping(config: RunConfig) -> dict[str, object]:
@@ -119,12 +122,23 @@ def make_engine(config: RunConfig, policy: Policy) -> Engine:
     return TorchEngine(policy.model, config.train)
 
 
-def make_sampler(config: RunConfig, policy: Policy, latest: Path | None) -> Sampler:
-    """The sampler a configuration asks for, holding the policy's weights."""
-    from tepo.sampling.torch_sampler import TorchSampler
+def make_sampler(config: RunConfig, policy: Policy, source: str) -> Sampler:
+    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were loaded from."""
+    from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 
-    if config.sampler.kind != "torch":
-        from tepo.sampling.vllm_sampler import VllmSampler
+    if config.sampler.kind == "torch":
+        if not shares_weights(config):  # the engine may shard the trainer's model
+            policy = load_policy(source, dtype=config.model.dtype, device=str(policy.model.device), revision=config.model.revision)
+        return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
+    from tepo.sampling.vllm_sampler import VllmSampler
 
-        return VllmSampler(str(latest or config.model.path))
-    return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
+    return VllmSampler(
+        source,
+        stop_tokens(policy.model, policy.tokenizer),
+        dtype=config.model.dtype,
+        max_length=config.train.max_prompt_tokens + config.train.max_new_tokens,
+        memory_fraction=config.sampler.memory_fraction,
+        max_rows=config.sampler.max_rows,
+        revision=config.model.revision,
+        trust_remote_code=config.model.trust_remote_code,
+    )

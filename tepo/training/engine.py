@@ -28,12 +28,23 @@ class Comm(Protocol):
         """Picklable values of all ranks in rank order."""
         ...
 
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        ...
+
 
 class Engine(Protocol):
     """Optimises a model, alone or as one of several ranks."""
 
-    model: nn.Module  # call it for forward passes
-    comm: Comm | None
+    @property
+    def model(self) -> nn.Module:
+        """Call it for forward passes."""
+        ...
+
+    @property
+    def comm(self) -> Comm | None:
+        """None in a single process."""
+        ...
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of one micro-batch."""

@@ -1,5 +1,6 @@
 """A rollout as flat tensors: response tokens sequence after sequence, sequences group after group."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ def even_chunks(count: int, parts: int) -> list[list[int]]:
     """0 … count - 1 in order, in at most `parts` runs whose sizes differ by one at most."""
     parts = min(parts, count)
     bounds = [count * part // parts for part in range(parts + 1)]
-    return [list(range(begin, end)) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [list(range(begin, end)) for begin, end in itertools.pairwise(bounds)]
 
 
 class FlatRollout:
@@ -55,18 +56,18 @@ class FlatRollout:
         """Sequence numbers of whole groups."""
         return [group * self.group_size + place for group in groups for place in range(self.group_size)]
 
-    def share(self, sequences: Sequence[int], comm: Comm | None) -> list[int]:
-        """This rank's part of some sequences: whole groups, given to the rank with the fewest tokens so far."""
+    def share(self, sequences: Sequence[int], comm: Comm | None, rank: int | None = None) -> list[int]:
+        """A rank's part (by default this one's) of some sequences: whole groups, given to the rank with the fewest tokens so far."""
         if comm is None:
             return list(sequences)
         loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]
         groups = sorted({sequence // self.group_size for sequence in sequences}, key=lambda group: (-self._cost(group), group))
         for group in groups:
-            rank = loads.index(min(loads))
-            loads[rank] += self._cost(group)
-            owned[rank].append(group)
+            least = loads.index(min(loads))
+            loads[least] += self._cost(group)
+            owned[least].append(group)
         wanted = set(sequences)
-        return [sequence for sequence in self.sequences_of(sorted(owned[comm.rank])) if sequence in wanted]
+        return [sequence for sequence in self.sequences_of(sorted(owned[comm.rank if rank is None else rank])) if sequence in wanted]
 
     def _cost(self, group: int) -> int:
         return int(self.lengths[group * self.group_size : (group + 1) * self.group_size].sum()) + len(self.groups[group].prompt.tokens)
@@ -115,4 +116,3 @@ class FlatRollout:
     def reference(self, sequences: Sequence[int]) -> Tensor | None:
         """Old log-probs of the whole vocabulary, [n, V], for some sequences."""
         return None if self.old_distribution is None else self.old_distribution[self.tokens_of(sequences)]
-

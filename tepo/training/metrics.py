@@ -2,12 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tepo.config.schema import WandbConfig
+from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.training.run_folder import RunFolder, identity
+
+Report = Callable[[int, dict[str, Any]], None]
 
 VOLATILE = ("timing_s/", "perf/cpu", "perf/throughput")  # differ between two equal runs; everything else is bit-identical
 
@@ -32,27 +34,50 @@ class Stopwatch:
         return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step, "perf/cpu_s": time.process_time() - self.cpu_started}
 
 
-class WandbMirror:
-    """Sends metric rows to wandb; steps are our own axis, so a resumed run's points are never dropped."""
+class MetricsLog:
+    """`metrics.jsonl`, and wandb as its mirror; steps are our own axis there, so a resumed run's points are never dropped."""
 
-    def __init__(self, config: WandbConfig, folder: Path, run: str, settings: Mapping[str, Any]):
-        self.run = None
-        if config.mode == "disabled":
-            return
-        try:
-            import wandb
-        except ImportError:
-            raise UserError("wandb is not installed", where=f"wandb.mode={config.mode}", fix="pip install 'tepo[wandb]', or wandb.mode=disabled") from None
-        self.run = wandb.init(
-            project=config.project, group=config.group, id=run, name=run, resume="allow", mode=config.mode, dir=str(folder), config=dict(settings), settings=wandb.Settings(silent=True)
-        )
-        self.run.define_metric("training/global_step")
-        self.run.define_metric("*", step_metric="training/global_step")
+    def __init__(self, config: RunConfig, folder: RunFolder, report: Report):
+        self.folder, self.report = folder, report
+        self.wandb = _start_wandb(config, folder) if config.wandb.mode != "disabled" else None
 
-    def log(self, row: Mapping[str, Any]) -> None:
-        if self.run is not None:
-            self.run.log(dict(row))
+    def resume(self, step: int) -> None:
+        """Drop the lines that no checkpoint holds and report the others again."""
+        self.folder.truncate_metrics(step)
+        for row in self.folder.metrics():
+            self.report(row["training/global_step"], row)
 
-    def close(self, failed: bool) -> None:
-        if self.run is not None:
-            self.run.finish(exit_code=1 if failed else 0)
+    def write(self, row: dict[str, Any]) -> None:
+        """One step."""
+        self.folder.append_metrics(row)
+        if self.wandb is not None:
+            self.wandb.log(dict(row))
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self.wandb is not None:
+            self.wandb.finish(exit_code=0 if kind is None else 1)
+
+
+def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
+    try:
+        import wandb
+    except ImportError:
+        raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix="pip install 'tepo[wandb]', or wandb.mode=disabled") from None
+    name = folder.path.name
+    run = wandb.init(
+        project=config.wandb.project,
+        group=config.wandb.group,
+        id=name,
+        name=f"{config.objective.get('name', '?')}-{config.seed}-{name}",
+        resume="allow",
+        mode=config.wandb.mode,  # type: ignore[arg-type]
+        dir=str(folder.path),
+        config=identity(config)["config"],
+        settings=wandb.Settings(silent=True),
+    )
+    run.define_metric("training/global_step")
+    run.define_metric("*", step_metric="training/global_step")
+    return run

@@ -1,5 +1,6 @@
 """One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap (DAPO section 3.2, TEPO section 4.1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ from tepo.errors import RunFailed
 from tepo.problems.grader import Grader
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
+from tepo.training.engine import Comm
 from tepo.training.metrics import Stopwatch
 from tepo.training.prompts import Prompt, PromptStream
 
@@ -36,9 +38,25 @@ class Rollout:
     lengths: list[int] = field(default_factory=list)
     cut: int = 0  # responses stopped by the length limit
 
-    def metrics(self, config: RunConfig) -> dict[str, float]:
+    def add(self, drawn: Sequence[Group]) -> None:
+        """Count a round's groups and keep the mixed ones."""
+        self.consumed += len(drawn)
+        self.rounds += 1
+        for group in drawn:
+            mean = float(group.rewards.mean())
+            self.scores.append(mean)
+            self.lengths += [len(response.tokens) for response in group.responses]
+            self.cut += sum(not response.finished for response in group.responses)
+            self.sampled_tokens += sum(len(response.tokens) for response in group.responses)
+            if mean == 1.0:
+                self.all_right += 1
+            elif mean == 0.0:
+                self.all_wrong += 1
+            else:
+                self.groups.append(group)
+
+    def metrics(self) -> dict[str, float]:
         """verl's names; rewards and lengths are over all responses drawn, before the filter."""
-        advantage_groups = len(self.groups)
         return {
             "critic/score/mean": float(np.mean(self.scores)),
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
@@ -47,59 +65,57 @@ class Rollout:
             "response_length/clip_ratio": self.cut / len(self.lengths),
             "rollout/prompts": float(self.consumed),
             "rollout/rounds": float(self.rounds),
-            "rollout/groups_kept": float(advantage_groups),
+            "rollout/groups_kept": float(len(self.groups)),
             "rollout/groups_all_right": float(self.all_right),
             "rollout/groups_all_wrong": float(self.all_wrong),
             "perf/sampled_tokens": float(self.sampled_tokens),
         }
 
 
-def collect(stream: PromptStream, start: int, step: int, sampler: Sampler, grader: Grader, config: RunConfig, watch: Stopwatch) -> Rollout:
-    """Draw prompts from number `start` until `prompts_per_step` mixed groups are there or `max_rounds` rounds are spent.
+@dataclass
+class Collector:
+    """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold all of them."""
 
-    Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or all
-    wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
-    """
-    train, rollout = config.train, Rollout()
-    while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
-        prompts = stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
-        keys = [derive(config.seed, "rollout", step, prompt.number) for prompt in prompts]
-        with watch("gen"):
-            drawn = sampler.sample(
-                [prompt.tokens for prompt in prompts], keys, n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
+    config: RunConfig
+    stream: PromptStream
+    sampler: Sampler
+    grader: Grader
+    comm: Comm | None
+
+    def collect(self, start: int, step: int, watch: Stopwatch) -> Rollout:
+        """Draw prompts from number `start` until `prompts_per_step` mixed groups are there or `max_rounds` rounds are spent.
+
+        Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or all
+        wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
+        """
+        train, rollout = self.config.train, Rollout()
+        while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
+            prompts = self.stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
+            ranks = 1 if self.comm is None else self.comm.world_size
+            own = [prompts[place::ranks] for place in range(ranks)]
+            groups = self._draw(own[0 if self.comm is None else self.comm.rank], step, watch)
+            if self.comm is not None:
+                with watch("gather"):
+                    shares = self.comm.all_gather_object(groups)
+                groups = [shares[place % ranks][place // ranks] for place in range(len(prompts))]
+            rollout.add(groups)
+        if not rollout.groups:
+            raise RunFailed(
+                f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers ({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
+                where=f"{rollout.rounds} rounds of sampling (train.max_rounds)",
+                fix="raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; the last checkpoint is kept",
             )
+        return rollout
+
+    def _draw(self, prompts: list[Prompt], step: int, watch: Stopwatch) -> list[Group]:
+        """Sample and grade some prompts."""
+        train = self.config.train
+        keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
+        with watch("gen"):
+            drawn = self.sampler.sample([prompt.tokens for prompt in prompts], keys, n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens)
         with watch("reward"):
-            rewards = grade(prompts, drawn, stream, grader)
-        _keep_mixed(rollout, prompts, drawn, rewards)
-        rollout.rounds += 1
-    if not rollout.groups:
-        raise RunFailed(
-            f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers ({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
-            where=f"{rollout.rounds} rounds of sampling (train.max_rounds)",
-            fix="raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; the last checkpoint is kept",
-        )
-    return rollout
-
-
-def grade(prompts: list[Prompt], drawn: list[list[Response]], stream: PromptStream, grader: Grader) -> np.ndarray:
-    """Rewards 0 or 1, float32 [prompts, G]."""
-    texts = stream.decode([response.tokens for group in drawn for response in group])
-    golds = [prompt.problem.answer for prompt, group in zip(prompts, drawn, strict=True) for _ in group]
-    verdicts = grader.grade(list(zip(golds, texts, strict=True)))
-    return np.array([verdict.correct for verdict in verdicts], dtype=np.float32).reshape(len(prompts), -1)
-
-
-def _keep_mixed(rollout: Rollout, prompts: list[Prompt], drawn: list[list[Response]], rewards: np.ndarray) -> None:
-    rollout.consumed += len(prompts)
-    for prompt, responses, row in zip(prompts, drawn, rewards, strict=True):
-        mean = float(row.mean())
-        rollout.scores.append(mean)
-        rollout.lengths += [len(response.tokens) for response in responses]
-        rollout.cut += sum(not response.finished for response in responses)
-        rollout.sampled_tokens += sum(len(response.tokens) for response in responses)
-        if mean == 1.0:
-            rollout.all_right += 1
-        elif mean == 0.0:
-            rollout.all_wrong += 1
-        else:
-            rollout.groups.append(Group(prompt, responses, row))
+            texts = self.stream.decode([response.tokens for group in drawn for response in group])
+            golds = [prompt.problem.answer for prompt in prompts for _ in range(train.samples_per_prompt)]
+            verdicts = self.grader.grade(list(zip(golds, texts, strict=True)))
+        rewards = np.array([verdict.correct for verdict in verdicts], dtype=np.float32).reshape(len(prompts), train.samples_per_prompt)
+        return [Group(*parts) for parts in zip(prompts, drawn, rewards, strict=True)]

@@ -1,11 +1,11 @@
 """A run on disk: what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
-    runs/<id>/config.json               the resolved configuration and what the id was made of
-              manifest.json             status: running | finished | failed
-              metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
-              checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
-              eval/<benchmark>/         samples.parquet, result.json
-              tokens/step_000036.json   per-token diagnostics for the token view
+runs/<id>/config.json               the resolved configuration and what the id was made of
+          manifest.json             status: running | finished | failed
+          metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
+          checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
+          eval/<benchmark>/         samples.parquet, result.json
+          tokens/step_000036.json   per-token diagnostics for the token view
 """
 
 import fcntl
@@ -24,7 +24,8 @@ from tepo import __version__
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.files import commit_folder, content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
 _UNHASHED = {"store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
@@ -38,7 +39,7 @@ def base_fingerprint(path: str, revision: str | None) -> str:
     folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{revision}"
-    files = sorted(folder.glob("*.safetensors")) + [folder / "config.json"]
+    files = [*sorted(folder.glob("*.safetensors")), folder / "config.json"]
     return content_hash([[file.name, file.stat().st_size, _digest(file)] for file in files if file.exists()])
 
 
@@ -148,15 +149,28 @@ class RunFolder:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text())
 
-    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], keep: int = 2) -> Path:
-        """Commit a checkpoint that `write` fills, then delete all but the newest `keep`."""
+    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], comm: Comm | None = None, keep: int = 2) -> Path:
+        """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write` that fills a
+        folder on the file system they share; rank 0 commits."""
         target = self.checkpoint(step)
-        with commit_folder(target) as scratch:
+        scratch = target.with_name(f".{target.name}")
+        first = comm is None or comm.rank == 0
+        barrier = comm.barrier if comm is not None else lambda: None
+        with explain_write_errors(target):
+            if first:
+                shutil.rmtree(scratch, ignore_errors=True)
+                scratch.mkdir(parents=True)
+            barrier()
             write(scratch)
-            sizes = {str(path.relative_to(scratch)): path.stat().st_size for path in sorted(scratch.rglob("*")) if path.is_file()}
-            write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
-        for old in self.checkpoints()[:-keep]:
-            shutil.rmtree(self.checkpoint(old), ignore_errors=True)
+            barrier()
+            if first:
+                sizes = {str(path.relative_to(scratch)): path.stat().st_size for path in sorted(scratch.rglob("*")) if path.is_file()}
+                write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
+                shutil.rmtree(target, ignore_errors=True)
+                os.replace(scratch, target)
+                for old in self.checkpoints()[:-keep]:
+                    shutil.rmtree(self.checkpoint(old), ignore_errors=True)
+            barrier()
         return target
 
 

@@ -1,13 +1,14 @@
 """The embedded engine: one process, one device, AdamW; bf16 models train on fp32 master weights."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tepo.config.schema import TrainConfig
 from tepo.errors import UserError
+from tepo.training import optimizer_state
 
 
 def full_state(model: nn.Module) -> dict[str, Tensor]:
@@ -26,9 +27,7 @@ class TorchEngine:
         self.config = config
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.masters = {name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()}
-        self.optimizer = torch.optim.AdamW(
-            list(self.masters.values()), lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True
-        )
+        self.optimizer = torch.optim.AdamW(list(self.masters.values()), lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -56,22 +55,23 @@ class TorchEngine:
         return full_state(self.model)
 
     def save(self, folder: Path) -> None:
-        tensors = {}
-        for name, master in self.masters.items():
-            state = self.optimizer.state.get(master, {})
-            tensors |= {f"{key}.{name}": value for key, value in state.items()}
-            if master is not self.parameters[name]:
-                tensors[f"master.{name}"] = master
-        save_file(tensors, folder / "optimizer.safetensors")
+        optimizer_state.write(folder, self._state())
 
-    def load(self, folder: Path) -> None:
-        path = folder / "optimizer.safetensors"
-        if not path.exists():
-            raise UserError("the checkpoint has no state of the embedded engine", where=str(folder), fix="resume it with the engine that wrote it, or start a new run from its weights")
-        tensors = load_file(path)
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
         for name, master in self.masters.items():
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            if f"step.{name}" in tensors:
-                self.optimizer.state[master] = {key: tensors[f"{key}.{name}"].to(master.device if key != "step" else "cpu") for key in keys}
-            if f"master.{name}" in tensors:
-                master.copy_(tensors[f"master.{name}"])
+            for key, value in self.optimizer.state.get(master, {}).items():
+                yield f"{key}.{name}", value
+            if master is not self.parameters[name]:
+                yield f"master.{name}", master
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        for key, value in optimizer_state.read(folder):
+            kind, _, name = key.partition(".")
+            if name not in self.masters:
+                raise UserError(f"the optimiser state belongs to another model: it has {name}", where=str(folder), fix="resume with the run's own model")
+            master = self.masters[name]
+            if kind != "master":
+                self.optimizer.state[master][kind] = value if kind == "step" else value.to(master.device)
+            elif master is not self.parameters[name]:
+                master.copy_(value)

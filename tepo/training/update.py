@@ -60,38 +60,34 @@ class Updater:
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
         salt = derive(self.config.seed, "objective", step, number)
         plan = self.objective.prepare(self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt)
-        total = 0.0
         for places in parts:
-            part = [sequences[place] for place in places]
-            current = alone or self._forward(rollout, part)
+            current = alone or self._forward(rollout, [sequences[place] for place in places])
             micro = batch if alone else batch.select(places)
             micro = replace(micro, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
             out = self.objective.loss(micro, plan if alone else plan.select(places))
-            total += float(out.loss.detach())
-            if not math.isfinite(total):
-                raise RunFailed(
-                    f"step {step}: the loss is {total}",
-                    where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
-                    fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
-                )
+            self._check_finite(out.loss, step)
             self.engine.backward(out.loss)
             tallies.add(out, micro, first=number == 0)
 
-    def _check_gap(self, rollout: FlatRollout, sequences: list[int], tallies: Tallies, step: int) -> dict[str, float]:
-        """Sampler against trainer on the first mini-batch. Raises RunFailed beyond the bound, with the likely cause."""
-
-        def score(temperature: float) -> Tensor:
-            parts = self._micro_batches(rollout, sequences)
-            packs = [rollout.pack([sequences[place] for place in places]) for places in parts]
-            return torch.cat([token_statistics(self.engine.model, packed, temperature=temperature, need_entropy=False).logprobs for packed in packs])
-
-        sampler, trainer = (torch.cat(values) for values in zip(*tallies.gap, strict=True))
-        return self.alarm.check(sampler, trainer, Evidence(score, self.engine.model), where=f"step {step}")
+    def _check_finite(self, loss: Tensor, step: int) -> None:
+        """Stop before a NaN reaches the optimiser."""
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise RunFailed(
+                f"step {step}: the loss is {value}",
+                where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
+                fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
+            )
 
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where they fit.
-        Every rank gets the same number of parts, as sharded engines need."""
-        return split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
+        Every rank gets the same number of parts, as sharded engines need; the ones added are empty."""
+        parts = split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
+        comm = self.engine.comm
+        if comm is not None:
+            most = int(torch.cat(comm.all_gather(torch.tensor([len(parts)]))).max())
+            parts += [[] for _ in range(most - len(parts))]
+        return parts
 
     def _with_current(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], parts: list[list[int]], alone: TokenStatistics | None) -> TokenBatch:
         """The mini-batch with detached current log-probs and entropies, where the objective selects tokens by them."""
@@ -105,36 +101,57 @@ class Updater:
         return replace(batch, logprobs=torch.cat([part.logprobs.detach() for part in ready]), entropies=_cat([part.entropies for part in ready]))
 
     def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
+        """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded model
+        must take part in every pass."""
         needs = self.objective.needs
-        return token_statistics(
+        done = token_statistics(
             self.engine.model,
-            rollout.pack(part),
+            rollout.pack(part or [0]),
             temperature=self.config.train.temperature,
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
-            reference=rollout.reference(part) if needs.full_kl else None,
+            reference=rollout.reference(part or [0]) if needs.full_kl else None,
         )
+        if part:
+            return done
+        return TokenStatistics(*(None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl)))  # type: ignore[arg-type]
+
+    def _check_gap(self, rollout: FlatRollout, sequences: list[int], tallies: Tallies, step: int) -> dict[str, float]:
+        """Sampler against trainer on the first mini-batch. Raises RunFailed beyond the bound, with the likely cause."""
+        parts = [[sequences[place] for place in places] for places in self._micro_batches(rollout, sequences)]
+
+        def score(temperature: float) -> Tensor:
+            done = [token_statistics(self.engine.model, rollout.pack(part or [0]), temperature=temperature, need_entropy=False).logprobs for part in parts]
+            return torch.cat([values if part else values[:0] for part, values in zip(parts, done, strict=True)])
+
+        sampler, trainer = (torch.cat(values) for values in zip(*tallies.gap, strict=True))
+        return self.alarm.check(sampler, trainer, Evidence(score, self.engine.model), where=f"step {step}")
 
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
         distributions or the sampler gave no entropies, the trainer computes them on its own path (reading A2)."""
-        full = self.objective.needs.full_kl
-        if not full and rollout.old_entropies is not None:
-            return
-        every = list(range(rollout.sequence_count))
-        parts = split_by_tokens(*rollout.costs(every), self.config.engine.micro_batch_tokens)
-        if full:
-            rollout.old_distribution = torch.cat([self._distribution(rollout, part) for part in parts])
-            targets = rollout.targets()
-            rollout.old_logprobs = rollout.old_distribution.gather(1, targets[:, None])[:, 0]
+        if self.objective.needs.full_kl:
+            every = list(range(rollout.sequence_count))
+            parts = split_by_tokens(*rollout.costs(every), self.config.engine.micro_batch_tokens)
+            rollout.old_distribution = torch.cat([reference_logprobs(self.engine.model, rollout.pack(part), temperature=self.config.train.temperature) for part in parts])
+            rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
-        else:
-            done = [self._forward(rollout, part) for part in parts]
-            rollout.old_logprobs = torch.cat([part.logprobs for part in done])
-            rollout.old_entropies = _cat([part.entropies for part in done])
+        elif rollout.old_entropies is None:
+            rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
 
-    def _distribution(self, rollout: FlatRollout, part: Sequence[int]) -> Tensor:
-        return reference_logprobs(self.engine.model, rollout.pack(part), temperature=self.config.train.temperature)
+    def _spread(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies [N] of the whole rollout, each rank scoring its share."""
+        every, comm = list(range(rollout.sequence_count)), self.engine.comm
+        own = rollout.share(every, comm)
+        done = [self._forward(rollout, [own[place] for place in places]) for places in self._micro_batches(rollout, own)]
+        results = []
+        for values in ([part.logprobs for part in done], [part.entropies for part in done]):
+            flat = torch.cat([value for value in values if value is not None])
+            whole = torch.empty_like(rollout.sampler_logprobs)
+            for rank, piece in enumerate([flat] if comm is None else comm.all_gather(flat)):
+                whole[rollout.tokens_of(rollout.share(every, comm, rank))] = piece
+            results.append(whole)
+        return results[0], results[1]
 
 
 def _cat(values: Sequence[Tensor | None]) -> Tensor | None:

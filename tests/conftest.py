@@ -1,0 +1,42 @@
+"""Markers stand for system components. On a user's machine a test whose component is missing is skipped with the reason;
+in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
+
+import importlib.util
+import os
+import shutil
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+
+def _missing(marker: str) -> str | None:
+    """Why tests with this marker cannot run here, or None."""
+
+    def module(name: str) -> str | None:
+        return None if importlib.util.find_spec(name) else f"{name} is not installed (make engines)"
+
+    def program(name: str, package: str) -> str | None:
+        return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
+
+    match marker:
+        case "vllm" | "deepspeed":
+            return module(marker)
+        case "slurm":
+            return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
+        case "chromium":
+            return program("chromium", "chromium") or program("chromedriver", "chromium-driver")
+        case "gpu":
+            import torch
+
+            return None if torch.cuda.is_available() else "no CUDA device"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in ("vllm", "deepspeed", "slurm", "chromium", "gpu"):
+        if item.get_closest_marker(marker) and (reason := _missing(marker)):
+            if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
+                pytest.fail(f"in CI this must run: {reason}", pytrace=False)
+            pytest.skip(reason)

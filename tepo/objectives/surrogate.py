@@ -17,7 +17,7 @@ class PpoClip:
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1", low=0)
     high: float = option(0.2, "upper clip distance", source="PPO 6.1", low=0)
-    dual: float | None = option(None, "bound on the ratio where A < 0 (dual clip, 1912.09729)", source="none: off in the code base that TEPO's averages point to", low=1)
+    dual: float | None = option(None, "bound on the ratio where A < 0 (dual clip, 1912.09729)", source="off in the code base that TEPO's averages point to", low=1)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""The number that multiplies grad log pi_t in J, before the sums' weights: what a row does to each token (objectives side by side)."""
+
+from typing import NamedTuple
+
+from tepo.objectives import correction, penalty, ratio, surrogate, weight
+from tepo.objectives.formula import factors, kl_slope
+from tepo.objectives.objective import Objective
+
+
+class Coefficient(NamedTuple):
+    """The coefficient in plain text and where the policy term's part of it is 0."""
+
+    text: str
+    zero: str
+
+
+def coefficient(objective: Objective) -> Coefficient:
+    """The coefficient of grad log pi_t of one token, all that is detached taken as constant."""
+    policy, zero = _policy(objective)
+    before = factors(objective).text
+    text = f"{before}{policy}" if policy else "0"
+    if isinstance(objective.weight, weight.ClipCov):
+        zero += "; or the token was drawn (lambda_t = 0)"
+    for part in objective.penalties:
+        if isinstance(part, penalty.EntropyBonus):
+            sign = "+" if part.coefficient >= 0 else "-"
+            text += f"  {sign} {abs(part.coefficient):g} grad H_t (through all logits: dH/dz_v = -pi_v (log pi_v + H))"
+        else:
+            mask = "" if part.tokens == "all" else " M"
+            text += f"  - {part.coefficient:g}{mask} {kl_slope(part)}"
+    if isinstance(objective.correction, correction.Truncated):
+        zero += "; v_t never is"
+    return Coefficient(text, zero)
+
+
+def _policy(objective: Objective) -> tuple[str, str]:
+    """The policy term's coefficient, and where it is 0."""
+    slope, symbol = _ratio_slope(objective.ratio)
+    match objective.surrogate:
+        case surrogate.LogProb():
+            return "A", "A = 0"
+        case surrogate.Cispo(low=low, high=high):
+            bottom = "0" if low is None else f"{1 - low:g}"
+            return f"clip({symbol}, {bottom}, {1 + high:g}) A", "A = 0; a clipped token keeps its weight"
+        case surrogate.Sapo():
+            return f"4 s (1 - s) {slope}, s = sigmoid(tau ({symbol} - 1))", "A = 0; fades as the ratio moves away from 1"
+        case surrogate.GeometricClip(low=low, high=high):
+            return "rho_i A, rho_i = exp(1/T_i sum_t d'_t)", f"A > 0 and d_t > {high:g}, A < 0 and d_t < -{low:g} (this token alone)"
+        case surrogate.PpoClip(low=low, high=high, dual=dual):
+            zero = f"A > 0 and {symbol} > {1 + high:g}, A < 0 and {symbol} < {1 - low:g}"
+            return slope, zero + (f", A < 0 and {symbol} > {dual:g}" if dual is not None else "") + _unit(objective.ratio)
+        case surrogate.PaperClip(high=high):
+            return slope, f"{symbol} > {1 + high:g}, whatever the sign of A{_unit(objective.ratio)}"
+    return slope, "A = 0 (no clip)"
+
+
+def _unit(level: ratio.Ratio) -> str:
+    return " (the whole response)" if isinstance(level, ratio.Sequence) else ""
+
+
+def _ratio_slope(level: ratio.Ratio) -> tuple[str, str]:
+    """d(ratio A)/d log pi_t summed over the response, with A constant in it, and the ratio's symbol."""
+    match level:
+        case ratio.Sequence(mean="arithmetic", gradient="full"):
+            return "r_t A", "w_i"
+        case ratio.Sequence(gradient="line_21"):
+            return "w_i A / T_i", "w_i"
+        case ratio.Sequence():
+            return "w_i A", "w_i"
+        case ratio.Prefix(gradient="full"):
+            return "A sum_(u>=t) p_u/u", "p_t"
+        case ratio.Prefix():
+            return "p_t A", "p_t"
+        case ratio.Token():
+            return "r_t A", "r_t"
+    return "A", ""

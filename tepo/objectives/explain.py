@@ -1,0 +1,163 @@
+"""What an objective means: its formula, what is detached, the coefficient of grad log pi, its constants with their sources, and
+how it differs from another one. The library part of `tepo explain`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import yaml
+
+from tepo.objectives import formula, penalty
+from tepo.objectives.coefficient import Coefficient, coefficient
+from tepo.objectives.definitions import definitions, detached
+from tepo.objectives.formula import Line
+from tepo.objectives.loading import AXES, load_objective, names, objective_mapping, text
+from tepo.objectives.objective import Objective
+
+NEEDS = {
+    "entropies": "current entropies",
+    "entropy_gradient": "their gradient",
+    "old_entropies": "the old policy's entropies",
+    "initial_logprobs": "the initial policy's log-probs",
+    "sampler_logprobs": "the sampler's log-probs",
+    "full_kl": "the exact KL at each token",
+    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
+}
+BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
+
+
+class Constant(NamedTuple):
+    """A setting in force, what it means and where its value comes from."""
+
+    key: str
+    value: str
+    meaning: str
+    source: str
+
+
+class Difference(NamedTuple):
+    """A setting in which two objectives differ; `-` where one does not have it."""
+
+    key: str
+    this: str
+    other: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that `tepo explain` prints."""
+
+    name: str
+    title: str
+    formula: Line
+    definitions: tuple[Line, ...]
+    coefficient: Coefficient
+    detached: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    needs: tuple[str, ...]
+    other: str
+    other_coefficient: Coefficient
+    differences: tuple[Difference, ...]
+
+
+def explain(objective: Objective, vs: Objective | None = None) -> Explanation:
+    """Explain an objective beside another one (GRPO/DAPO unless given)."""
+    other = vs or load_objective(BASELINE)
+    needs = [meaning for name, meaning in NEEDS.items() if getattr(objective.needs, name)]
+    return Explanation(
+        name=objective.name,
+        title=_title(objective.name),
+        formula=formula.objective_line(objective),
+        definitions=tuple(definitions(objective)),
+        coefficient=coefficient(objective),
+        detached=tuple(detached(objective)),
+        constants=tuple(_constants(objective)),
+        needs=tuple(needs),
+        other=other.name,
+        other_coefficient=coefficient(other),
+        differences=tuple(differences(objective, other)),
+    )
+
+
+def differences(this: Objective, other: Objective) -> list[Difference]:
+    """Settings in which two objectives differ, axis by axis."""
+    left, right = _settings(this), _settings(other)
+    keys = sorted({*left, *right}, key=lambda key: (list(AXES).index(key.split(".")[0].rstrip("0123456789")), key.split(".")[1] not in ("kind", "level"), key))
+    return [Difference(key, left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)]
+
+
+def _title(name: str) -> str:
+    """The first comment of a shipped row."""
+    return text(name).splitlines()[0].lstrip("# ") if name in names() else ""
+
+
+def _sources(name: str) -> dict[str, str]:
+    """Axis -> the comment beside it in a shipped row: where its explicit values come from."""
+    if name not in names():
+        return {}
+    return dict(re.findall(r"^(\w+):.*?#\s*(.+)$", text(name), re.MULTILINE))
+
+
+def _constants(objective: Objective) -> list[Constant]:
+    """Every setting in force beside the kinds, with its source."""
+    comments = _sources(objective.name)
+    written: Mapping[str, Any] = yaml.safe_load(text(objective.name)) if comments else {}
+    found = []
+    for axis, options in _parts(objective):
+        row = written.get(axis, {})
+        row = row if isinstance(row, Mapping) else {}
+        for part in fields(options):
+            value = getattr(options, part.name)
+            if not _in_force(options, part.name):
+                continue
+            if part.name in row and row[part.name] == value:
+                source = comments.get(axis, "")
+            else:
+                source = part.metadata["source"] if value == part.default else "set here"
+            found.append(Constant(f"{axis}.{part.name}", _shown(value), part.metadata["meaning"], source))
+    return found
+
+
+def _parts(objective: Objective) -> list[tuple[str, Any]]:
+    """(axis, options), penalties one by one."""
+    found = [(axis, getattr(objective, axis)) for axis in AXES if axis != "penalty"]
+    place = list(AXES).index("penalty")
+    return found[:place] + [("penalty", part) for part in objective.penalties] + found[place:]
+
+
+def _in_force(options: Any, key: str) -> bool:
+    """Whether a setting has a say, given the others of its axis."""
+    if key == "eps" and not getattr(options, "std", True):
+        return False
+    if not isinstance(options, penalty.Kl):
+        return True
+    by_change = options.tokens in penalty.BY_CHANGE
+    return {
+        "entropy_change": by_change,
+        "tolerance": by_change,
+        "fraction": options.tokens == "top_covariance",
+        "mean_over": options.tokens != "all",
+        "scope": penalty.is_global(options),
+    }.get(key, True)
+
+
+def _settings(objective: Objective) -> dict[str, str]:
+    """Flat settings in force, kinds included: `surrogate.low` -> '0.2'."""
+    mapping = objective_mapping(objective)
+    found: dict[str, str] = {}
+    for axis, (tag, _, _) in AXES.items():
+        several = mapping[axis] if axis == "penalty" else [mapping[axis]]
+        options = objective.penalties if axis == "penalty" else [getattr(objective, axis)]
+        for place, (part, typed) in enumerate(zip(several, options, strict=True)):
+            label = f"{axis}{place + 1 if len(several) > 1 else ''}"
+            found |= {f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or _in_force(typed, key)}
+    return found
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,18 @@
+"""`tepo audit`: what follows from the paper's printed tables, and what does not."""
+
+from typing import Annotated
+
+import typer
+
+
+def audit(all_rows: Annotated[bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")] = False) -> None:
+    """Recompute the paper's averages, differences and ranks from its own columns."""
+    from rich.console import Console
+
+    from tepo.reporting import audit as library
+    from tepo.reporting.audit_view import render
+
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
+        console = Console(width=120)
+    console.print(render(library.audit(), every_row=all_rows))

@@ -6,6 +6,7 @@ import typer
 
 from tepo.errors import UserError
 from tepo_cli.ablate import ablate
+from tepo_cli.audit import audit
 from tepo_cli.base import base
 from tepo_cli.listing import listing
 from tepo_cli.table import table
@@ -23,6 +24,7 @@ app.command(rich_help_panel=RUN)(train)
 app.command(rich_help_panel=RUN)(ablate)
 app.command(rich_help_panel=RUN)(base)
 app.command(rich_help_panel=LOOK)(table)
+app.command(rich_help_panel=LOOK)(audit)
 app.command("list", rich_help_panel=LOOK)(listing)
 
 

@@ -1,0 +1,69 @@
+"""Every row, and the readings and options that look at more than one token, on one mini-batch of 36 responses."""
+
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from tepo.objectives import Metrics, Objective, Plan, TokenBatch, names
+from tepo.objectives.loading import text
+from tests.unit.objectives.case import Case, make_case
+
+CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "clip_cov, many": ("clip_cov", {"weight": {"fraction": 0.2, "low": 0.1}}),
+    "kl_cov, many": ("kl_cov", {"penalty": {"fraction": 0.2}}),
+    "steer, theorem, linear": ("steer", {"weight": {"form": "theorem", "shape": "linear", "ceiling": 1.2}}),
+    "tepo, covariance": ("tepo", {"penalty": {"entropy_change": "covariance"}}),
+    "tepo, omega": ("tepo", {"penalty": {"entropy_change": "omega"}}),
+    "tepo, mean over the mask": ("tepo", {"penalty": {"mean_over": "masked"}}),
+    "tepo, exact KL": ("tepo", {"penalty": {"estimator": "full", "coefficient": 1.0}}),
+    "tepo, r_k3": ("tepo", {"penalty": {"estimator": "r_k3", "coefficient": 1.0}}),
+    "tepo, line 21": ("tepo", {"ratio": {"gradient": "line_21"}}),
+    "tepo, paper clip": ("tepo", {"surrogate": {"kind": "paper_clip"}}),
+    "prefix, full gradient": ("prefix_is", {"ratio": {"gradient": "full"}}),
+    "grpo_dapo, group means": ("grpo_dapo", {"aggregation": {"over": "group"}}),
+    "gspo, group means": ("gspo", {"aggregation": {"over": "group"}}),
+    "grpo_dapo, filtered": ("grpo_dapo", {"overlong": {"kind": "filter"}}),
+    "kl_cov, filtered": ("kl_cov", {"overlong": {"kind": "filter"}}),
+    "steer, filtered": ("steer", {"overlong": {"kind": "filter"}}),
+    "grpo_dapo, dual clip, corrected": ("grpo_dapo", {"surrogate": {"dual": 1.5}, "correction": {"kind": "truncated"}}),
+    "grpo_dapo, corrected by sequence": ("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence"}}),
+}
+SPLIT_DEPENDENT: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "grpo_dapo, per micro-batch": ("grpo_dapo", {"aggregation": {"over": "micro_batch"}}),
+    "kl_cov, per micro-batch": ("kl_cov", {"penalty": {"scope": "micro_batch", "fraction": 0.2}}),
+    "clip_cov, per micro-batch": ("clip_cov", {"weight": {"scope": "micro_batch", "fraction": 0.2, "low": 0.1}}),
+    "steer, per micro-batch": ("steer", {"weight": {"scope": "micro_batch"}}),
+}
+
+
+def changed(name: str, changes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A shipped row with settings changed; `kind` replaces an axis."""
+    mapping = yaml.safe_load(text(name))
+    for axis, settings in changes.items():
+        mapping[axis] = settings if "kind" in settings else {**mapping.get(axis, {}), **settings}
+    return mapping
+
+
+def variants() -> dict[str, Any]:
+    """Label -> what `load_objective` takes."""
+    return {name: name for name in names()} | {label: changed(*change) for label, change in CHANGES.items()}
+
+
+def prepared_case(objective: Objective, dtype: torch.dtype) -> tuple[Case, TokenBatch]:
+    """The case and its mini-batch, whose log-probs and entropies have a graph down to the logits."""
+    case = make_case(21, repeat=4, dtype=dtype)
+    return case, case.batch(objective)
+
+
+def gradient_of_part(objective: Objective, case: Case, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
+    """Gradient of one (micro-)batch's loss by the logits of the whole case [N, V], and its metrics."""
+    out = objective.loss(batch, plan)
+    (gradient,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
+    return gradient, out.metrics
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """|one - other| / |other|."""
+    return float((one - other).norm() / other.norm())

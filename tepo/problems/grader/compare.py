@@ -38,6 +38,10 @@ class Comparer:
         self.note, self.used_symbolic = "different", False
         return self.same(canonical(gold), canonical(answer))
 
+    def visit(self, gold: str, report: Callable[[str], None]) -> None:
+        """Report every leaf of a gold that `symbolic` cannot read, by comparing the gold with a text that is nothing like it."""
+        raise NotImplementedError
+
     def same(self, gold: str, answer: str) -> bool:
         """Canonical texts of any kind."""
         if gold.replace(" ", "") == answer.replace(" ", "") and gold:

@@ -1,44 +1,124 @@
-"""The grader: extraction, cheap exact comparison, then math-verify in worker processes, with a cache over all of it."""
+"""The grader: extraction, cheap comparison in this process, sympy in worker processes, and a cache over all of it."""
 
+import re
 import time
 from collections.abc import Sequence
 from types import TracebackType
 
 from tepo.problems.grader.compare import Comparer, Undecided
 from tepo.problems.grader.extraction import NoAnswer, extract_answer
+from tepo.problems.grader.golds import gold_answers
 from tepo.problems.grader.options import GraderOptions, Verdict
+from tepo.problems.grader.pool import Pool
+
+_CACHED = 200_000
+_NESTING = re.compile(r"[{}()\[\]]")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 class Grader:
-    """Grades responses against golds. A context manager; usable from any thread."""
+    """Grades responses against golds; the same object serves rewards and evaluation. A context manager, usable from any thread.
+    Workers start when the first answer needs sympy; `close` (or leaving the context) stops them."""
 
     def __init__(self, options: GraderOptions | None = None):
         self.options = options or GraderOptions()
         self.fingerprint = self.options.fingerprint()
+        self._tolerant = bool(self.options.relative_tolerance or self.options.absolute_tolerance)
+        self._cache: dict[tuple[str, str], tuple[bool, str]] = {}
+        self._pool = Pool(
+            workers=self.options.workers, timeout=self.options.timeout, memory_mb=self.options.memory_mb, recycle=self.options.recycle,
+            relative=self.options.relative_tolerance, absolute=self.options.absolute_tolerance,
+        )  # fmt: skip
 
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         """A verdict for each (gold, response text), in order. Never raises for what a response holds."""
-        return [self._grade(gold, response) for gold, response in pairs]
+        verdicts: list[Verdict | None] = [None] * len(pairs)
+        extracted: list[str] = [""] * len(pairs)
+        undecided: dict[tuple[str, str], list[int]] = {}
+        for index, (gold, response) in enumerate(pairs):
+            started = time.perf_counter()
+            try:
+                extracted[index] = answer = extract_answer(response, self.options.fallbacks)
+            except NoAnswer as missing:
+                verdicts[index] = Verdict(False, str(missing), None, time.perf_counter() - started)
+                continue
+            found = self._cheap(gold, answer)
+            if found is None:
+                undecided.setdefault((gold, answer), []).append(index)
+            else:
+                verdicts[index] = Verdict(*found, answer, time.perf_counter() - started)
+        if undecided:
+            self._in_workers(undecided, extracted, verdicts)
+        return [verdict for verdict in verdicts if verdict]
 
-    def _grade(self, gold: str, response: str) -> Verdict:
-        started = time.perf_counter()
-        try:
-            answer = extract_answer(response, self.options.fallbacks)
-        except NoAnswer as missing:
-            return Verdict(False, str(missing), None, time.perf_counter() - started)
-        comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)
-        try:
-            correct = comparer.equal(gold, answer)
-        except Undecided:
-            correct = False
-        reason = "exact" if correct else comparer.note
-        return Verdict(correct, reason, answer, time.perf_counter() - started)
+    def _cheap(self, gold: str, answer: str) -> tuple[bool, str] | None:
+        """A verdict that takes no sympy: cached, too long, too deep, or decided by the structure. None otherwise."""
+        found = self._cache.get((gold, answer))
+        if found is not None:
+            return found
+        if gold == answer and answer.strip():
+            return True, "exact"
+        if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer) and not self._tolerant:
+            return (True, "exact") if int(gold) == int(answer) else (False, "different")
+        if len(answer) > self.options.max_chars:
+            found = (False, "too long")
+        elif _depth(answer) > self.options.max_depth:
+            found = (False, "too deep")
+        else:
+            comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)
+            undecided = False
+            for option in gold_answers(gold):
+                try:
+                    if comparer.equal(option, answer):
+                        found = (True, "exact")
+                        break
+                except Undecided:
+                    undecided = True
+            if found is None and undecided:
+                return None
+            found = found or (False, comparer.note)
+        self._remember((gold, answer), found)
+        return found
+
+    def _in_workers(self, undecided: dict[tuple[str, str], list[int]], extracted: list[str], verdicts: list[Verdict | None]) -> None:
+        requests = [(key, {"gold": option, "answer": key[1]}) for key in undecided for option in gold_answers(key[0])]
+        outcomes = self._pool.run([request for _, request in requests])
+        best: dict[tuple[str, str], Verdict] = {}
+        for (key, _), outcome in zip(requests, outcomes, strict=True):
+            if key not in best or (outcome.correct and not best[key].correct):
+                best[key] = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
+        for key, indices in undecided.items():
+            self._remember(key, (best[key].correct, best[key].reason))
+            for index in indices:
+                verdicts[index] = best[key]
+
+    def check_golds(self, golds: Sequence[str]) -> list[tuple[int, str]]:
+        """(index, why) of every gold that cannot be read, so that only the same text would match it. Read them once, when a
+        benchmark is loaded."""
+        requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
+        outcomes = self._pool.run([request for _, request in requests])
+        return [(index, outcome.reason) for (index, _), outcome in zip(requests, outcomes, strict=True) if not outcome.correct]
+
+    def _remember(self, key: tuple[str, str], found: tuple[bool, str]) -> None:
+        if len(self._cache) >= _CACHED:
+            self._cache.clear()
+        self._cache[key] = found
 
     def close(self) -> None:
-        """Stop the workers."""
+        """Stop the workers; the cache stays."""
+        self._pool.close()
 
     def __enter__(self) -> "Grader":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _depth(text: str) -> int:
+    """Deepest nesting of brackets and braces of any kind."""
+    depth = deepest = 0
+    for match in _NESTING.finditer(text):
+        depth += 1 if match.group() in "{([" else -1
+        deepest = max(deepest, depth)
+    return deepest

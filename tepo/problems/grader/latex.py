@@ -1,0 +1,75 @@
+r"""Canonical answer text to sympy, through latex2sympy2_extended (the parser of math-verify). Imported by workers only."""
+
+import re
+from functools import lru_cache
+
+import sympy
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from math_verify.parser import get_last_eq
+
+_CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False)
+"""Like math-verify's own, without its unit removal (units are compared before) and its box search (done in `extraction`)."""
+
+_DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
+_INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
+_CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_SUBSCRIPTED = re.compile(r"(?<![a-zA-Z\\])(\\(?!log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf)[a-zA-Z]+|[a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|(?<![a-zA-Z\\{])([A-Z])(?![a-z])")
+_COMMAND_OR_CAPITAL = re.compile(r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}|\\[a-zA-Z]+(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w))?|([a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|([A-Z])")
+_KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|operatorname|mathbb|begin|end)(?![a-z])")
+
+
+def prepare(text: str) -> str:
+    """What the parser gets wrong, respelt: decimals as exact fractions, degrees as radians, capitals (the parser folds case)
+    and wordy subscripts as plain subscripts."""
+    text = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
+    text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
+    text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
+    text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
+    text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
+    return _COMMAND_OR_CAPITAL.sub(_symbol, text)
+
+
+def _symbol(match: re.Match[str]) -> str:
+    whole = match.group()
+    if match[3]:
+        return f"{whole.lower()}_{{cap}}"
+    if match[1]:
+        return f"{match[1].lower()}_{{{_plain(match[2])}{'cap' if match[1].isupper() else ''}}}"
+    if "_" not in whole or _KEPT.match(whole):
+        return whole
+    name, _, index = whole.partition("_")
+    return f"{name.strip()}_{{{_plain(index)}}}"
+
+
+def _plain(index: str) -> str:
+    """A subscript as letters and digits: {\\text{red}} -> red, {n+1} -> nplus1; capitals are marked."""
+    index = index.replace("\\text", "").replace("+", "plus").replace("-", "minus")
+    return "".join(character.lower() + "cap" if character.isupper() else character for character in index if character.isalnum())
+
+
+_COMPLEX = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
+
+
+@lru_cache(maxsize=4096)
+def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
+    """The expression a canonical text means, None when the parser cannot read it. i is the imaginary unit."""
+    latex = normalize_latex(prepare(text), config=_CONFIG)
+    parsed = _parse(latex)
+    if parsed is None and (last := get_last_eq(latex)) != latex:
+        parsed = _parse(last)
+    if parsed is None:
+        return None
+    units = {symbol: sympy.I for symbol in getattr(parsed, "free_symbols", ()) if symbol.name == "i"}
+    return parsed.xreplace(units) if units else parsed
+
+
+def _parse(latex: str) -> sympy.Basic | sympy.MatrixBase | None:
+    try:
+        parsed = latex2sympy(latex, is_real=True, convert_degrees=False, normalization_config=None)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # the parser raises whatever it meets; all of it means "not readable"
+        return None
+    return parsed if isinstance(parsed, (sympy.Basic, sympy.MatrixBase)) else None

@@ -1,0 +1,131 @@
+"""Equality of expressions by their values: constants at high precision, expressions with symbols at fixed sample points.
+
+Two expressions that agree to 35 digits at eight generic points are equal in practice, and one point where they differ proves
+that they are not; both are cheaper than simplification, which math-verify uses."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import sympy
+from sympy.core.function import AppliedUndef
+
+DIGITS = 40
+_AGREE = sympy.Float(10) ** -32
+_ENOUGH = 4
+_SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "1.7320508", "3.1622776", "0.5772156", "2.6457513")
+_WHOLE = ((5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6), (11, 6, 5, 2), (12, 7, 4, 5), (4, 2, 1, 1), (13, 8, 3, 5))
+_INTEGER_FUNCTIONS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma)
+
+
+def is_scalar(value: object) -> bool:
+    return isinstance(value, sympy.Expr) and not isinstance(value, sympy.MatrixExpr) and not value.has(sympy.MatrixBase, sympy.Set, sympy.Tuple if not value.has(sympy.Sum, sympy.Product, sympy.Integral) else sympy.Set)
+
+
+def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
+    """True or False where the values tell, None where they cannot be computed."""
+    gold, answer = _named(gold), _named(answer)
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
+    if not symbols:
+        return _same_constant(gold, answer)
+    agreed, positive_only = 0, True
+    for point, positive in _points(gold, answer, symbols):
+        left, right = value_at(gold, point), value_at(answer, point)
+        if left is None or right is None:
+            continue
+        if not _close(left, right):
+            return False if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs) else agreed >= _ENOUGH
+        agreed += 1
+    return True if agreed >= _ENOUGH else None
+
+
+def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
+    """The constant left / right is at every sample point, None if it is not constant (or cannot be computed, or is zero)."""
+    left, right = _named(left), _named(right)
+    symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
+    found: list[sympy.Expr] = []
+    for point, _ in _points(left, right, symbols):
+        above, below = value_at(left, point), value_at(right, point)
+        if above is None or below is None or _vanishes(below) or _vanishes(above):
+            continue
+        quotient = above / below
+        if found and not _close(found[0], quotient):
+            return None
+        found.append(quotient)
+    return found[0] if len(found) >= (_ENOUGH if symbols else 1) else None
+
+
+def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
+    """The numeric value of an expression without symbols, None if it has none."""
+    return value_at(expression, {}, digits)
+
+
+def as_fraction(value: sympy.Expr) -> Fraction | None:
+    """An evaluated real number as an exact fraction of its printed value."""
+    real, imaginary = value.as_real_imag()
+    if not _vanishes(imaginary) or not real.is_finite:
+        return None
+    rational = sympy.Rational(real) if real.is_Float else real
+    return Fraction(int(rational.p), int(rational.q)) if rational.is_Rational else None
+
+
+def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digits: int = DIGITS) -> sympy.Expr | None:
+    """A finite complex number, or None."""
+    try:
+        if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit):
+            expression = expression.subs(point).doit()
+        value = expression.evalf(digits, subs=point, maxn=400) if point else expression.evalf(digits, maxn=400)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # evalf raises many things on expressions without a value there
+        return None
+    if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo):
+        return None
+    real, imaginary = value.as_real_imag()
+    return value if all(part.is_Float or part.is_Rational for part in (real, imaginary)) else None
+
+
+def _named(expression: sympy.Expr) -> sympy.Expr:
+    """Applications of unknown functions, f(x) or I(0), as symbols of their own."""
+    calls = {call: sympy.Symbol(str(call)) for call in expression.atoms(AppliedUndef)}
+    return expression.xreplace(calls) if calls else expression
+
+
+def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
+    """Sample points with whether all values are positive: integers where floors, factorials or signs (-1)^n are about."""
+    whole = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
+    if whole:
+        return [({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True) for row in _WHOLE]
+    points = []
+    for shift in range(len(_SEEDS)):
+        values = [sympy.Float(_SEEDS[(shift + 3 * place) % len(_SEEDS)], DIGITS) + sympy.Float(place, DIGITS) / 7 for place in range(len(symbols))]
+        positive = shift < 5
+        signs = [-1 if not positive and (place + shift) % 2 == len(symbols) % 2 or not positive and len(symbols) == 1 else 1 for place in range(len(symbols))]
+        points.append(({symbol: value * sign for symbol, value, sign in zip(symbols, values, signs, strict=True)}, positive))
+    return points
+
+
+def _alternates(expression: sympy.Expr) -> bool:
+    return any(power.base.is_number and power.base.is_negative and power.exp.free_symbols for power in expression.atoms(sympy.Pow))
+
+
+def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
+    if gold.has(sympy.oo, -sympy.oo) or answer.has(sympy.oo, -sympy.oo):
+        return bool(gold.doit() == answer.doit())
+    left, right = constant(gold), constant(answer)
+    if left is None or right is None:
+        return None
+    if not _close(left, right):
+        return False
+    left, right = constant(gold, 300), constant(answer, 300)
+    return None if left is None or right is None else _close(left, right, sympy.Float(10, 300) ** -280)
+
+
+def _vanishes(value: sympy.Expr) -> bool:
+    """Zero, or noise of a cancellation (evalf then gives a number of precision 1)."""
+    return all(part == 0 or (part.is_Float and part._prec == 1) for part in value.as_real_imag())
+
+
+def _close(left: sympy.Expr, right: sympy.Expr, tolerance: sympy.Float = _AGREE) -> bool:
+    if _vanishes(left) or _vanishes(right):
+        return _vanishes(left) and _vanishes(right)
+    return bool(abs(left - right) <= tolerance * max(abs(left), abs(right)))

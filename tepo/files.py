@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,12 +22,19 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     """Turn a full or read-only disk into a UserError that names the place."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _EXPLAINED:
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else _native_errno(error)
+        if number not in _EXPLAINED:
             raise
         raise UserError(
-            f"cannot write: {_EXPLAINED[error.errno]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1
+            f"cannot write: {_EXPLAINED[number]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1
         ) from error
+
+
+def _native_errno(error: Exception) -> int | None:
+    """The error number in the text of a native library's exception, such as SafetensorError's "(os error 28)"."""
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found.group(1)) if found else None
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:

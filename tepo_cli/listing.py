@@ -27,9 +27,9 @@ def listing(store: Store = Path("runs")) -> None:
 def _runs(console, store: Path) -> None:
     import json
 
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("run", "objective", "model", "data", "seed", "status", "steps", "measured", title=f"runs in {store}")
+    table = Table(Column("run", no_wrap=True), "objective", "model", "data", "seed", "status", "steps", "measured", title=f"runs in {store}")
     folders = sorted(path.parent for path in store.glob("*/config.json")) if store.is_dir() else []
     for folder in folders:
         config = json.loads((folder / "config.json").read_text())["full"]

@@ -8,9 +8,12 @@ from tepo.errors import UserError
 from tepo_cli.ablate import ablate
 from tepo_cli.audit import audit
 from tepo_cli.base import base
+from tepo_cli.doctor import doctor
+from tepo_cli.explain import explain
 from tepo_cli.listing import listing
 from tepo_cli.table import table
 from tepo_cli.train import train
+from tepo_cli.warmstart import warmstart
 
 app = typer.Typer(
     help="Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs.",
@@ -23,8 +26,11 @@ RUN, LOOK = "Run", "Look"
 app.command(rich_help_panel=RUN)(train)
 app.command(rich_help_panel=RUN)(ablate)
 app.command(rich_help_panel=RUN)(base)
+app.command(rich_help_panel=RUN)(warmstart)
 app.command(rich_help_panel=LOOK)(table)
 app.command(rich_help_panel=LOOK)(audit)
+app.command(rich_help_panel=LOOK)(explain)
+app.command(rich_help_panel=LOOK)(doctor)
 app.command("list", rich_help_panel=LOOK)(listing)
 
 

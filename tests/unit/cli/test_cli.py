@@ -1,0 +1,91 @@
+"""The command line as a user meets it: exit codes, messages, no tracebacks, nothing heavy for --help."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.training.small import SMALL
+
+
+def tepo(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tepo_cli", *map(str, words)], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys\nfrom tepo_cli.main import app\nfrom typer.testing import CliRunner\nresult = CliRunner().invoke(app, ['--help'])\nassert result.exit_code == 0 and 'ablate' in result.output\n"
+    code += "print([name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'pandas', 'numpy', 'hydra', 'omegaconf', 'matplotlib', 'sympy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "train.stepz=3"), "train.steps"),
+        (("train", "objective=tep"), "'tepo'"),
+        (("ablate", "panel-x"), "panel_"),
+        (("table", "panel-q"), "panel_"),
+        (("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
+        (("ablate", "panel-e", "--seeds", "a,b"), "--seeds 0,1,2"),
+        (("eval", "ad3", "--model", "package:laptop"), "add3"),
+        (("eval", "add3", "--model", "nowhere/at/all"), "no model"),
+        (("explain", "tepoo"), "'tepo'"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
+    done = tepo(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert hint in done.stderr
+    assert not list(tmp_path.glob("runs/*")), "nothing may be left on disk"
+
+
+def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path) -> None:
+    done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "learning_rate: 0.0001" in done.stdout
+    assert "# plan: run " in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Path) -> None:
+    done = tepo("table", "panel-e", "--store", tmp_path, "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "32.59" in done.stdout  # the paper's own block
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "ablations").mkdir()
+    (tmp_path / "ablations" / "mine.yaml").write_text("title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n")
+    (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
+    import os
+
+    env = {**os.environ, "TEPO_PATH": str(tmp_path)}
+    for name, hints in {"mine": ("mine.yaml:4", "objectve", "'objective'"), "worse": ("worse.yaml:", "not valid YAML")}.items():
+        done = tepo("ablate", name, "--store", tmp_path / "runs", env=env)
+        assert done.returncode == 2
+        assert all(hint in done.stderr for hint in hints), done.stderr
+
+
+@pytest.mark.slow
+def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Path) -> None:
+    words = [*SMALL, "data.benchmarks=[add3,max4]", "train.steps=1"]
+    extra = [part for word in words for part in ("--set", word)]
+    first = tepo("train", "scale=laptop", "model=laptop", "objective=grpo_dapo", *words, "--store", tmp_path)
+    assert first.returncode == 0, first.stderr
+    (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
+    assert (run / "figures" / "training.svg").exists()
+    assert (run / "figures" / "training.png").exists()
+    stamp = (run / "metrics.jsonl").stat().st_mtime_ns
+    done = tepo("ablate", "panel-e", "--store", tmp_path, "--jobs", "2", "--format", "csv", *extra)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*/manifest.json"))) == 5
+    assert (run / "metrics.jsonl").stat().st_mtime_ns == stamp
+    assert "TEPO-w/o. KL" in done.stdout
+    again = tepo("ablate", "panel-e", "--store", tmp_path, "--format", "csv", *extra)
+    assert again.stdout == done.stdout
+    listed = tepo("list", "--store", tmp_path)
+    assert run.name in listed.stdout

@@ -1,0 +1,67 @@
+"""Overrides become a checked configuration; mistakes get the nearest valid name."""
+
+import dataclasses
+
+import pytest
+
+from tepo.config import schema
+from tepo.config.compose import GROUPS, compose, options
+from tepo.errors import UserError
+from tepo.training.run_folder import run_id
+
+
+def test_defaults_are_the_laptop_run() -> None:
+    config = compose()
+    assert (config.scale, config.objective["name"], config.model.path) == ("laptop", "tepo", "package:laptop")
+    assert config.train.mini_batch_prompts * 4 == config.train.prompts_per_step
+    assert config.train.epochs == 2  # 4 mini-batches x 2 epochs = the paper's 8 updates
+
+
+def test_overrides_of_groups_and_leaves() -> None:
+    config = compose(["objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]", "objective.surrogate.high=0.3"])
+    assert (config.objective["name"], config.seed, config.train.steps, config.data.benchmarks) == ("grpo_dapo", 3, 40, ["add3"])
+    assert config.objective["surrogate"]["high"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("override", "wrong", "near"),
+    [
+        ("objective=tepoo", "tepoo", "tepo"),
+        ("scale=labtop", "labtop", "laptop"),
+        ("train.stepz=3", "train.stepz", "train.steps"),
+        ("trian.steps=3", "trian.steps", "train.steps"),
+        ("sampler.kind=torsh", "torsh", "torch"),
+    ],
+)
+def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose([override])
+    assert wrong in caught.value.what
+    assert f"did you mean {near!r}" in caught.value.fix
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("override", ["train.steps", "train.steps=abc", "train.steps=0", "train.samples_per_prompt=1", "train.temperature=0", "train.learning_rate=-1", "=3"])
+def test_a_bad_value_is_one_message(override: str) -> None:
+    with pytest.raises(UserError):
+        compose([override])
+
+
+def test_fewer_than_a_hundred_keys() -> None:
+    groups = (schema.ModelConfig, schema.DataConfig, schema.SamplerConfig, schema.EngineConfig, schema.TrainConfig, schema.GraderConfig, schema.WandbConfig)
+    assert sum(len(dataclasses.fields(group)) for group in groups) + 3 < 100
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_option_of_every_group_composes(group: str) -> None:
+    for option in options(group):
+        compose([f"{group}={option}"])
+
+
+def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> None:
+    base = run_id(compose())
+    assert base == run_id(compose(["store=elsewhere", "wandb.mode=offline", "train.checkpoint_every=7", "grader.workers=3", "data.benchmarks=[add3]"]))
+    changes = ["seed=1", "train.steps=35", "train.learning_rate=2e-4", "objective=grpo_dapo", "objective.penalty.coefficient=2", "data.tasks.add3=2", "engine.micro_batch_tokens=99", "train.epochs=1"]
+    ids = {run_id(compose([change])) for change in changes}
+    assert base not in ids
+    assert len(ids) == len(changes)

@@ -1,0 +1,143 @@
+"""The loop: what it leaves on disk, that it resumes bit for bit, and how it fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tepo.errors import RunFailed, UserError
+from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder, final_model
+from tests.unit.training.small import lasting, small, weights
+
+
+def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    folder = train(config)
+    rows = RunFolder(folder).metrics()
+    assert [row["training/global_step"] for row in rows] == [1, 2, 3]
+    wanted = {"critic/score/mean", "actor/pg_loss", "actor/pg_clipfrac", "actor/ppo_kl", "actor/grad_norm", "actor/entropy", "response_length/mean", "actor/kl_loss"}
+    wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}
+    assert wanted <= rows[0].keys()
+    assert rows[0]["actor/updates"] == 4.0  # two mini-batches, two epochs
+    model = AutoModelForCausalLM.from_pretrained(final_model(folder))
+    tokenizer = AutoTokenizer.from_pretrained(final_model(folder))
+    prompt = tokenizer("12+34=", return_tensors="pt")
+    assert model.generate(**prompt, max_new_tokens=4).shape[1] > prompt["input_ids"].shape[1]
+    base = AutoModelForCausalLM.from_pretrained("tepo/assets/laptop")
+    moved = max(float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), base.parameters(), strict=True))
+    assert 1e-5 < moved < 1e-2
+    assert RunFolder(folder).manifest()["status"] == "finished"
+
+
+def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first, second = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    assert lasting(first) == lasting(second)
+    assert weights(first) == weights(second)
+    before = (first / "metrics.jsonl").stat().st_mtime_ns
+    steps: list[int] = []
+    assert train(small(tmp_path / "a"), lambda step, row: steps.append(step)) == first
+    assert (first / "metrics.jsonl").stat().st_mtime_ns == before
+    assert not steps
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: int) -> None:
+    def stop(step: int, row: dict) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(tmp_path / "a", f"train.checkpoint_every={every}"), stop)
+    interrupted = RunFolder.of(small(tmp_path / "a"))
+    assert interrupted.manifest()["status"] == "interrupted"
+    with (interrupted.path / "metrics.jsonl").open("a") as file:  # what a kill in the middle of a write leaves
+        file.write('{"training/global_step": 3, "critic/sc')
+    resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    assert lasting(resumed) == lasting(whole)
+    assert weights(resumed) == weights(whole)
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    def stop(step: int, row: dict) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(tmp_path / "a"), stop)
+    run = RunFolder.of(small(tmp_path / "a"))
+    assert run.checkpoints() == [1, 2]
+    damaged = run.checkpoint(2) / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    assert run.checkpoints() == [1]
+    resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    assert lasting(resumed) == lasting(whole)
+
+
+def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no model and no checkpoint"):
+        final_model(tmp_path)
+    folder = train(small(tmp_path, "train.steps=1"))
+    checkpoint = RunFolder(folder).checkpoint(1)
+    next(checkpoint.glob("**/*optim*")).unlink()
+    with pytest.raises(UserError, match="half-written"):
+        final_model(folder)
+    with pytest.raises(UserError, match="half-written"):
+        final_model(checkpoint)
+
+
+def test_a_nan_loss_stops_the_run_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.learning_rate=1e30", "train.grad_clip=1e30")
+    with pytest.raises(RunFailed, match="the loss is") as caught:
+        train(config)
+    assert caught.value.exit_code == 1
+    run = RunFolder.of(config)
+    assert run.manifest()["status"] == "failed"
+    assert all(torch.isfinite(value).all() for step in run.checkpoints() for value in AutoModelForCausalLM.from_pretrained(run.checkpoint(step)).state_dict().values())
+
+
+def test_no_mixed_group_after_the_last_round_is_an_error(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_new_tokens=1")  # nothing can be right in one token
+    with pytest.raises(RunFailed, match="none of 16 prompts") as caught:
+        train(config)
+    assert "train.max_rounds" in str(caught.value)
+    assert RunFolder.of(config).metrics() == []
+
+
+def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    config = small(tmp_path)
+    run = RunFolder.of(config)
+    code = f"import sys; from pathlib import Path; from tepo.training.run_folder import RunFolder; lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "held"
+        with pytest.raises(UserError, match="another process"):
+            train(config)
+        other.communicate("")
+    train(config)
+    assert run.finished()
+
+
+def test_old_checkpoints_are_cleared_away(tmp_path: Path) -> None:
+    folder = train(small(tmp_path))
+    assert RunFolder(folder).checkpoints() == [2, 3]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step_000002", "step_000003"]
+
+
+def test_micro_batches_change_the_steps_only_by_rounding(tmp_path: Path) -> None:
+    whole, cut = (RunFolder(train(small(tmp_path, f"engine.micro_batch_tokens={tokens}", "train.steps=1"))).metrics()[0] for tokens in (100_000, 150))
+    for name in ("actor/pg_loss", "actor/grad_norm", "actor/kl_loss", "actor/entropy", "actor/pg_clipfrac"):
+        assert whole[name] == pytest.approx(cut[name], rel=2e-3, abs=1e-6), name
+
+
+def test_the_saved_configuration_is_the_resolved_one(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.steps=1", "seed=5")
+    saved = json.loads((train(config) / "config.json").read_text())
+    assert saved["full"]["seed"] == 5
+    assert saved["full"]["train"]["steps"] == 1
+    assert saved["id"] == RunFolder.of(config).path.name

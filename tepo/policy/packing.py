@@ -43,8 +43,8 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same micro-batch on another device."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value.to(device, non_blocking=True) for name, value in tensors.items() if isinstance(value, Tensor)})
+        moved = {field.name: value.to(device, non_blocking=True) for field in fields(self) if isinstance(value := getattr(self, field.name), Tensor)}
+        return replace(self, **moved)  # type: ignore[arg-type]
 
     @property
     def trained_share(self) -> float:

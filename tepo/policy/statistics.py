@@ -1,13 +1,16 @@
 """Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from tepo.errors import UserError
-from tepo.policy.attention import Layout, prepare
+from tepo.policy.attention import prepare
 from tepo.policy.fused import linear_statistics
+from tepo.policy.layout import Layout
 from tepo.policy.packing import Packed
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
@@ -28,8 +31,9 @@ class TokenStatistics:
 
 def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
     """Last hidden states [N, H] at the positions that predict each response token."""
-    prepare(model)
-    output = model.get_decoder()(
+    policy = cast(PreTrainedModel, model)
+    prepare(policy)
+    output = policy.get_decoder()(
         input_ids=packed.tokens[None],
         position_ids=packed.positions[None],
         attention_mask=packed.tokens.new_empty(1, 1, 1, 1),  # four dimensions: transformers takes the mask for made and builds none
@@ -39,10 +43,15 @@ def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
     return output.last_hidden_state[0].index_select(0, packed.rows)
 
 
+def output_matrix(model: nn.Module) -> Tensor:
+    """The output matrix [V, H], tied to the embeddings or not."""
+    return cast(nn.Linear, cast(PreTrainedModel, model).get_output_embeddings()).weight
+
+
 def token_statistics(model: nn.Module, packed: Packed, *, temperature: float = 1.0, entropy_gradient: bool = False, need_entropy: bool = True, reference: Tensor | None = None) -> TokenStatistics:
     """Log-probs, entropies and (with `reference`, log-probs [N, V] of another policy) the exact KL to it."""
     hidden = hidden_states(model, packed)
-    weight = model.get_output_embeddings().weight
+    weight = output_matrix(model)
     logprobs, entropies, full_kl = linear_statistics(hidden, weight, packed.targets, temperature=temperature, entropy_gradient=entropy_gradient, need_entropy=need_entropy, reference=reference)
     return TokenStatistics(logprobs, entropies, full_kl)
 
@@ -50,7 +59,7 @@ def token_statistics(model: nn.Module, packed: Packed, *, temperature: float = 1
 @torch.no_grad()
 def reference_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET) -> Tensor:
     """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later. Raises UserError above `budget` bytes."""
-    weight = model.get_output_embeddings().weight
+    weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)
     if needed > budget:
         raise UserError(

@@ -1,0 +1,93 @@
+"""The packed forward and backward against the plain model, sequence by sequence."""
+
+import pytest
+import torch
+
+from tepo.errors import UserError
+from tepo.policy import attention
+from tepo.policy.kernel_attention import varlen
+from tepo.policy.layout import Layout
+from tepo.policy.packing import pack
+from tepo.policy.statistics import token_statistics
+from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
+
+
+@pytest.mark.parametrize("short", [True, False], ids=["block", "sdpa"])
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("qwen2", {}),
+        ("qwen2", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+        ("qwen3", {}),
+        ("llama", {"num_key_value_heads": 4}),
+        ("mistral", {"sliding_window": 5}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    ],
+)
+def test_packed_equals_plain(family, changes, short, monkeypatch):
+    monkeypatch.setattr(attention, "_SHORT", 10**6 if short else 0)
+    model, groups = make_model(family, torch.float64, **changes), make_groups(groups=4, longest=40)
+    plain = make_model(family, torch.float64, **changes)
+    packed = pack(groups)
+    assert len(Layout(packed).blocks) >= 2
+    found = token_statistics(model, packed, entropy_gradient=True, temperature=0.7)
+    logprobs, entropies = plain_statistics(plain, groups, temperature=0.7)
+    torch.testing.assert_close(found.logprobs.double(), logprobs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.entropies.double(), entropies, atol=1e-5, rtol=0)
+    weights = torch.linspace(-1, 1, len(logprobs), dtype=torch.float64)
+    ours = gradients(model, (weights * (found.logprobs + 0.3 * found.entropies)).sum())
+    theirs = gradients(plain, (weights * (logprobs + 0.3 * entropies)).sum())
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, atol=2e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_float32_within_1e_5():
+    model, groups = make_model("qwen2"), make_groups(groups=6, longest=40)
+    found = token_statistics(model, pack(groups)).logprobs
+    torch.testing.assert_close(found, plain_statistics(make_model("qwen2"), groups)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_gradient_checkpointing_changes_nothing():
+    model, packed = make_model("qwen2"), pack(make_groups())
+    plain = gradients(model, token_statistics(model, packed).logprobs.sum())
+    model.gradient_checkpointing_enable()
+    model.train()
+    again = gradients(model, token_statistics(model, packed).logprobs.sum())
+    for name, expected in plain.items():
+        torch.testing.assert_close(again[name], expected)
+
+
+def test_a_prepared_model_behaves_as_before_elsewhere():
+    model, plain = make_model("qwen2"), make_model("qwen2")
+    token_statistics(model, pack(make_groups()))
+    ids = torch.tensor([[0, 0, 3, 4, 5], [7, 8, 9, 10, 11]])
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    torch.testing.assert_close(model(input_ids=ids, attention_mask=mask).logits, plain(input_ids=ids, attention_mask=mask).logits)
+    kept = [m.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=0) for m in (model, plain)]
+    assert torch.equal(*kept)
+
+
+def test_soft_capping_is_refused():
+    packed = pack(make_groups())
+    rows = torch.zeros(1, 1, len(packed.tokens), 8)
+    with pytest.raises(UserError, match="soft-capping"):
+        attention.packed_attention(torch.nn.Module(), rows, rows, rows, None, packed_layout=Layout(packed), softcap=30.0)
+
+
+def test_ragged_segments_list_prompt_then_own_keys():
+    ragged = Layout(pack([([5, 6], [[1, 2, 3], [4]]), ([7], [[8, 9]])])).ragged
+    assert ragged.query_offsets.tolist() == [0, 2, 4, 5, 6]
+    assert ragged.key_rows.tolist() == [0, 1, 0, 1, 2, 3, 4, 4, 5]
+    assert ragged.key_offsets.tolist() == [0, 2, 6, 7, 9]
+
+
+@pytest.mark.gpu
+def test_varlen_kernel_against_blocks():
+    packed = pack(make_groups(longest=60)).to("cuda")
+    layout = Layout(packed)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
+    from tepo.policy.kernel_attention import sdpa_blocks
+
+    torch.testing.assert_close(varlen(query, key, value, layout, 0.125, None), sdpa_blocks(query, key, value, layout, 0.125, None), atol=2e-2, rtol=2e-2)

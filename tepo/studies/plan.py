@@ -50,7 +50,7 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
     units = []
     for model in chosen.models:
         for row in study.rows:
-            words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *extra)
+            words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
             if row.objective is not None:
                 words = (f"objective={row.objective}", *words)
             config = replace(_composed(words), store=str(store))

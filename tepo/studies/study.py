@@ -8,6 +8,7 @@
         objective: tepo                                    # or `base: true` for the untrained model
         overrides: [objective.penalty.coefficient=1]       # any scale
         laptop: [train.epochs=1]                           # one scale only
+        by_model: {qwen3-14b: [train.epochs=1]}            # one model only
         reference: tepo                                    # the paper's method key, or a mapping over `reference:` above
     scales:
       laptop: {models: [laptop], seeds: [0], overrides: []}
@@ -27,7 +28,7 @@ from tepo.errors import UserError, unknown_name
 
 SCALES = ("laptop", "paper")
 _STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
-_ROW_KEYS = ("label", "objective", "base", "overrides", "reference", *SCALES)
+_ROW_KEYS = ("label", "objective", "base", "overrides", "reference", "by_model", *SCALES)
 _SCALE_KEYS = ("models", "seeds", "overrides")
 
 
@@ -39,6 +40,7 @@ class Row:
     objective: str | None
     overrides: tuple[str, ...]
     scale_overrides: dict[str, tuple[str, ...]]
+    model_overrides: dict[str, tuple[str, ...]]
     reference: dict[str, Any] | None
 
 
@@ -159,8 +161,14 @@ def _row(entry: Any, study_reference: dict[str, Any], where: _Where) -> Row:
     reference = entry.get("reference")
     if isinstance(reference, str):
         reference = {"method": reference}
-    scale_overrides = {scale: _overrides(entry.get(scale), where, scale) for scale in SCALES}
-    return Row(str(entry["label"]), entry.get("objective"), _overrides(entry.get("overrides"), where, "overrides"), scale_overrides, None if reference is None else {**study_reference, **reference})
+    return Row(
+        label=str(entry["label"]),
+        objective=entry.get("objective"),
+        overrides=_overrides(entry.get("overrides"), where, "overrides"),
+        scale_overrides={scale: _overrides(entry.get(scale), where, scale) for scale in SCALES},
+        model_overrides={model: _overrides(words, where, "by_model") for model, words in (entry.get("by_model") or {}).items()},
+        reference=None if reference is None else {**study_reference, **reference},
+    )
 
 
 def _scale(entry: Any, where: _Where) -> Scale:

@@ -10,7 +10,7 @@ from huggingface_hub import save_torch_state_dict
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.objectives import load_objective
+from tepo.objectives import Objective, load_objective
 from tepo.policy.loading import Policy, load_policy, resolve
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.base import Sampler
@@ -92,14 +92,23 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
         alarm = GapAlarm(config.sampler.gap_bound, temperature=config.train.temperature, sampler_dtype=config.model.dtype, trainer_dtype=config.model.dtype, comm=engine.comm)
-        yield Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), Updater(config, objective, engine, alarm), device, *start)
+        yield Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), Updater(config, objective, engine, alarm, initial_policy(config, objective, device)), device, *start)
+
+
+def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:
+    """The policy before training, frozen, where the objective is anchored on it."""
+    needs = objective.needs
+    if not needs.initial_logprobs and not (needs.full_kl and needs.full_kl_anchor == "initial"):
+        return None
+    model = config.model
+    return load_policy(model.path, dtype=model.dtype, device=str(device), revision=model.revision, trust_remote_code=model.trust_remote_code).model.requires_grad_(False)
 
 
 def objective_mapping(config: RunConfig) -> dict[str, object]:
     """The objective's own keys, with the scale's KL estimator where the objective has a KL."""
     mapping = dict(config.objective)
     penalty = mapping.get("penalty")
-    if config.train.kl_estimator and isinstance(penalty, dict) and penalty.get("kind") == "kl" and penalty.get("estimator", "k3") == "k3" and penalty.get("anchor", "old") == "old":
+    if config.train.kl_estimator and isinstance(penalty, dict) and penalty.get("kind") == "kl" and penalty.get("estimator", "k3") == "k3":
         mapping["penalty"] = {**penalty, "estimator": config.train.kl_estimator}
     return mapping
 

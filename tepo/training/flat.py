@@ -23,7 +23,8 @@ def even_chunks(count: int, parts: int) -> list[list[int]]:
 class FlatRollout:
     """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
 
-    sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] or None.
+    sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
+    policy that an exact KL is taken to, or None.
     """
 
     def __init__(self, groups: Sequence[Group], device: torch.device):

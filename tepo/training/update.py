@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
@@ -32,6 +32,7 @@ class Updater:
     objective: Objective
     engine: Engine
     alarm: GapAlarm
+    initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
 
     def update(self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies) -> dict[str, float]:
         """All mini-batches of all epochs of one rollout. Returns metrics under verl's names; raises RunFailed on a NaN loss."""
@@ -130,14 +131,30 @@ class Updater:
     def _old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
         distributions or the sampler gave no entropies, the trainer computes them on its own path (reading A2)."""
-        if self.objective.needs.full_kl:
-            every = list(range(rollout.sequence_count))
-            parts = split_by_tokens(*rollout.costs(every), self.config.engine.micro_batch_tokens)
-            rollout.old_distribution = torch.cat([reference_logprobs(self.engine.model, rollout.pack(part), temperature=self.config.train.temperature) for part in parts])
+        needs = self.objective.needs
+        if needs.full_kl and needs.full_kl_anchor == "old":
+            rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
         elif rollout.old_entropies is None:
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
+        if self.initial is not None:
+            if needs.full_kl and needs.full_kl_anchor == "initial":
+                rollout.old_distribution = self._distribution(rollout, self.initial)
+            if needs.initial_logprobs:
+                rollout.initial_logprobs = self._initial(rollout, self.initial)
+
+    def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
+        """Log-probs [N] of the initial policy; every rank scores all, as it has the model whole."""
+        parts = self._all_parts(rollout)
+        return torch.cat([token_statistics(model, rollout.pack(part), temperature=self.config.train.temperature, need_entropy=False).logprobs for part in parts])
+
+    def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
+        """Log-probs [N, V] of the whole vocabulary."""
+        return torch.cat([reference_logprobs(model, rollout.pack(part), temperature=self.config.train.temperature) for part in self._all_parts(rollout)])
+
+    def _all_parts(self, rollout: FlatRollout) -> list[list[int]]:
+        return split_by_tokens(*rollout.costs(range(rollout.sequence_count)), self.config.engine.micro_batch_tokens)
 
     def _spread(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies [N] of the whole rollout, each rank scoring its share."""

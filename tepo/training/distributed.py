@@ -1,0 +1,91 @@
+"""Ranks of a run started by torchrun, the DeepSpeed launcher or Slurm: process group, device, collectives."""
+
+import os
+import socket
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tepo.errors import UserError
+
+_TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for the slowest rollout of another
+
+
+def world_size() -> int:
+    """Ranks the launcher started; 1 without a launcher."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """This process's rank; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(device: torch.device) -> "TorchComm":
+    """Join the process group (once) and take this rank's GPU. Raises UserError when the ranks cannot find each other."""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
+        os.environ.setdefault(name, value)
+    if "MASTER_PORT" not in os.environ:
+        os.environ["MASTER_PORT"] = str(_free_port())
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device("cuda", torch.cuda.current_device())
+    if not dist.is_initialized():
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        try:
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
+        except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            taken = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
+            raise UserError(
+                f"the port of rank 0 is taken: {address}" if taken else f"the ranks cannot find each other: {reason}",
+                where=f"rank {rank()} of {world_size()}, {address}",
+                fix="choose another --master-port" if taken else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
+            ) from error
+    return TorchComm(device)
+
+
+class TorchComm:
+    """`tepo.training.engine.Comm` over torch.distributed; values may lie on any device."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Elementwise sum over ranks, where the value lay."""
+        total = value.detach().clone().to(self.device)
+        dist.all_reduce(total)
+        return total.to(value.device)
+
+    def all_gather(self, value: Tensor) -> list[Tensor]:
+        """The 1-D tensors of all ranks in rank order; lengths may differ."""
+        own = value.detach().contiguous().to(self.device)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
+        dist.all_gather(sizes, torch.tensor([len(own)], device=self.device))
+        lengths = [int(size) for size in sizes]
+        padded = own.new_zeros(max(lengths))
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
+        dist.all_gather(parts, padded)
+        return [part[:length].to(value.device) for part, length in zip(parts, lengths, strict=True)]
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Picklable values of all ranks in rank order."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.all_sum(torch.zeros(1))

@@ -75,12 +75,12 @@ def importance_ratio(options: Ratio, d: Tensor, batch: TokenBatch) -> Tensor | N
             with torch.no_grad():
                 value = sequence_mean(d if mean == "geometric" else d.exp(), batch.lengths, batch.rows)
                 value = value.exp() if mean == "geometric" else value
-                share = 1.0 if gradient == "local" else 1.0 / batch.lengths.clamp(min=1)[batch.rows]
-            return value * (1 + (d - d.detach()) * share)
+            own = d - d.detach()  # 0 in value, 1 in gradient
+            return value * (1 + (own if gradient == "local" else own / batch.lengths[batch.rows]))
         case Prefix(gradient="full"):
             return prefix_mean(d, batch.lengths, batch.rows).exp()
         case Prefix():
             with torch.no_grad():
                 value = prefix_mean(d, batch.lengths, batch.rows).exp()
-            return value * (1 + d - d.detach())
+            return value * (1 + (d - d.detach()))
     return None

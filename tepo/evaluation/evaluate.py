@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tepo.errors import UserError
+from tepo.evaluation.intervals import estimate
 from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
-from tepo.evaluation.statistics import Estimate, estimate
 from tepo.files import write_json
 from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
@@ -122,7 +122,7 @@ def load_result(folder: Path) -> Result | None:
 def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[str, Any]) -> Result:
     """The scores of a finished table of samples."""
     names, correct, _ = by_problem(table)
-    accuracy: Estimate = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
+    accuracy = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
     subsets = {}
     for name, subset in benchmark.subsets.items():
         part = table.filter(pa.array([problem not in subset.without for problem in table["problem"].to_pylist()]))

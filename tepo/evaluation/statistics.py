@@ -1,79 +1,20 @@
-"""Means over seeds and problems with 95% intervals, and paired comparisons of rows. Formulas and their reasons: docs/evaluation.md.
+"""Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons: docs/evaluation.md.
 
-Data: a pandas DataFrame with a row a sample and the columns row, seed, benchmark, problem, sample, correct. Seeds (training
-runs) and problems are both samples from something larger, and every seed meets the same problems, so the two are crossed:
-
-    x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
-
-The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn seed).
-Units are drawn n - 1 out of n (Rao & Wu 1988), which makes the bootstrap variance unbiased for few units; with three seeds
-the usual n out of n would miss a third of the seed variance. A percentile interval over few seeds still is too short, so it is
-widened about the mean by t(df) / z with Satterthwaite's degrees of freedom, as a t interval would be.
+Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct.
 """
 
 import functools
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from tepo.errors import UserError, unknown_name
+from tepo.evaluation.intervals import DRAWS, LEVEL, Estimate, estimate
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
 COLUMNS = ("row", "seed", "benchmark", "problem", "sample", "correct")
-DRAWS = 2000
-LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0."""
-
-    mean: float
-    low: float
-    high: float
-    error: float
-    freedom: float
-
-    @property
-    def half(self) -> float:
-        """Half the width of the interval, for printing mean ± half."""
-        return (self.high - self.low) / 2
-
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of mean = 0 under t with `freedom`."""
-        if self.error == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
-
-
-def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
-
-    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere. weights: benchmark -> weight (all 1 if not
-    given). Benchmarks are fixed, not drawn. The same (benchmark, P, draws, seed) always draws the same problems, so
-    results are reproducible and rows are resampled alike.
-    """
-    names = list(cells)
-    share = np.array([1.0 if weights is None else weights[name] for name in names])
-    share = share / share.sum()
-    seeds = len(cells[names[0]])
-    outer = _unit_weights("seeds", seeds, draws, seed)
-    values = np.zeros(draws)
-    for name, part in zip(names, share, strict=True):
-        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
-        scale = part / (inner[0].sum() * outer[0].sum())
-        values += scale * np.einsum("dp,dp->d", outer @ cells[name], inner)
-    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
-    freedom = _freedom([cells[name] for name in names], share)
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    widen = float(stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2))
-    return Estimate(mean, mean - widen * (mean - low), mean + widen * (high - mean), float(values.std()), freedom)
 
 
 def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
@@ -190,30 +131,6 @@ def _paired(cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame],
     if any(name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted):
         return None
     return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
-
-
-def _freedom(cells: Sequence[np.ndarray], share: np.ndarray) -> float:
-    """Satterthwaite's degrees of freedom of the variance of the weighted mean: one component for seeds, one a benchmark for its problems."""
-    parts = []
-    seeds = len(cells[0])
-    if seeds > 1:
-        parts.append((sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1))
-    parts += [(w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1) for w, x in zip(share, cells, strict=True) if x.shape[1] > 1]
-    total = sum(variance for variance, _ in parts)
-    return float(total**2 / sum(variance**2 / freedom for variance, freedom in parts)) if total > 0 else np.inf
-
-
-@functools.lru_cache(maxsize=32)
-def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
-    """How often each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
-    size = max(units - 1, 1)
-    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
-    weights = np.empty((draws, units))
-    for start in range(0, draws, 250):
-        rows = min(250, draws - start)
-        drawn = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
-        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
-    return weights
 
 
 def _clip(found: Estimate) -> Estimate:

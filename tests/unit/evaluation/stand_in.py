@@ -33,9 +33,7 @@ class Dice:
         self.asked: list[str] = []
         self.stop_after = stop_after
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int
-    ) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt
@@ -82,6 +80,4 @@ class Ones(Benchmark):
 
 
 def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
-    return Ones(
-        title="ones", count=count, samples=samples, temperature=1.0, max_new_tokens=16, procedural=Procedural({}, 0), name="ones", **more
-    )  # type: ignore[arg-type]
+    return Ones(title="ones", count=count, samples=samples, temperature=1.0, max_new_tokens=16, procedural=Procedural({}, 0), name="ones", **more)  # type: ignore[arg-type]

@@ -32,7 +32,9 @@ def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
     assert [(row["problem"], row["sample"]) for row in rows] == [(f"one-{i}", k) for i in range(20) for k in range(4)]
     for row in rows:
         number, answer = row["response"].rstrip("}").split("\\boxed{")
-        assert row["extracted"] == answer and row["correct"] == (answer == "1") and row["prompt"] == row["problem"][4:] + "="
+        assert row["extracted"] == answer
+        assert row["correct"] == (answer == "1")
+        assert row["prompt"] == row["problem"][4:] + "="
         assert row["finish"] == ("stop" if int(number) < 900 else "length")
         assert row["tokens"] == len(row["response"]) + (row["finish"] == "stop")
         assert row["logprob"] == pytest.approx(-row["tokens"] * int(number) / 1000, abs=1e-3 * row["tokens"])
@@ -51,7 +53,8 @@ def test_interrupted_and_resumed_is_the_same_and_asks_nothing_twice(tmp_path, st
     kept = list((tmp_path / "cut" / "parts").glob("*.parquet")) if stop_after else []
     second = Dice()
     assert run(tmp_path / "cut", second) == expected
-    assert len(second.asked) == 20 - 3 * len(kept) and len(kept) == stop_after // 3
+    assert len(second.asked) == 20 - 3 * len(kept)
+    assert len(kept) == stop_after // 3
     assert (tmp_path / "cut/samples.parquet").read_bytes() == (tmp_path / "whole/samples.parquet").read_bytes()
 
 
@@ -65,7 +68,8 @@ def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
     run(tmp_path / "whole")
     run(tmp_path / "few", limit=5)
     whole, few = (pq.read_table(tmp_path / name / "samples.parquet") for name in ("whole", "few"))
-    assert few.num_rows == 20 and few.equals(whole.slice(0, 20))
+    assert few.num_rows == 20
+    assert few.equals(whole.slice(0, 20))
 
 
 def test_subsets_are_scored_from_the_same_samples(tmp_path):

@@ -1,0 +1,101 @@
+"""The mean over seeds and problems with its 95% interval. Formulas and their reasons: docs/evaluation.md.
+
+Seeds (training runs) and problems are both samples from something larger, and every seed meets the same problems, so the two
+are crossed:
+
+    x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
+
+The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn seed), n - 1 out
+of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance counts e three times (Owen
+2007, the pigeonhole bootstrap), which would hide real differences between paired rows, and its percentiles know nothing of
+small numbers of seeds. So the interval is scaled about the mean to t(df) standard errors of the crossed design.
+"""
+
+import functools
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+DRAWS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0."""
+
+    mean: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval, for printing mean ± half."""
+        return (self.high - self.low) / 2
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of mean = 0 under t with `freedom`."""
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
+
+
+def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+    """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
+
+    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere. weights: benchmark -> weight (all 1 if not
+    given). Benchmarks are fixed, not drawn. The same (benchmark, P, draws, seed) always draws the same problems, so
+    results are reproducible and rows are resampled alike.
+    """
+    names = list(cells)
+    share = np.array([1.0 if weights is None else weights[name] for name in names])
+    share = share / share.sum()
+    seeds = len(cells[names[0]])
+    outer = _unit_weights("seeds", seeds, draws, seed)
+    values = np.zeros(draws)
+    for name, part in zip(names, share, strict=True):
+        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        norm = part / (inner[0].sum() * outer[0].sum())
+        values += norm * np.einsum("dp,dp->d", outer @ cells[name], inner)
+    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
+    error, freedom = _crossed_error([cells[name] for name in names], share)
+    spread = float(values.std())
+    if spread == 0:
+        return Estimate(mean, mean, mean, 0.0, freedom)
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    scale = error / spread * float(stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2))
+    return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, freedom)
+
+
+def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, float]:
+    """Standard error of the weighted mean and Satterthwaite's degrees of freedom.
+
+    Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise e / (SP), so
+    it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few seeds happen to agree
+    (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
+    """
+    parts = [(w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1) for w, x in zip(share, cells, strict=True) if x.shape[1] > 1]
+    seeds = len(cells[0])
+    if seeds > 1:
+        parts.append((sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1))
+    total = sum(variance for variance, _ in parts)
+    return total**0.5, float(total**2 / sum(variance**2 / freedom for variance, freedom in parts)) if total > 0 else np.inf
+
+
+@functools.lru_cache(maxsize=32)
+def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
+    """How often each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
+    size = max(units - 1, 1)
+    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
+    weights = np.empty((draws, units))
+    for start in range(0, draws, 250):
+        rows = min(250, draws - start)
+        drawn = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
+        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+    return weights

@@ -1,0 +1,177 @@
+"""Intervals cover, tests agree with scipy, corrections and estimators agree with brute force."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tepo.errors import UserError
+from tepo.evaluation.intervals import estimate
+from tepo.evaluation.scores import majority, pass_at_k
+from tepo.evaluation.statistics import AVERAGE, MEAN, compare, holm, summarize
+
+
+def frame(row, benchmark, correct, seeds=None):
+    """Samples from correct [S, P, K]."""
+    s, p, k = np.indices(correct.shape).reshape(3, -1)
+    names = np.array(seeds if seeds is not None else range(correct.shape[0]))
+    return pd.DataFrame({"row": row, "seed": names[s], "benchmark": benchmark, "problem": [f"{benchmark}-{i}" for i in p], "sample": k, "correct": correct.ravel()})
+
+
+def draw(random, seeds, problems, samples, spread_seed, spread_problem, base=0.0):
+    """Verdicts of a crossed design on the logit scale."""
+    logit = base + spread_seed * random.standard_normal((seeds, 1)) + spread_problem * random.standard_normal((1, problems))
+    return random.random((seeds, problems, samples)) < 1 / (1 + np.exp(-logit))[..., None]
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (5, 2), (6, 3), (6, 6), (32, 8)])
+def test_pass_at_k_is_the_average_over_all_subsets(n, k):
+    for right in range(0, n + 1, 1 if n < 32 else 8):
+        subsets = list(itertools.combinations([True] * right + [False] * (n - right), k)) if n < 32 else None
+        expected = np.mean([any(s) for s in subsets]) if subsets else 1 - stats.hypergeom(n, right, k).pmf(0)
+        assert pass_at_k(n, right, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_pass_at_k_needs_k_samples():
+    with pytest.raises(ValueError, match="at least 3"):
+        pass_at_k(2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "correct", "expected"),
+    [
+        (["1", "1", "2"], [True, True, False], 1.0),
+        (["1/2", "0.5", "7", "7"], [True, True, False, False], 0.5),
+        ([None, None, "3"], [False, False, False], 0.0),
+        ([None, "3"], [False, True], 1.0),
+        (["8", "8 ", "3"], [False, False, True], 0.0),
+    ],
+)
+def test_majority_counts_right_answers_as_one_and_splits_ties(answers, correct, expected):
+    assert majority(answers, correct) == expected
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        p = np.round(random.random(6) ** 3, 3)
+        adjusted = holm(p)
+        for level in (0.01, 0.05, 0.3):
+            rejected = np.zeros(6, dtype=bool)
+            for rank, index in enumerate(np.argsort(p, kind="stable")):
+                if p[index] > level / (6 - rank):
+                    break
+                rejected[index] = True
+            assert ((adjusted <= level) == rejected).all()
+
+
+def test_holm_leaves_out_what_was_not_tested():
+    np.testing.assert_allclose(holm(np.array([0.02, np.nan, 0.5])), [0.04, np.nan, 0.5])
+
+
+def test_one_seed_agrees_with_the_t_interval_over_problems():
+    x = np.random.default_rng(1).random((1, 400))
+    found = estimate({"b": x}, draws=4000)
+    low, high = stats.t.interval(0.95, 399, x.mean(), stats.sem(x[0]))
+    assert found.mean == pytest.approx(x.mean())
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.003)
+    assert estimate({"b": x - 0.5 - 0.02}, draws=4000).p == pytest.approx(stats.ttest_1samp(x[0], 0.52).pvalue, rel=0.15, abs=0.01)
+
+
+def test_standard_error_adds_seeds_and_problems():
+    random = np.random.default_rng(2)
+    a, b = 0.3 * random.standard_normal((5, 80)) + 0.4 * random.standard_normal((5, 1)), random.standard_normal((5, 30))
+    found = estimate({"a": a, "b": b}, {"a": 3.0, "b": 1.0})
+    joint = 0.75 * a.mean(1) + 0.25 * b.mean(1)
+    assert found.mean == pytest.approx(joint.mean())
+    seeds, problems = stats.sem(joint) ** 2, (0.75 * stats.sem(a.mean(0))) ** 2 + (0.25 * stats.sem(b.mean(0))) ** 2
+    assert found.error**2 == pytest.approx(seeds + problems)
+    assert found.freedom == pytest.approx((seeds + problems) ** 2 / (seeds**2 / 4 + (0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29))
+    assert found.half == pytest.approx(stats.t.ppf(0.975, found.freedom) * found.error, rel=0.1)
+
+
+@pytest.mark.parametrize(("seeds", "spread_seed"), [(1, 0.0), (3, 0.0), (3, 0.15), (5, 0.4)])
+def test_intervals_cover(seeds, spread_seed):
+    """95% intervals hold the truth at least 92% of the time (400 studies: 92.8% would be two standard errors low), wide or narrow seeds."""
+    random = np.random.default_rng(3)
+    truth = draw(random, 3000, 3000, 1, spread_seed, 1.5).mean()
+    hits = 0
+    for _ in range(400):
+        found = estimate({"b": draw(random, seeds, 60, 4, spread_seed, 1.5).mean(axis=2)}, draws=300)
+        hits += found.low <= truth <= found.high
+    assert 0.92 <= hits / 400 <= 0.995
+
+
+def test_paired_test_is_calibrated_and_sees_more_than_intervals():
+    """Rows of equal skill differ at p < 0.05 in at most about 5% of studies; pairing finds gaps where the rows' intervals overlap."""
+    random = np.random.default_rng(4)
+    false, found, apart = 0, 0, 0
+    for _ in range(300):
+        skill = 2 * random.standard_normal((1, 80))
+        a, b, c = (((random.random((3, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2)) for shift in (0.0, 0.0, 0.6))
+        false += estimate({"b": a - b}, draws=300).p < 0.05
+        found += estimate({"b": c - a}, draws=300).p < 0.05
+        apart += estimate({"b": a}, draws=300).high < estimate({"b": c}, draws=300).low
+    assert false / 300 < 0.06
+    assert found / 300 > 0.8
+    assert apart / 300 < 0.1
+
+
+def test_averages_weigh_samples_or_benchmarks():
+    random = np.random.default_rng(5)
+    many, few = random.random((2, 50, 8)) < 0.3, random.random((2, 20, 1)) < 0.9
+    table = summarize(pd.concat([frame("r", "many", many), frame("r", "few", few)])).set_index("benchmark")
+    assert table.loc[AVERAGE, "mean"] == pytest.approx((many.sum() + few.sum()) / (many.size + few.size))
+    assert table.loc[MEAN, "mean"] == pytest.approx((many.mean() + few.mean()) / 2)
+    assert (table.loc[AVERAGE, "samples"], table.loc["few", "problems"], table.loc["few", "seeds"]) == (840, 20, 2)
+    assert table.loc["many", "low"] < table.loc["many", "mean"] < table.loc["many", "high"]
+
+
+def test_results_do_not_depend_on_the_order_of_samples_or_other_rows():
+    random = np.random.default_rng(6)
+    one, two = frame("one", "b", random.random((3, 30, 4)) < 0.5), frame("two", "b", random.random((3, 30, 4)) < 0.6)
+    alone = summarize(one)
+    together = summarize(pd.concat([one, two]).sample(frac=1, random_state=0))
+    pd.testing.assert_frame_equal(together[together["row"] == "one"].reset_index(drop=True).sort_index(axis=1), alone.sort_index(axis=1))
+
+
+def test_a_row_without_a_benchmark_has_no_average():
+    random = np.random.default_rng(7)
+    parts = [frame("full", name, random.random((1, 10, 2)) < 0.5) for name in ("a", "b")] + [frame("half", "a", random.random((1, 10, 2)) < 0.5)]
+    table = summarize(pd.concat(parts))
+    assert set(table[table["row"] == "half"]["benchmark"]) == {"a"}
+    found = compare(pd.concat(parts), "full").iloc[0]
+    assert found["verdict"] == "not comparable"
+    assert np.isnan(found["p_holm"])
+
+
+def test_compare_says_what_is_within_noise():
+    random = np.random.default_rng(8)
+    skill = random.standard_normal((1, 150, 1))
+    rows = {name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift)) for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()}
+    table = compare(pd.concat([frame(name, "b", correct) for name, correct in rows.items()]), "base", on=("b", AVERAGE)).set_index(["row", "benchmark"])
+    assert dict(table.loc[:, AVERAGE, :]["verdict"]) == {"same": "within noise", "up": "better", "down": "worse"}
+    assert table.loc[("up", "b"), "delta"] == pytest.approx(rows["up"].mean() - rows["base"].mean())
+    assert (table["p_holm"] >= table["p"]).all()
+
+
+def test_compare_uses_the_seeds_both_have():
+    random = np.random.default_rng(9)
+    base, other = random.random((3, 20, 2)) < 0.5, random.random((2, 20, 2)) < 0.5
+    found = compare(pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)).iloc[0]
+    assert found["seeds"] == 2
+    assert found["delta"] == pytest.approx(other.mean() - base[1:].mean())
+
+
+def test_bad_frames_are_explained():
+    good = frame("r", "b", np.ones((1, 3, 1), dtype=bool))
+    with pytest.raises(UserError, match="column 'seed'"):
+        summarize(good.drop(columns="seed"))
+    with pytest.raises(UserError, match="no samples"):
+        summarize(good.iloc[:0])
+    with pytest.raises(UserError, match="did you mean 'r'"):
+        compare(good, "rr", on=("b",))
+    with pytest.raises(UserError, match="different problems"):
+        summarize(pd.concat([good, frame("r", "b", np.ones((1, 2, 1), dtype=bool), seeds=[1])]))

@@ -13,6 +13,7 @@ from tepo.training.flat import FlatRollout
 from tepo.training.metrics import MetricsLog, Report, Stopwatch
 from tepo.training.run_folder import RunFolder
 from tepo.training.tallies import Tallies
+from tepo.training.token_dump import TokenDump
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
             if log:
                 log.resume(progress.step)
             while progress.step < config.train.steps:
-                progress, row = _step(config, parts, progress)
+                progress, row = _step(config, run, parts, progress)
                 if log:
                     log.write(row)
                 if progress.step % config.train.checkpoint_every == 0 or progress.step == config.train.steps:
@@ -75,12 +76,17 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
                     report(progress.step, row)
 
 
-def _step(config: RunConfig, parts: Parts, progress: Progress) -> tuple[Progress, dict[str, Any]]:
+def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -> tuple[Progress, dict[str, Any]]:
     """One rollout and its updates, in the order of the paper's Algorithm 1."""
     step, watch, tallies = progress.step + 1, Stopwatch(), Tallies()
     rollout = parts.collector.collect(progress.prompts, step, watch)
     flat = FlatRollout(rollout.groups, parts.device)
-    metrics = parts.updater.update(flat, step, watch, tallies)
+    every = config.train.token_dump_every
+    wanted = step == config.train.steps or (every > 0 and step % every == 0)
+    dump = TokenDump(flat, parts.policy.tokenizer) if wanted and parts.first else None
+    metrics = parts.updater.update(flat, step, watch, tallies, dump)
+    if dump is not None:
+        dump.write(run.path / "tokens" / f"step_{step:06d}.json", step, str(config.objective.get("name", "")))
     with watch("sync"):
         parts.sync()
     prompts = progress.prompts + rollout.consumed

@@ -22,6 +22,7 @@ from tepo.training.engine import Engine
 from tepo.training.flat import FlatRollout, even_chunks
 from tepo.training.metrics import Stopwatch
 from tepo.training.tallies import Tallies
+from tepo.training.token_dump import TokenDump
 
 
 @dataclass
@@ -34,8 +35,9 @@ class Updater:
     alarm: GapAlarm
     initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
 
-    def update(self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies) -> dict[str, float]:
-        """All mini-batches of all epochs of one rollout. Returns metrics under verl's names; raises RunFailed on a NaN loss."""
+    def update(self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies, dump: TokenDump | None = None) -> dict[str, float]:
+        """All mini-batches of all epochs of one rollout; `dump` gets the tokens of the last one. Returns metrics under verl's names;
+        raises RunFailed on a NaN loss."""
         train = self.config.train
         with watch("old_log_prob"):
             self._old_values(rollout)
@@ -49,13 +51,13 @@ class Updater:
         with watch("update_actor"):
             for number in range(updates):
                 sequences = rollout.share(rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm)
-                self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies)
+                self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies, dump if number == updates - 1 else None)
                 if number == 0:  # the policy is still the one that sampled
                     metrics |= self._check_gap(rollout, sequences, tallies, step)
                 tallies.add_values(self.engine.step(learning_rate))
         return metrics | tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(updates)}
 
-    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies) -> None:
+    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies, dump: TokenDump | None) -> None:
         """Accumulate the gradient of one mini-batch (this rank's part of it)."""
         parts = self._micro_batches(rollout, sequences)
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
@@ -69,6 +71,8 @@ class Updater:
             self._check_finite(out.loss, step)
             self.engine.backward(out.loss)
             tallies.add(out, micro, first=number == 0)
+            if dump is not None:
+                dump.add([sequences[place] for place in places], micro, out)
 
     def _check_finite(self, loss: Tensor, step: int) -> None:
         """Stop before a NaN reaches the optimiser."""

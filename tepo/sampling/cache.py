@@ -1,19 +1,47 @@
-"""The static key-value cache: rows are compacted in place, capacity grows in steps."""
+"""Memory that is used again: the arena, and the static key-value cache that lives in one."""
+
+import math
 
 import torch
 from torch import Tensor
 
+_ALIGNED = 16  # elements: 64 bytes of float32
+
+
+class Arena:
+    """One flat buffer handed out in pieces, and once more after `reset`: touching fresh pages costs more than the work on them.
+
+    What does not fit is allocated on its own, and the next `reset` makes the buffer large enough for the like.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device):
+        self.flat = torch.empty(0, dtype=dtype, device=device)
+        self.demand = 0
+
+    def take(self, *shape: int) -> Tensor:
+        """An uninitialised tensor, valid until the next `reset`."""
+        size = math.prod(shape)
+        start, self.demand = self.demand, self.demand + -(-size // _ALIGNED) * _ALIGNED
+        if self.demand > len(self.flat):
+            return self.flat.new_empty(shape)
+        return self.flat[start : start + size].view(shape)
+
+    def reset(self, keep: int | None = None) -> None:
+        """Everything handed out is free again. keep: give the buffer back where it is larger than so many bytes."""
+        if keep is not None and max(self.flat.nbytes, self.demand * self.flat.itemsize) > keep:
+            self.flat = self.flat.new_empty(0)
+        elif self.demand > len(self.flat):
+            self.flat = self.flat.new_empty(self.demand)
+        self.demand = 0
+
 
 class KeyValueCache:
-    """Keys and values side by side: `data` [layers, rows, kv_heads, capacity, 2, head_dim], zeroed so that masked columns stay finite."""
+    """Keys and values side by side: `data` [layers, rows, kv_heads, capacity, 2, head_dim]. Columns are to be cleared before use."""
 
-    def __init__(self, data: Tensor):
-        self.data = data
-
-    @classmethod
-    def empty(cls, layers: int, rows: int, heads: int, capacity: int, width: int, *, dtype: torch.dtype, device: torch.device) -> "KeyValueCache":
-        """Room for `capacity` tokens of each row."""
-        return cls(torch.zeros(layers, rows, heads, capacity, 2, width, dtype=dtype, device=device))
+    def __init__(self, arena: Arena, layers: int, rows: int, heads: int, capacity: int, width: int):
+        arena.reset()
+        self.arena = arena
+        self.data = arena.take(layers, rows, heads, capacity, 2, width)
 
     @property
     def capacity(self) -> int:
@@ -25,13 +53,6 @@ class KeyValueCache:
         part = self.data[index, :rows, :, :columns]
         return part[..., 0, :], part[..., 1, :]
 
-    def expanded(self, rows: Tensor, capacity: int) -> "KeyValueCache":
-        """A cache whose row i is a copy of row `rows[i]`, with room for `capacity` columns (at least the present ones)."""
-        layers, _, heads, used, _, width = self.data.shape
-        new = KeyValueCache.empty(layers, len(rows), heads, capacity, width, dtype=self.data.dtype, device=self.data.device)
-        new.data[:, :, :, :used] = self.data[:, rows]
-        return new
-
     def move(self, source: Tensor, target: Tensor, used: int) -> None:
         """Overwrite rows `target` by rows `source`, first `used` columns."""
         view = self.data[:, :, :, :used]
@@ -39,7 +60,8 @@ class KeyValueCache:
 
     def grow(self, rows: int, capacity: int) -> None:
         """Keep the first `rows` rows, with room for `capacity` columns."""
-        layers, _, heads, used, _, width = self.data.shape
-        data = self.data.new_zeros(layers, rows, heads, capacity, 2, width)
-        data[:, :, :, :used] = self.data[:, :rows]
-        self.data = data
+        layers, _, heads, used, two, width = self.data.shape
+        kept = self.data[:, :rows].clone()
+        self.arena.reset()
+        self.data = self.arena.take(layers, rows, heads, capacity, two, width)
+        self.data[:, :, :, :used] = kept

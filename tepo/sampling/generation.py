@@ -8,97 +8,103 @@ from torch import Tensor
 
 from tepo.randomness import mix, uniform
 from tepo.sampling.base import Response
+from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder
+from tepo.sampling.forward import Stepper, prefill
 
 GROWTH = 64  # columns added to the cache at a time
-_MASKED = -1e30  # finite, so that padding, which sees nothing, gives no NaN
+_WINDOW = 8  # the columns looked at grow by this many at a time
+_PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
 
 
 class Generation:
-    """Rows are (prompt, sample) pairs, numbered by their place in `rows`; live ones occupy the first places of the cache."""
+    """Rows are (prompt, sample) pairs, numbered by their place in `rows`; the live ones occupy the first rows of the cache.
+    arenas: for the cache, and for what a step computes.
+
+    A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
+    the same column at the same step.
+    """
 
     def __init__(
         self,
         decoder: Decoder,
+        arenas: tuple[Arena, Arena],
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
         rows: Sequence[tuple[int, int]],
+        *,
         temperature: float,
         max_new_tokens: int,
         stop: Sequence[int],
     ):
-        self.decoder, self.temperature, self.max_new_tokens = decoder, temperature, max_new_tokens
-        self.device = device = decoder.device
+        self.decoder, self.arenas, self.temperature, self.max_new_tokens = decoder, arenas, temperature, max_new_tokens
         used = list(dict.fromkeys(i for i, _ in rows))
         place = {i: p for p, i in enumerate(used)}
-        self.width = max(len(prompts[i]) for i in used)
-        pads = [self.width - len(prompts[i]) for i in used]
-        self.prompts = torch.tensor([[0] * pad + list(prompts[i]) for pad, i in zip(pads, used, strict=True)], device=device)
-        self.prompt_starts = torch.tensor(pads, device=device)
-        self.prompt_of_row = torch.tensor([place[i] for i, _ in rows], device=device)
-        self.padded = any(pads)
-        prompt_keys = torch.tensor([keys[i] for i, _ in rows], dtype=torch.int64, device=device)
-        self.keys = mix(prompt_keys, torch.tensor([j for _, j in rows], dtype=torch.int64, device=device))
-        self.stops = torch.zeros(decoder.head.weight.shape[0], dtype=torch.bool, device=device)
-        self.stops[torch.tensor(stop, dtype=torch.int64, device=device)] = True
+
+        def integers(values: Sequence[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int64, device=decoder.device)
+
+        self.prompts = [integers(prompts[i]) for i in used]
+        self.prompt_of_row = integers([place[i] for i, _ in rows])
+        self.lengths = integers([len(prompts[i]) for i, _ in rows])
+        self.width = max(len(prompt) for prompt in self.prompts)
+        self.columns = torch.arange(self.width + max_new_tokens, device=decoder.device)
+        self.gap = self.columns[: self.width] >= self.lengths[:, None]
+        self.keys = mix(integers([keys[i] for i, _ in rows]), integers([j for _, j in rows]))
+        self.stops = torch.zeros(decoder.head.weight.shape[0], dtype=torch.bool, device=decoder.device)
+        self.stops[integers(stop)] = True
         self.turns = decoder.turns(self.width + max_new_tokens)
-        self.columns = torch.arange(self.width + max_new_tokens, device=device)
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def run(self) -> list[Response]:
         """The responses, in the order of the rows."""
-        decoder, starts = self.decoder, self.prompt_starts[self.prompt_of_row]
-        masks = self._mask(self.columns < starts[:, None])
         cache, hidden = self._prefill()
-        row = torch.arange(len(starts), device=self.device)
-        start, mask = (starts, masks) if self.padded else (starts[:1], masks[:1])
-        done = torch.zeros_like(row, dtype=torch.bool)
-        for step in range(self.max_new_tokens):
-            tokens = self._draw(hidden, row, step)
+        row = torch.arange(len(self.lengths), device=self.decoder.device)
+        done, stepper = torch.zeros_like(row, dtype=torch.bool), None
+        for column in range(self.width, self.width + self.max_new_tokens):
+            tokens = self._draw(hidden, row, column - self.width)
             done |= self.stops[tokens]
-            if step + 1 == self.max_new_tokens:
-                break
-            column = self.width + step
             finished = int(done.sum())
-            if finished == len(done):
+            if finished == len(row) or column + 1 == len(self.columns):
                 break
-            if finished * 16 >= len(done):
-                live = len(done) - finished
-                target = done[:live].nonzero()[:, 0]
-                source = (~done[live:]).nonzero()[:, 0] + live
-                cache.move(source, target, column)
-                row = row.index_copy(0, target, row[source])[:live]
-                tokens = tokens.index_copy(0, target, tokens[source])[:live]
-                done = torch.zeros_like(row, dtype=torch.bool)
-                if self.padded:
-                    start, mask = starts[row], masks[row]
+            if finished * 16 >= len(row):
+                row, tokens = _compact(done, row, tokens, cache, column)
+                done, stepper = torch.zeros_like(row, dtype=torch.bool), None
             if column == cache.capacity:
-                cache.grow(len(row), min(column + GROWTH, len(self.columns)))
-            hidden = decoder.step(tokens, column, self.turns[column - start], mask, cache)
+                cache.grow(len(row), column + GROWTH)
+            if stepper is None or column == stepper.window:
+                stepper = self._stepper(cache, row, column)
+                position = self.lengths[row] - self.width
+            hidden = stepper.step(tokens, column, self.turns[position + column, None, None])
         return self._responses()
 
-    def _prefill(self):
+    def _prefill(self) -> tuple[KeyValueCache, Tensor]:
         """The cache with a row for every sample, and the hidden states of the last prompt tokens."""
-        starts = self.prompt_starts[:, None]
-        columns = self.columns[: self.width]
-        mask = None
-        if self.padded:
-            mask = self._mask((columns > columns[:, None]) | (columns < starts[..., None]))[:, 0, 0, :, :][:, None]
-        cache = self.decoder.cache(len(self.prompts), self.width)
-        turns = self.turns[(columns - starts).clamp_min(0).flatten()]
-        hidden = self.decoder.prefill(self.prompts, turns, mask, cache)
-        capacity = self.width + min(self.max_new_tokens, GROWTH)
-        return cache.expanded(self.prompt_of_row, capacity), hidden[self.prompt_of_row]
+        d, size = self.decoder, max(1, _PREFILL // self.width)
+        cache = KeyValueCache(self.arenas[0], len(d.layers), len(self.lengths), d.kv_heads, self.width + GROWTH, d.head_dim)
+        hidden = []
+        for first in range(0, len(self.prompts), size):
+            prompts = self.prompts[first : first + size]
+            part = torch.empty(len(d.layers), len(prompts), d.kv_heads, self.width, 2, d.head_dim, dtype=d.dtype, device=d.device)
+            hidden.append(prefill(d, self.arenas[1], prompts, self.turns, part))
+            here = ((self.prompt_of_row >= first) & (self.prompt_of_row < first + size)).nonzero()[:, 0]
+            cache.data[:, here, :, : self.width] = part[:, self.prompt_of_row[here] - first]
+        return cache, torch.cat(hidden)[self.prompt_of_row]
 
-    def _mask(self, hidden: Tensor) -> Tensor:
-        """Additive mask with two more dimensions before the last."""
-        return torch.where(hidden, _MASKED, 0.0).to(self.decoder.dtype)[:, None, None]
+    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper:
+        """What steps the live rows, looking at the columns so far and at the next few."""
+        window = min(cache.capacity, -(-(column + 1) // _WINDOW) * _WINDOW)
+        cache.data[:, : len(row), :, column:window] = 0
+        hidden = torch.ones(len(row), window, dtype=torch.bool, device=row.device)
+        hidden[:, : self.width] = self.gap[row]
+        hidden[:, self.width : column] = False
+        return Stepper(self.decoder, self.arenas[1], cache, hidden)
 
     def _draw(self, hidden: Tensor, row: Tensor, step: int) -> Tensor:
         """One token a row, its log-probability and entropy noted."""
         if step % GROWTH == 0:
-            steps = torch.arange(step, step + GROWTH, device=self.device)
+            steps = torch.arange(step, step + GROWTH, device=row.device)
             self.uniforms = uniform(self.keys, steps[:, None]).float()
         points = self.uniforms[step % GROWTH][row]
         size = max(1, _LOGITS // len(self.stops))
@@ -119,7 +125,7 @@ class Generation:
             cumulative = probabilities.cumsum(-1)
             # Scaled to the rounded total, so that the last token of positive probability is the last that can be drawn.
             tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:])
-        return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], -torch.linalg.vecdot(probabilities, logprobs)
+        return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], probabilities.mul_(logprobs).sum(-1).neg_()
 
     def _responses(self) -> list[Response]:
         """Sort the record by row and cut each row after its end."""
@@ -135,3 +141,12 @@ class Generation:
             high = low + first + 1 if finished else high
             responses.append(Response(*(part[low:high] for part in flat), finished))
         return responses
+
+
+def _compact(done: Tensor, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int) -> tuple[Tensor, Tensor]:
+    """Fill the places of finished rows with live rows from the end; the live rows and their tokens."""
+    live = len(done) - int(done.sum())
+    target = done[:live].nonzero()[:, 0]
+    source = (~done[live:]).nonzero()[:, 0] + live
+    cache.move(source, target, used)
+    return row.index_copy(0, target, row[source])[:live], tokens.index_copy(0, target, tokens[source])[:live]

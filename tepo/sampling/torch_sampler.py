@@ -8,8 +8,11 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.sampling.base import Response
+from tepo.sampling.cache import Arena
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.generation import GROWTH, Generation
+
+_KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
 
 
 class TorchSampler:
@@ -23,6 +26,7 @@ class TorchSampler:
     def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int = 4 << 30):
         check_supported(model.config)
         self.model, self.max_rows, self.cache_bytes = model, max_rows, cache_bytes
+        self.arenas: tuple[Arena, Arena] | None = None
         self.stop = stop_tokens(model, tokenizer)
 
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
@@ -31,13 +35,16 @@ class TorchSampler:
         results: dict[tuple[int, int], Response] = {}
         with torch.inference_mode():
             decoder = Decoder(self.model)
+            arenas = self.arenas = self.arenas or (Arena(decoder.dtype, decoder.device), Arena(decoder.dtype, decoder.device))
             # Longest first: rows of a chunk are padded to its longest prompt.
             rows = [(i, j) for i in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])) for j in range(n)]
             while rows:
                 room = self._room(decoder, len(prompts[rows[0][0]]) + max_new_tokens)
                 chunk, rows = rows[:room], rows[room:]
-                generation = Generation(decoder, prompts, keys, chunk, temperature, max_new_tokens, self.stop)
+                generation = Generation(decoder, arenas, prompts, keys, chunk, temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop)
                 results.update(zip(chunk, generation.run(), strict=True))
+            for arena in arenas:
+                arena.reset(keep=_KEPT)
         return [[results[i, j] for j in range(n)] for i in range(len(prompts))]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
@@ -45,11 +52,12 @@ class TorchSampler:
         self.model.load_state_dict(weights)
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Give the buffers back."""
+        self.arenas = None
 
     def _room(self, decoder: Decoder, length: int) -> int:
         """Rows whose cache fits the budget; twice, for the moment in which it grows."""
-        per_row = 2 * decoder.cache(1, 1).data.nbytes * (length + GROWTH)
+        per_row = 4 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim * decoder.dtype.itemsize * (length + GROWTH)
         return max(1, min(self.max_rows, self.cache_bytes // per_row))
 
     def _check(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], n: int, temperature: float, max_new_tokens: int) -> None:

@@ -11,6 +11,8 @@ from tepo_cli.base import base
 from tepo_cli.doctor import doctor
 from tepo_cli.explain import explain
 from tepo_cli.listing import listing
+from tepo_cli.report import report
+from tepo_cli.reproduce import reproduce
 from tepo_cli.table import table
 from tepo_cli.train import train
 from tepo_cli.warmstart import warmstart
@@ -20,14 +22,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: importing rich for it takes longer than everything else together
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 RUN, LOOK = "Run", "Look"
 app.command(rich_help_panel=RUN)(train)
 app.command(rich_help_panel=RUN)(ablate)
+app.command(rich_help_panel=RUN)(reproduce)
 app.command(rich_help_panel=RUN)(base)
 app.command(rich_help_panel=RUN)(warmstart)
 app.command(rich_help_panel=LOOK)(table)
+app.command(rich_help_panel=LOOK)(report)
 app.command(rich_help_panel=LOOK)(audit)
 app.command(rich_help_panel=LOOK)(explain)
 app.command(rich_help_panel=LOOK)(doctor)

@@ -1,12 +1,15 @@
 """What the study commands share: the plan as a table, live progress of the slots, the rendered tables."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from tepo.errors import RunFailed
+from tepo.studies.assemble import Planned
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study
@@ -57,6 +60,19 @@ def _work(unit: Unit) -> float:
 
 def _report(failures: Sequence[Failure]) -> str:
     return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.row.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
+
+
+def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
+    """The page, and the Markdown document if asked for."""
+    from tepo.files import write_atomic
+    from tepo.studies.assemble import page, results
+
+    write_atomic(out, page(planned, scale))
+    console.print(f"page: {out}")
+    if results_path is not None:
+        command = "tepo " + " ".join(word for word in sys.argv[1:] if not word.startswith("--jobs"))
+        write_atomic(results_path, results(planned, scale, command))
+        console.print(f"results: {results_path}")
 
 
 def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:

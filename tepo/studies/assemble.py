@@ -1,0 +1,60 @@
+"""Several studies together: one plan in which shared rows meet, the page, and the results as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+from tepo.reporting.curves import RunCurves, svg, training_figure
+from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.render import as_text
+from tepo.reporting.token_view import read_dump
+from tepo.studies.plan import Unit, make_plan, unique
+from tepo.studies.study import Study, load_study
+from tepo.studies.tables import study_table
+from tepo.training.run_folder import RunFolder
+
+Planned = Sequence[tuple[Study, list[Unit]]]
+
+
+def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()) -> list[tuple[Study, list[Unit]]]:
+    """Each study (a table of panels: each panel) with its units."""
+    loaded = [load_study(name) for name in names]
+    studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
+    return [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
+
+
+def page(planned: Planned, scale: str) -> str:
+    """The self-contained HTML page of some studies, from what the store holds."""
+    studies = [PageStudy(study_table(study, scale, units), _figures(study, units)) for study, units in planned]
+    runs = [_page_run(unit) for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
+    return build_page(f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures")
+
+
+def curves(units: Sequence[Unit]) -> list[RunCurves]:
+    """Metrics of the trained units, one curve a run."""
+    trained = [unit for unit in unique(units) if unit.row.objective is not None]
+    return [RunCurves(unit.row.label, unit.row.objective or "", unit.seed, RunFolder(unit.folder).metrics()) for unit in trained]
+
+
+def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
+    shown = [run for run in curves(units) if run.rows]
+    return (PageFigure(f"{study.name}-curves", f"Training curves of {study.title}", svg(training_figure(shown))),) if shown else ()
+
+
+def _page_run(unit: Unit) -> PageRun:
+    run = RunFolder(unit.folder)
+    rows = run.metrics()
+    config = yaml.safe_load((unit.folder / "config.json").read_text())["full"]
+    facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(sum(row.get("perf/cpu_s", 0.0) for row in rows), 1)}
+    dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
+    return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, config, facts, dumps)
+
+
+def results(planned: Planned, scale: str, command: str) -> str:
+    """All tables with their verdicts as one Markdown document that names the command behind it."""
+    parts = [f"# Results at {scale} scale", f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; the paper's figures stand in blocks of their own."]
+    for study, units in planned:
+        done = sum(unit.done() for unit in units)
+        parts += [as_text(study_table(study, scale, units), "markdown"), f"{done} of {len(units)} runs measured."]
+    return "\n\n".join(parts) + "\n"

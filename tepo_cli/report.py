@@ -1,0 +1,27 @@
+"""`tepo report`: the page, from the store."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+from tepo_cli.reproduce import STUDIES
+
+
+def report(
+    studies: Annotated[list[str] | None, typer.Argument(help=f"Studies on the page (default: {' '.join(STUDIES)}).", show_default=False)] = None,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")] = None,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
+) -> None:
+    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never trains."""
+    from tepo.studies.assemble import plan_all
+    from tepo_cli.studying import write_outputs
+
+    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    write_outputs(planned, scale, out, results)

@@ -1,0 +1,36 @@
+"""`tepo reproduce`: every table of the papers, then the page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Jobs, Scale, Seeds, Store, parse_seeds
+
+STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
+
+
+def reproduce(
+    studies: Annotated[list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)] = None,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = 2,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its price; run nothing.")] = False,
+) -> None:
+    """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
+    from tepo.studies.assemble import plan_all
+    from tepo_cli.studying import run_units, show_plan, write_outputs
+
+    extra = [*(override or []), *([f"data={data}"] if data else [])]
+    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=extra)
+    units = [unit for _, units in planned for unit in units]
+    if dry_run:
+        show_plan(units)
+        return
+    run_units(units, jobs)
+    write_outputs(planned, scale, out, results)

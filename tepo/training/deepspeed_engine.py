@@ -1,0 +1,274 @@
+"""Training over several ranks with DeepSpeed: ZeRO 0-3, optional offload, bf16 weights on fp32 masters.
+
+Two habits of DeepSpeed are undone: it divides gradients by the number of ranks (the loss is multiplied by it first) and by
+accumulation steps (there are none: `managed_gradient_accumulation` off, `step` is the only boundary). Nothing is
+compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.training import optimizer_state
+from tepo.training.distributed import TorchComm, start
+
+_OLDEST = (0, 19)  # the first with managed_gradient_accumulation
+
+
+def import_deepspeed() -> Any:
+    """DeepSpeed without its run-time builds. Raises UserError when it is missing or too old."""
+    import importlib.metadata
+    import logging
+
+    try:
+        version = importlib.metadata.version("deepspeed")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix="pip install 'tepo[deepspeed]', or engine=torch on one device") from None
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    try:
+        import deepspeed
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UserError(f"DeepSpeed cannot be imported: {error}", where=f"torch {torch.__version__}", fix="install the DeepSpeed built for this torch") from error
+    from deepspeed.ops import __compatible_ops__
+
+    __compatible_ops__["deepspeed_shm_comm"] = False  # else a 48 s C++ build, which hangs when a killed one left its lock
+    return deepspeed
+
+
+def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
+    """DeepSpeed's configuration. hidden: the model's width, which sets what ZeRO-3 does not bother to shard (norms)."""
+    stage, offload = config.engine.zero_stage, {"device": "cpu"} if config.engine.offload else None
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False}
+    if stage == 3:
+        zero |= {"stage3_param_persistence_threshold": 10 * hidden, "offload_param": offload}
+    if stage > 0:
+        zero["offload_optimizer"] = offload
+    bf16 = config.model.dtype == "bfloat16"
+    types: dict[str, Any] = {"communication_data_type": "fp32"}
+    if bf16:
+        types |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    return {
+        "train_micro_batch_size_per_gpu": 1,  # only counted, never used: micro-batches are ours
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": config.train.grad_clip if stage > 0 else 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+        **types,
+    }
+
+
+class _Root(nn.Module):
+    """What DeepSpeed sees as the model: the whole policy, called for its last hidden states."""
+
+    def __init__(self, policy: PreTrainedModel):
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.policy.get_decoder()(**inputs)
+
+
+class _Routed:
+    """The policy with its decoder called through DeepSpeed; everything else is the policy's own."""
+
+    def __init__(self, policy: PreTrainedModel, engine: Any):
+        self._policy, self._engine = policy, engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def get_decoder(self) -> Any:
+        return self._engine
+
+
+class _PlainAdamW(torch.optim.AdamW):
+    """AdamW that clips, and leaves an update with a non-finite gradient out: what ZeRO's optimisers do, for stage 0."""
+
+    overflow = False
+    norm = 0.0
+
+    def __init__(self, parameters: Any, grad_clip: float, **options: Any):
+        super().__init__(parameters, **options)
+        self.grad_clip = grad_clip
+
+    def step(self, closure: Any = None) -> Any:
+        self.norm = float(nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip))
+        self.overflow = not self.norm < float("inf")
+        return None if self.overflow else super().step(closure)
+
+
+class DeepSpeedEngine:
+    """Implements `tepo.training.engine.Engine`; every rank makes one from the same weights."""
+
+    comm: TorchComm
+
+    def __init__(self, model: PreTrainedModel, config: RunConfig):
+        check(config)
+        deepspeed = import_deepspeed()
+        device = next(model.parameters()).device
+        self.comm = start(device)
+        check_world(config, self.comm.world_size)
+        self.stage, self.policy = config.engine.zero_stage, model
+        train = config.train
+        options: dict[str, Any] = {"lr": train.learning_rate, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": train.weight_decay}
+        optimizer = _PlainAdamW(model.parameters(), train.grad_clip, **options) if self.stage == 0 else torch.optim.AdamW(model.parameters(), **options)
+        deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
+        self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size))
+        self.model = _Routed(model, self.engine)
+        self.keeps_masters = config.model.dtype == "bfloat16"
+        if self.stage == 3:
+            self._keep_head()
+
+    def _keep_head(self) -> None:
+        """Keep the output matrix whole: the fused log-prob reads it outside of any module's forward."""
+        head = self.policy.get_output_embeddings().weight
+        if not head.is_external_param:
+            head.ds_persist = head.is_external_param = True  # not released after a forward, gathered again after a step
+            self.engine.optimizer.persistent_parameters.append(head)
+        if head.ds_status.name != "AVAILABLE":
+            head.all_gather()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often."""
+        self.engine.backward(loss * self.comm.world_size)
+
+    def step(self, learning_rate: float) -> dict[str, float]:
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.engine.step()
+        if self.stage == 3:
+            self._keep_head()  # a skipped update leaves it sharded
+        optimizer = self.engine.optimizer
+        norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
+        return {"actor/grad_norm": norm, "actor/skipped": float(bool(optimizer.overflow))}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter and
+        rank for bf16; the other stages give the live tensors."""
+        if self.stage < 3:
+            return {name: value.detach() for name, value in self.policy.state_dict().items()}
+        from deepspeed.runtime.zero import GatheredParameters
+
+        full: dict[str, Tensor] = {}
+        copies: dict[int, Tensor] = {}
+        for name, parameter in self.policy.named_parameters(remove_duplicate=False):
+            if id(parameter) not in copies:
+                with GatheredParameters([parameter]):
+                    copies[id(parameter)] = parameter.detach().to("cpu", copy=True)
+            full[name] = copies[id(parameter)]
+        self._keep_head()
+        return full | {name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()}
+
+    def save(self, folder: Path) -> None:
+        """Write the optimiser's state, whole, by rank 0: it resumes on any number of ranks, stage or engine."""
+        tensors = self._state()
+        if self.comm.rank == 0:
+            optimizer_state.write(folder, tensors)
+        else:
+            for _ in tensors:  # gathering is collective
+                pass
+        self.comm.barrier()
+
+    def load(self, folder: Path) -> None:
+        """Take the state that any engine saved; every rank reads it and keeps its part."""
+        values = optimizer_state.read(folder)
+        parameters = dict(self.policy.named_parameters())
+        self._make_states()
+        for key, value in values:
+            kind, _, name = key.partition(".")
+            if name not in parameters:
+                raise UserError(f"the optimiser state belongs to another model: it has {name}", where=str(folder), fix="resume with the run's own model")
+            if kind == "step":
+                for state in self._states():
+                    state["step"].fill_(float(value))
+            else:
+                self._put(parameters[name], value, None if kind == "master" else kind)
+
+    # optimiser state by parameter name; DeepSpeed keeps it in flat shards ------------------------------------------
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and full tensor, in the layout of `optimizer_state`. Nothing before the first update but masters."""
+        states = self._states()
+        for name, parameter in self.policy.named_parameters():
+            if states:
+                yield f"step.{name}", states[0]["step"]
+                for key in optimizer_state.KEYS:
+                    yield f"{key}.{name}", self._get(parameter, key)
+            if self.keeps_masters:
+                yield f"master.{name}", self._get(parameter, None)
+
+    def _flats(self) -> list[Tensor]:
+        """This rank's float32 shards, by which torch's AdamW keeps its state."""
+        optimizer = self.engine.optimizer
+        for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):  # stage 3; 1 and 2; bf16 at 1
+            if hasattr(optimizer, name):
+                return list(getattr(optimizer, name))
+        return list(self.policy.parameters())
+
+    def _adam(self) -> torch.optim.AdamW:
+        return self.engine.optimizer if self.stage == 0 else self.engine.optimizer.optimizer
+
+    def _states(self) -> list[dict[str, Tensor]]:
+        """AdamW's state of each shard, empty before the first update."""
+        state = self._adam().state
+        return [state[flat] for flat in self._flats() if flat in state]
+
+    def _make_states(self) -> None:
+        """States of zeros, where the first update would make them."""
+        for flat in self._flats():
+            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
+            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
+        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+
+    def _get(self, parameter: nn.Parameter, key: str | None) -> Tensor:
+        """The full state `key` (None: the float32 master) of a parameter; collective."""
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        if self.stage == 0:
+            return self._adam().state[parameter][key] if key else parameter
+        return safe_get_full_optimizer_state(parameter, key) if key else safe_get_full_fp32_param(parameter)
+
+    def _put(self, parameter: nn.Parameter, value: Tensor, key: str | None) -> None:
+        """Keep this rank's part of a full state."""
+        value = value.to(self.comm.device)
+        if self.stage == 0:
+            self._adam().state[parameter][key].copy_(value)
+        elif self.stage == 3:
+            shard = parameter.ds_tensor.numel()  # type: ignore[attr-defined]  # the last rank's is padded where the size does not divide
+            padded = nn.functional.pad(value.flatten(), (0, shard * self.comm.world_size - value.numel()))
+            own = padded[shard * self.comm.rank : shard * (self.comm.rank + 1)]
+            self.engine.optimizer.set_local_hp_param(own, parameter, key)
+        else:
+            parameter.set_full_hp_param(value, key)  # type: ignore[attr-defined]  # DeepSpeed's
+
+
+def check(config: RunConfig) -> None:
+    """Raise UserError for settings that DeepSpeed would refuse in its own words, or quietly do badly."""
+    stage, offload = config.engine.zero_stage, config.engine.offload
+    if stage not in (0, 1, 2, 3):
+        raise UserError(f"engine.zero_stage must be 0, 1, 2 or 3, not {stage}")
+    if stage == 0 and config.model.dtype == "bfloat16":
+        raise UserError("ZeRO stage 0 keeps no float32 masters for bfloat16 weights", where="engine.zero_stage=0", fix="engine.zero_stage=1: as fast, and less memory")
+    if stage == 0 and offload:
+        raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix="engine.zero_stage=1, 2 or 3")
+
+
+def check_world(config: RunConfig, ranks: int) -> None:
+    """Raise UserError when the ranks cannot share a mini-batch evenly."""
+    if config.train.mini_batch_prompts % ranks:
+        divisors = [n for n in range(1, config.train.mini_batch_prompts + 1) if config.train.mini_batch_prompts % n == 0]
+        raise UserError(
+            f"{ranks} ranks cannot share mini-batches of {config.train.mini_batch_prompts} prompts evenly",
+            where="train.mini_batch_prompts",
+            fix=f"start {' or '.join(map(str, [n for n in divisors if n <= ranks][-2:]))} ranks, or choose a multiple of {ranks}",
+        )

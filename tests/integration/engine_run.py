@@ -1,0 +1,85 @@
+"""A program for the tests: a few updates of a tiny model on fixed packed responses, alone or as a rank of torchrun.
+
+    python -m tests.integration.engine_run OUT '{"name": {"kind": "deepspeed", "zero_stage": 2, …}, …}'
+
+Runs the jobs one after the other (starting a process costs more than they do). Each writes OUT/name/result.json (rank 0):
+losses, norms; and its checkpoint in OUT/name/checkpoint.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tepo.config.compose import compose
+from tepo.policy.attention import prepare
+from tepo.policy.packing import pack
+from tepo.policy.statistics import token_statistics
+from tepo.training.torch_engine import TorchEngine
+from tests.integration.tiny import prompts, tiny_model
+
+GROUPS = 4  # of two responses each, given to the ranks in turn
+
+
+def batch(update: int, group: int):
+    """One group as a micro-batch, and its advantages [N]."""
+    prompt, *responses = prompts(3, 12, seed=100 * update + group)
+    packed = pack([(prompt, [responses[0], responses[1][:7]])])
+    return packed, torch.tensor([1.0] * 12 + [-0.7] * 7)
+
+
+def train(options: dict, out: Path) -> None:
+    torch.set_num_threads(1)
+    config = compose([f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"])
+    config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
+    model = tiny_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
+    if options.get("checkpointing"):
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    prepare(model)
+    source = options.get("resume")
+    if source:
+        source = Path(sys.argv[1]) / source / "checkpoint"
+        model.load_state_dict(load_file(source / "model.safetensors"))
+    if options["kind"] == "deepspeed":
+        from tepo.training.deepspeed_engine import DeepSpeedEngine
+
+        engine = DeepSpeedEngine(model, config)
+        rank, ranks = engine.comm.rank, engine.comm.world_size
+    else:
+        engine, rank, ranks = TorchEngine(model, config.train), 0, 1
+    if source:
+        engine.load(source)
+    result: dict = {"losses": [], "norms": [], "skipped": [], "rank": rank}
+    first, last = options.get("updates", [0, 3])
+    for update in range(first, last):
+        total = torch.zeros(1)
+        for group in range(rank, GROUPS, ranks):
+            packed, advantages = batch(update, group)
+            statistics = token_statistics(engine.model, packed)
+            loss = -(statistics.logprobs * advantages).sum() / (GROUPS * 19)
+            if options.get("poison") == update and rank == 0:
+                loss = loss * float("inf")
+            engine.backward(loss)
+            total += loss.detach()
+        if options.get("die") == update and rank == 1:
+            os._exit(9)
+        metrics = engine.step(1e-3)
+        result["losses"].append(float(total if engine.comm is None else engine.comm.all_sum(total)))
+        result["norms"].append(metrics["actor/grad_norm"])
+        result["skipped"].append(metrics["actor/skipped"])
+    weights = engine.weights()
+    folder = out / "checkpoint"
+    folder.mkdir(parents=True, exist_ok=True)
+    engine.save(folder)
+    if rank == 0:
+        save_file({name: value.clone().contiguous() for name, value in weights.items()}, folder / "model.safetensors")
+        (out / "result.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    for name, job in json.loads(sys.argv[2]).items():
+        train(job, Path(sys.argv[1]) / name)

@@ -1,0 +1,122 @@
+"""DeepSpeed against the embedded engine: the same updates to the same weights, whatever the stage and the number of ranks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.integration.tiny import tiny_model
+
+pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+
+pytestmark = [pytest.mark.deepspeed, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+FIRST, REST = {"updates": [0, 2]}, {"updates": [2, 3]}
+
+
+def zero(stage: int, **options) -> dict:
+    return {"kind": "deepspeed", "zero_stage": stage, **options}
+
+
+ONE = {  # on one rank
+    "embedded": {"kind": "torch"},
+    "embedded poisoned": {"kind": "torch", "poison": 1},
+    "embedded bf16": {"kind": "torch", "dtype": "bfloat16"},
+    "untied": {"kind": "torch", "tied": False},
+    "zero 0": zero(0),
+    "zero 1": zero(1),
+    "zero 3 offloaded": zero(3, offload=True, checkpointing=True),
+    "zero 0 poisoned": zero(0, poison=1),
+    "zero 2 poisoned": zero(2, poison=1),
+    "first 0": zero(0, **FIRST),
+}
+TWO = {  # on two
+    "2 x zero 2": zero(2),
+    "2 x zero 3": zero(3),
+    "2 x zero 3 untied": zero(3, tied=False),
+    "2 x zero 2 bf16": zero(2, dtype="bfloat16"),
+    "2 x zero 3 poisoned": zero(3, poison=1),
+    "first 2": zero(2, **FIRST),
+    "first 3": zero(3, **FIRST),
+    "first 0, then 2 x zero 3": zero(3, resume="first 0", **REST),
+}
+LAST = {  # on one again
+    "first 2, then zero 3": zero(3, resume="first 2", **REST),
+    "first 3, then zero 2": zero(2, resume="first 3", **REST),
+    "first 3, then embedded": {"kind": "torch", "resume": "first 3", **REST},
+}
+
+
+def launch(out: Path, ranks: int, jobs: dict) -> subprocess.CompletedProcess:
+    start = [sys.executable, "-m"] if ranks == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+    return subprocess.run([*start, "tests.integration.engine_run", str(out), json.dumps(jobs)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Every job's folder."""
+    out = tmp_path_factory.mktemp("engines")
+    for ranks, jobs in ((1, ONE), (2, TWO), (1, LAST)):
+        done = launch(out, ranks, jobs)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def outcome(out: Path, name: str) -> tuple[dict, dict[str, torch.Tensor]]:
+    return json.loads((out / name / "result.json").read_text()), load_file(out / name / "checkpoint" / "model.safetensors")
+
+
+def agree(one, other, tied=True, tolerance=1e-4):
+    for key in ("losses", "norms"):
+        assert one[0][key] == pytest.approx(other[0][key], rel=tolerance)
+    assert one[1].keys() == other[1].keys()
+    apart = torch.cat([(one[1][name] - other[1][name]).flatten() for name in one[1]])
+    assert apart.norm() < tolerance * torch.cat([value.flatten() for value in other[1].values()]).norm()
+    start = tiny_model(0, tied=tied).state_dict()
+    moved = torch.cat([(other[1][name] - start[name]).flatten() for name in other[1]])
+    assert apart.norm() < 10 * tolerance * moved.norm()  # the updates themselves, not only the weights they hardly change
+
+
+@pytest.mark.parametrize("name", ["zero 0", "zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
+def test_every_stage_updates_alike(results, name):
+    agree(outcome(results, name), outcome(results, "embedded"))
+
+
+def test_an_output_matrix_of_its_own(results):
+    agree(outcome(results, "2 x zero 3 untied"), outcome(results, "untied"), tied=False)
+
+
+@pytest.mark.parametrize("name", ["first 0, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"])
+def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name):
+    first, (second, weights) = outcome(results, name.partition(",")[0])[0], outcome(results, name)
+    agree(({key: first[key] + second[key] for key in ("losses", "norms")}, weights), outcome(results, "embedded"))
+
+
+def test_bfloat16_trains_on_float32_masters(results):
+    """Updates below bf16's resolution add up in the masters; what is left between engines is the rounding of gradients."""
+    one, other = (load_file(results / name / "checkpoint" / "optimizer-00000.safetensors") for name in ("2 x zero 2 bf16", "embedded bf16"))
+    assert one.keys() == other.keys()
+    masters = [name for name in one if name.startswith("master.")]
+    assert all(one[name].dtype == torch.float32 for name in masters)
+    apart = torch.cat([(one[name] - other[name]).abs().flatten() for name in masters])
+    assert apart.median() < 3e-4  # a tenth of what three updates at 1e-3 move
+
+
+@pytest.mark.parametrize("name", ["zero 0 poisoned", "zero 2 poisoned", "2 x zero 3 poisoned"])
+def test_a_gradient_that_is_not_finite_is_left_out(results, name):
+    (one, weights), (other, expected) = outcome(results, name), outcome(results, "embedded poisoned")
+    assert one["skipped"] == other["skipped"] == [0.0, 1.0, 0.0]
+    for key, value in expected.items():
+        torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-4)
+
+
+def test_a_killed_rank_ends_the_others(tmp_path):
+    done = launch(tmp_path, 2, {"dying": zero(2, die=1)})
+    assert done.returncode != 0
+    assert "exitcode  : 9" in done.stderr
+    assert not list(tmp_path.rglob("result.json"))

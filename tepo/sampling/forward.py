@@ -78,7 +78,7 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Non
 
 
 def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor, cache: Tensor) -> Tensor:
-    """Read prompts into their part of a cache [layers, P, kv_heads, T, 2, head_dim]; hidden states [P, H] of their last tokens.
+    """Read prompts into a part of a cache [layers, P, samples, kv_heads, T, 2, head_dim]; hidden states [P, H] of their last tokens.
 
     Projections run on the tokens alone; only attention pads, at the end, where causality hides it. turns: [>= T, head_dim / 2].
     """
@@ -87,13 +87,13 @@ def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor
     ends = lengths.cumsum(0)
     position = torch.arange(len(row), device=decoder.device) - (ends - lengths)[row]
     work = Workspace(decoder, arena, len(row))
-    padded = torch.zeros(len(prompts), cache.shape[3], *work.qkv.shape[1:], dtype=decoder.dtype, device=decoder.device)
+    padded = torch.zeros(len(prompts), cache.shape[4], *work.qkv.shape[1:], dtype=decoder.dtype, device=decoder.device)
     heads = padded.permute(0, 2, 3, 1, 4)  # [P, kv_heads, G + 2, T, head_dim]
     group = decoder.group
 
     def attend(index: int) -> Tensor:
         padded[row, position] = work.qkv
-        cache[index] = heads[:, :, group:].transpose(2, 3)
+        cache[index] = heads[:, None, :, group:].transpose(3, 4)
         q, k, v = heads[:, :, :group].flatten(1, 2), heads[:, :, group], heads[:, :, group + 1]
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
         return attended.transpose(1, 2)[row, position].flatten(1)

@@ -19,11 +19,10 @@ _LOGITS = 1 << 24  # elements of the logits held at a time
 
 
 class Generation:
-    """Rows are (prompt, sample) pairs, numbered by their place in `rows`; the live ones occupy the first rows of the cache.
-    arenas: for the cache, and for what a step computes.
+    """`count` samples, from number `first` on, of each prompt; a row is (prompt, sample), the live ones come first in the cache.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
-    the same column at the same step.
+    the same column at the same step. arenas: for the cache, and for what a step computes.
     """
 
     def __init__(
@@ -32,33 +31,32 @@ class Generation:
         arenas: tuple[Arena, Arena],
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
-        rows: Sequence[tuple[int, int]],
         *,
+        first: int,
+        count: int,
         temperature: float,
         max_new_tokens: int,
         stop: Sequence[int],
     ):
-        self.decoder, self.arenas, self.temperature, self.max_new_tokens = decoder, arenas, temperature, max_new_tokens
-        used = list(dict.fromkeys(i for i, _ in rows))
-        place = {i: p for p, i in enumerate(used)}
+        self.decoder, self.arenas, self.count = decoder, arenas, count
+        self.temperature, self.max_new_tokens = temperature, max_new_tokens
 
         def integers(values: Sequence[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=decoder.device)
 
-        self.prompts = [integers(prompts[i]) for i in used]
-        self.prompt_of_row = integers([place[i] for i, _ in rows])
-        self.lengths = integers([len(prompts[i]) for i, _ in rows])
-        self.width = max(len(prompt) for prompt in self.prompts)
-        self.columns = torch.arange(self.width + max_new_tokens, device=decoder.device)
-        self.gap = self.columns[: self.width] >= self.lengths[:, None]
-        self.keys = mix(integers([keys[i] for i, _ in rows]), integers([j for _, j in rows]))
+        self.prompts = [integers(prompt) for prompt in prompts]
+        lengths = [len(prompt) for prompt in prompts]
+        self.lengths, self.width = integers(lengths).repeat_interleave(count), max(lengths)
+        columns = torch.arange(self.width, device=decoder.device)
+        self.gap = columns >= self.lengths[:, None]
+        self.keys = mix(integers(keys)[:, None], integers(range(first, first + count))).flatten()
         self.stops = torch.zeros(decoder.head.weight.shape[0], dtype=torch.bool, device=decoder.device)
         self.stops[integers(stop)] = True
         self.turns = decoder.turns(self.width + max_new_tokens)
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def run(self) -> list[Response]:
-        """The responses, in the order of the rows."""
+        """The responses: all samples of the first prompt, then of the second …"""
         cache, hidden = self._prefill()
         row = torch.arange(len(self.lengths), device=self.decoder.device)
         done, stepper = torch.zeros_like(row, dtype=torch.bool), None
@@ -66,7 +64,7 @@ class Generation:
             tokens = self._draw(hidden, row, column - self.width)
             done |= self.stops[tokens]
             finished = int(done.sum())
-            if finished == len(row) or column + 1 == len(self.columns):
+            if finished == len(row) or column + 1 == self.width + self.max_new_tokens:
                 break
             if finished * 16 >= len(row):
                 row, tokens = _compact(done, row, tokens, cache, column)
@@ -83,14 +81,10 @@ class Generation:
         """The cache with a row for every sample, and the hidden states of the last prompt tokens."""
         d, size = self.decoder, max(1, _PREFILL // self.width)
         cache = KeyValueCache(self.arenas[0], len(d.layers), len(self.lengths), d.kv_heads, self.width + GROWTH, d.head_dim)
-        hidden = []
-        for first in range(0, len(self.prompts), size):
-            prompts = self.prompts[first : first + size]
-            part = torch.empty(len(d.layers), len(prompts), d.kv_heads, self.width, 2, d.head_dim, dtype=d.dtype, device=d.device)
-            hidden.append(prefill(d, self.arenas[1], prompts, self.turns, part))
-            here = ((self.prompt_of_row >= first) & (self.prompt_of_row < first + size)).nonzero()[:, 0]
-            cache.data[:, here, :, : self.width] = part[:, self.prompt_of_row[here] - first]
-        return cache, torch.cat(hidden)[self.prompt_of_row]
+        by_prompt = cache.data.unflatten(1, (-1, self.count))[..., : self.width, :, :]
+        starts = range(0, len(self.prompts), size)
+        hidden = [prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size]) for i in starts]
+        return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
     def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper:
         """What steps the live rows, looking at the columns so far and at the next few."""

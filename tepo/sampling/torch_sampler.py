@@ -32,20 +32,26 @@ class TorchSampler:
     def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
         """See `Sampler.sample`. Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
         self._check(prompts, keys, n, temperature, max_new_tokens)
-        results: dict[tuple[int, int], Response] = {}
+        results: list[list[Response]] = [[] for _ in prompts]
         with torch.inference_mode():
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or (Arena(decoder.dtype, decoder.device), Arena(decoder.dtype, decoder.device))
-            # Longest first: rows of a chunk are padded to its longest prompt.
-            rows = [(i, j) for i in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])) for j in range(n)]
-            while rows:
-                room = self._room(decoder, len(prompts[rows[0][0]]) + max_new_tokens)
-                chunk, rows = rows[:room], rows[room:]
-                generation = Generation(decoder, arenas, prompts, keys, chunk, temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop)
-                results.update(zip(chunk, generation.run(), strict=True))
+            # Longest first: rows side by side are padded to the longest prompt among them.
+            waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+            while waiting:
+                room = self._room(decoder, len(prompts[waiting[0]]) + max_new_tokens)
+                chunk, waiting = waiting[: max(1, room // n)], waiting[max(1, room // n) :]
+                for first in range(0, n, room):
+                    count = min(room, n - first)
+                    responses = Generation(
+                        decoder, arenas, [prompts[i] for i in chunk], [keys[i] for i in chunk], first=first, count=count,
+                        temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop,
+                    ).run()  # fmt: skip
+                    for place, i in enumerate(chunk):
+                        results[i] += responses[place * count : (place + 1) * count]
             for arena in arenas:
                 arena.reset(keep=_KEPT)
-        return [[results[i, j] for j in range(n)] for i in range(len(prompts))]
+        return results
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Load the trainer's weights, for a trainer whose model is another object."""

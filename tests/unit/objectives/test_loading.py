@@ -1,0 +1,157 @@
+"""Strict loading: every typo is an error that names the nearest valid word; shipped rows are complete and sourced."""
+
+import re
+
+import pytest
+import yaml
+
+from tepo.errors import UserError
+from tepo.objectives import load_objective, names, objective_mapping
+from tepo.objectives.loading import text
+from tests.invariants.rows import changed
+
+ISSUE_3 = [
+    "grpo",
+    "grpo_dapo",
+    "dr_grpo",
+    "gspo",
+    "gspo_token",
+    "tepo",
+    "tepo_no_kl",
+    "tepo_kl_negative",
+    "tepo_kl_both",
+    "tepo_kl_all",
+    "tepo_max_entropy",
+    "tepo_min_entropy",
+    "clip_cov",
+    "kl_cov",
+    "entropy_advantage",
+    "gpg",
+    "cispo",
+    "reinforce",
+    "prefix_is",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "steer",
+    "gtpo",
+    "gtpo_clipped",
+    "gtpo_v2",
+    "grpo_s",
+    "grpo_s_v2",
+    "gmpo",
+    "sapo",
+    "luspo",
+    "reinforce_pp",
+    "rloo",
+]
+
+
+def test_all_rows_ship():
+    assert names() == sorted(ISSUE_3)
+
+
+@pytest.mark.parametrize("name", ISSUE_3)
+def test_round_trip(name):
+    objective = load_objective(name)
+    assert load_objective(objective_mapping(objective)) == objective
+    assert load_objective({**yaml.safe_load(text(name)), "name": name}) == objective
+
+
+@pytest.mark.parametrize("name", ISSUE_3)
+def test_shipped_rows_are_short_and_every_number_has_a_source(name):
+    lines = text(name).splitlines()
+    assert len(lines) <= 8
+    assert re.match(r"# \S", lines[0])
+    for line in lines[1:]:
+        setting, _, comment = line.partition("#")
+        assert not re.search(r"\d", setting) or comment.strip(), line
+
+
+def test_dashes_and_kinds_alone():
+    assert load_objective("grpo-dapo") == load_objective("grpo_dapo")
+    short = {"advantage": "group_normalized", "ratio": "token", "surrogate": "ppo_clip", "aggregation": "token_mean"}
+    assert load_objective(short).surrogate.high == 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"penalty": {"coeficient": 1}}, r"coeficient.*objective.*\n.*did you mean 'coefficient'"),
+        ({"penalty": {"estimator": "k4"}}, r"penalty.estimator 'k4'"),
+        ({"penalty": {"tokens": "positive"}}, r"did you mean 'positive_advantage_falling_entropy'"),
+        ({"penalty": {"kind": "kll"}}, r"did you mean 'kl'"),
+        ({"surrogate": {"low": "small"}}, r"surrogate.low must be a number, not 'small'"),
+        ({"surrogate": {"low": -0.1}}, r"surrogate.low must be at least 0, not -0.1"),
+        ({"surrogate": {"low": float("nan")}}, r"surrogate.low must be a number"),
+        ({"surrogate": {"low": True}}, r"surrogate.low must be a number"),
+        ({"ratio": {"level": "sequense"}}, r"did you mean 'sequence'"),
+        ({"ratio": {"level": "token", "gradient": "full"}}, r"key of ratio \(level: token\) 'gradient'"),
+        ({"advantage": {"std": 1}}, r"advantage.std must be true or false, not 1"),
+        ({"agregation": {"kind": "token_mean"}}, r"axis of an objective 'agregation'(.|\n)*did you mean 'aggregation'"),
+    ],
+)
+def test_typos(changes, message):
+    mapping = yaml.safe_load(text("tepo"))
+    for axis, settings in changes.items():
+        mapping[axis] = settings if "level" in settings else {**mapping.get(axis, {}), **settings}
+    with pytest.raises(UserError) as error:
+        load_objective(mapping)
+    assert re.search(message, str(error.value), re.DOTALL), str(error.value)
+    assert "objective custom" in str(error.value)
+
+
+def test_unknown_row():
+    with pytest.raises(UserError, match="did you mean 'tepo_no_kl'"):
+        load_objective("tepo_nokl")
+
+
+@pytest.mark.parametrize("axis", ["advantage", "ratio", "surrogate", "aggregation"])
+def test_missing_axis(axis):
+    mapping = {key: value for key, value in yaml.safe_load(text("tepo")).items() if key != axis}
+    with pytest.raises(UserError, match=f"{axis} is missing"):
+        load_objective(mapping)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ratio": {"level": "none"}},
+        {"surrogate": {"kind": "log_prob"}},
+        {"surrogate": {"kind": "geometric_clip"}, "ratio": {"level": "token"}},
+        {"penalty": [{"kind": "kl", "estimator": "full"}, {"kind": "kl", "estimator": "full", "anchor": "initial"}]},
+    ],
+)
+def test_axes_that_do_not_fit(changes):
+    with pytest.raises(UserError):
+        load_objective({**yaml.safe_load(text("tepo")), **changes})
+
+
+def test_numbers_as_yaml_reads_them():
+    """YAML takes 1e-3 (no point) for a word."""
+    assert load_objective(changed("tepo", {"penalty": {"coefficient": yaml.safe_load("1e-3")}})).penalties[0].coefficient == 1e-3
+
+
+@pytest.mark.parametrize("nothing", [None, "none", [], {"kind": "none"}])
+def test_no_penalty(nothing):
+    assert load_objective({**yaml.safe_load(text("tepo")), "penalty": nothing}).penalties == ()
+
+
+def test_kl_estimator_replaces_the_default_one_alone():
+    assert load_objective("tepo", kl_estimator="full").penalties[0].estimator == "full"
+    assert load_objective("kl_cov", kl_estimator="full").penalties[0].estimator == "abs"
+    assert load_objective("grpo", kl_estimator="full").needs.full_kl_anchor == "initial"
+    assert load_objective("tepo_max_entropy", kl_estimator="full") == load_objective("tepo_max_entropy")
+    with pytest.raises(UserError, match="KL estimator 'exact'"):
+        load_objective("tepo", kl_estimator="exact")
+
+
+def test_needs():
+    needs = {name: load_objective(name).needs for name in ISSUE_3}
+    assert {name for name in needs if needs[name].prepass} == {"clip_cov", "kl_cov", "steer"}
+    assert {name for name in needs if needs[name].entropy_gradient} == {"tepo_max_entropy", "tepo_min_entropy"}
+    assert {name for name in needs if needs[name].entropies} == {"tepo", "tepo_kl_negative", "tepo_kl_both", "entropy_advantage", "tepo_max_entropy", "tepo_min_entropy"}
+    assert {name for name in needs if needs[name].old_entropies} == {"tepo", "tepo_kl_negative", "tepo_kl_both", "steer", "gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"}
+    assert {name for name in needs if needs[name].initial_logprobs} == {"grpo"}
+    assert not any(part.full_kl or part.sampler_logprobs for part in needs.values())
+    assert load_objective(changed("tepo", {"penalty": {"entropy_change": "covariance"}})).needs.prepass
+    assert load_objective(changed("tepo", {"penalty": {"mean_over": "masked"}})).needs.prepass

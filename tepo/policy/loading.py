@@ -65,5 +65,4 @@ def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revis
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"the model does not load: {reason}", where=path, fix="check the path, the network or HF_HOME, and that the files are whole") from error
     prepare(model)
-    model.to(torch.device(device))
-    return Policy(model.eval(), tokenizer)
+    return Policy(torch.nn.Module.to(model, torch.device(device)).eval(), tokenizer)

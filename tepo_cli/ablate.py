@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Format, Jobs, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Format, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
 
 
 def ablate(
@@ -17,6 +17,11 @@ def ablate(
     format: Format = "terminal",
     data: Data = None,
     override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = 0,
+    nodes: Nodes = 1,
+    minutes: Minutes = 24 * 60,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
@@ -29,5 +34,5 @@ def ablate(
     if dry_run:
         show_plan(units)
         return
-    run_units(units, jobs)
+    run_units(units, Slots(launcher, jobs, partition, gpus, nodes, minutes))
     show_tables(loaded, scale, units, format)

@@ -1,11 +1,12 @@
 """Options that several commands share."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tepo.errors import UserError
+from tepo.errors import UserError, unknown_name
 
 Scale = Annotated[str, typer.Option(help="laptop or paper.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
@@ -13,6 +14,28 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by sid
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Data = Annotated[str | None, typer.Option(help="Data group for every row, e.g. laptop_sparse.")]
+Launcher = Annotated[str, typer.Option(help="local or slurm.")]
+Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
+Gpus = Annotated[int, typer.Option(min=0, help="GPUs a node for each run (slurm).")]
+Nodes = Annotated[int, typer.Option(min=1, help="Nodes for each run (slurm).")]
+Minutes = Annotated[int, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")]
+LAUNCHERS = ("local", "slurm")
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where runs go. `jobs` counts local slots."""
+
+    launcher: str = "local"
+    jobs: int = 1
+    partition: str | None = None
+    gpus: int = 0
+    nodes: int = 1
+    minutes: int = 24 * 60
+
+    def __post_init__(self) -> None:
+        if self.launcher not in LAUNCHERS:
+            raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
 
 
 def parse_seeds(text: str | None) -> list[int] | None:

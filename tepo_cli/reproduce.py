@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Jobs, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
 
@@ -17,6 +17,11 @@ def reproduce(
     jobs: Jobs = 2,
     store: Store = Path("runs"),
     data: Data = None,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = 0,
+    nodes: Nodes = 1,
+    minutes: Minutes = 24 * 60,
     override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")] = None,
@@ -32,5 +37,5 @@ def reproduce(
     if dry_run:
         show_plan(units)
         return
-    run_units(units, jobs)
+    run_units(units, Slots(launcher, jobs, partition, gpus, nodes, minutes))
     write_outputs(planned, scale, out, results)

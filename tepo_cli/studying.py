@@ -1,7 +1,7 @@
 """What the study commands share: the plan as a table, live progress of the slots, the rendered tables."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study
 from tepo.studies.tables import study_table
+from tepo_cli.options import Slots
 
 console = Console(stderr=True)
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
@@ -30,7 +31,7 @@ def show_plan(units: Sequence[Unit]) -> None:
     console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
 
 
-def run_units(units: Sequence[Unit], jobs: int) -> None:
+def run_units(units: Sequence[Unit], slots: Slots) -> None:
     """Run what is not done, with a bar a unit and one for the whole. Raises RunFailed when any failed; the others are kept."""
     todo = unfinished(unique(units))
     if not todo:
@@ -38,7 +39,7 @@ def run_units(units: Sequence[Unit], jobs: int) -> None:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        whole = progress.add_task(f"{len(todo)} runs, {jobs} side by side", total=sum(_work(unit) for unit in todo))
+        whole = progress.add_task(f"{len(todo)} runs", total=sum(_work(unit) for unit in todo))
         bars = {unit.id: progress.add_task(f"  {unit.row.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
 
         def watch(states: dict[str, State]) -> None:
@@ -48,9 +49,17 @@ def run_units(units: Sequence[Unit], jobs: int) -> None:
                 progress.update(bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running)
             progress.update(whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()))
 
-        failures = run_local(todo, jobs, watch)
+        failures = _dispatch(todo, slots, watch)
     if failures:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
+
+
+def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
+    if slots.launcher == "local":
+        return run_local(todo, slots.jobs, watch)
+    from tepo.studies.slurm import SlurmOptions, run_slurm
+
+    return run_slurm(todo, SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes), todo[0].folder.parent, watch)
 
 
 def _work(unit: Unit) -> float:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from tepo.files import explain_write_errors
 from tepo.studies.plan import Unit
-from tepo.training.run_folder import RunFolder
+from tepo.training.run_folder import BUSY, RunFolder
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+_BUSY_WAIT = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,23 @@ def _lines(path: Path) -> int:
 
 def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, poll: float = 0.25) -> list[Failure]:
     """Run units, at most `jobs` at a time, in order. `watch` gets the state of every unit about four times a second."""
-    waiting, failures = list(units), []  # type: list[Unit], list[Failure]
+    waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
     active: dict[subprocess.Popen[bytes], Unit] = {}
     try:
         while waiting or active:
-            while waiting and len(active) < jobs:
-                unit = waiting.pop(0)
-                active[_start(unit)] = unit
+            ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
+            for entry in ready[: jobs - len(active)]:
+                waiting.remove(entry)
+                if not entry[1].done():
+                    active[_start(entry[1])] = entry[1]
             for process in [process for process in active if process.poll() is not None]:
                 unit = active.pop(process)
-                if process.returncode or not unit.done():
+                if process.returncode == BUSY:  # another process on this store has it: look again later
+                    waiting.append((time.monotonic() + _BUSY_WAIT, unit))
+                elif process.returncode or not unit.done():
                     failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.returncode}"))
             watch({unit.id: state(unit, unit in active.values()) for unit in units})
-            if active:
+            if active or waiting:
                 time.sleep(poll)
     finally:
         for process in active:
@@ -92,7 +97,13 @@ def _start(unit: Unit) -> "subprocess.Popen[bytes]":
         log = (unit.folder / "log.txt").open("ab")
     with log:
         # a session of its own: Ctrl-C reaches the parent alone, which then ends the children in order
-        return subprocess.Popen(command(unit), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **ONE_THREAD}, start_new_session=True)
+        return subprocess.Popen(command(unit), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=job_environment(), start_new_session=True)
+
+
+def job_environment() -> dict[str, str]:
+    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own job."""
+    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return ours | ONE_THREAD
 
 
 def last_line(path: Path) -> str:

@@ -9,7 +9,7 @@ from tepo.policy.loading import load_policy, resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.training.build import make_sampler, pick_device
-from tepo.training.run_folder import base_fingerprint, final_model
+from tepo.training.run_folder import RunFolder, base_fingerprint, final_model
 
 EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared on the same draws
 Report = Callable[[str, int, int], None]
@@ -21,6 +21,15 @@ def measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], *, train
         path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
     else:
         path, policy_name = config.model.path, base_fingerprint(config.model.path, config.model.revision)
+    ready = {name: load_result(folder / "eval" / name) for name in benchmarks}
+    if all(ready.values()):
+        return [result for result in ready.values() if result is not None]
+    with RunFolder(folder).lock("measure"):
+        return _measure(folder, config, benchmarks, path, policy_name, trained, report)
+
+
+def _measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], path: str, policy_name: str, trained: bool, report: Report) -> list[Result]:
+    """Evaluate what is missing, under the lock."""
     ready = {name: load_result(folder / "eval" / name) for name in benchmarks}
     missing = [name for name in benchmarks if ready[name] is None]
     if missing:

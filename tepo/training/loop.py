@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
 from tepo.training import distributed
 from tepo.training.build import Parts, build
 from tepo.training.flat import FlatRollout
@@ -36,10 +35,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)
         return run.path
-    lock = run.lock()
-    if lock is None:
-        raise UserError("another process is training this run", where=str(run.path), fix="wait for it; its result will be used", exit_code=3)
-    with lock:
+    with run.lock():
         if not run.finished():  # it may have ended while we waited for the lock
             _train_locked(config, run, report)
     return run.path

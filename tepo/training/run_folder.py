@@ -28,6 +28,7 @@ from tepo.files import content_hash, explain_write_errors, read_jsonl, write_ato
 from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
+BUSY = 3  # exit code of a process that found its run in the hands of another
 _UNHASHED = {"store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
 
@@ -87,17 +88,19 @@ class RunFolder:
         if not (self.path / "config.json").exists():
             write_json(self.path / "config.json", {"id": self.path.name, "tepo": __version__, **identity(config), "full": to_dict(config)})
 
-    def lock(self) -> IO[str] | None:
-        """An exclusive lock held until the returned file is closed (or its process dies); None when another process has it.
-        POSIX record locks, which also work on network file systems."""
+    def lock(self, purpose: str = "train") -> IO[str]:
+        """An exclusive lock for training or measuring, held until the returned file is closed or its process dies.
+
+        Raises UserError with exit code BUSY when another process has it. POSIX record locks: they also work on network file systems.
+        """
         with explain_write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
+            handle = (self.path / f".{purpose}.lock").open("w")
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             handle.close()
-            return None
+            raise UserError(f"another process has this run ({purpose})", where=str(self.path), fix="wait for it; its result will be used", exit_code=BUSY) from None
         return handle
 
     def manifest(self) -> dict[str, Any]:

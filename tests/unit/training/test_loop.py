@@ -116,7 +116,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "held"
-        with pytest.raises(UserError, match="another process"):
+        with pytest.raises(UserError, match="another process has this run"):
             train(config)
         other.communicate("")
     train(config)

@@ -1,0 +1,89 @@
+"""Slurm through submitit: one job array for a study, requeued after preemption, each run resuming from its last checkpoint.
+
+A job runs the same command line as a local slot; its output goes to `<run>/log.txt`, submitit's own files to `<store>/slurm/`.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tepo.errors import UserError
+from tepo.studies.dispatch import Failure, State, command, job_environment, last_line, state
+from tepo.studies.plan import Unit
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a job asks for. minutes: time limit; a run that needs longer is requeued and goes on."""
+
+    partition: str | None = None
+    gpus: int = 0
+    nodes: int = 1
+    cpus: int = 1
+    minutes: int = 24 * 60
+    parallel: int = 64  # jobs of the array at once
+
+
+class RunCommand:
+    """The job: a command line with its log. Picklable, and resubmitted as it is when the job is preempted or times out."""
+
+    def __call__(self, words: list[str], log: str, environment: dict[str, str]) -> int:
+        with Path(log).open("ab") as file:
+            code = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False).returncode
+        if code:
+            raise RuntimeError(f"exit code {code}; see {log}")
+        return code
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """Called by submitit before the job is requeued: the run itself resumes from the store."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)
+
+
+def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, State]], None] = lambda states: None, poll: float = 1.0) -> list[Failure]:
+    """Submit units as one job array and wait for all; a failing one does not stop the others. Raises UserError without Slurm."""
+    submitit = _submitit()
+    executor = submitit.SlurmExecutor(folder=store / "slurm" / "%j")
+    wanted: dict[str, Any] = {"job_name": "tepo", "time": options.minutes, "nodes": options.nodes, "ntasks_per_node": 1, "cpus_per_task": options.cpus, "array_parallelism": options.parallel}
+    wanted |= {"partition": options.partition} if options.partition else {}
+    wanted |= {"gpus_per_node": options.gpus} if options.gpus else {}
+    executor.update_parameters(**wanted, use_srun=options.nodes > 1, signal_delay_s=60, stderr_to_stdout=True)
+    for unit in units:
+        unit.folder.mkdir(parents=True, exist_ok=True)
+    words = [launch(unit, options) for unit in units]
+    logs = [str((unit.folder / "log.txt").absolute()) for unit in units]
+    try:
+        jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
+    except submitit.core.utils.FailedJobError as error:
+        raise UserError(f"Slurm refused the jobs: {str(error).strip().splitlines()[-1]}", where="sbatch", fix="check --partition, --gpus and --minutes with sinfo") from None
+    while not all(job.done() for job in jobs):
+        watch({unit.id: state(unit, job.state == "RUNNING") for unit, job in zip(units, jobs, strict=True)})
+        time.sleep(poll)
+    watch({unit.id: state(unit, False) for unit in units})
+    return [Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}") for unit, job in zip(units, jobs, strict=True) if not unit.done()]
+
+
+def launch(unit: Unit, options: SlurmOptions) -> list[str]:
+    """The command of a job: as it is on one device, under torchrun on several."""
+    words = command(unit)
+    if options.gpus <= 1 and options.nodes == 1:
+        return words
+    python, rest = words[0], words[1:]
+    rendezvous = ["--standalone"] if options.nodes == 1 else ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"]
+    torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), *rendezvous, *rest]
+    return torchrun if options.nodes == 1 else ["bash", "-c", " ".join(torchrun)]
+
+
+def _submitit() -> Any:
+    if shutil.which("sbatch") is None:
+        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix="run on a login node of the cluster, or use --launcher local")
+    try:
+        import submitit
+    except ImportError:
+        raise UserError("submitit is not installed", where="--launcher slurm", fix="pip install 'tepo[slurm]'") from None
+    return submitit

@@ -1,0 +1,49 @@
+"""Four processes on one store, one of them killed: every run is trained once and nothing is corrupt."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tepo.training.run_folder import RunFolder, complete
+from tests.unit.training.small import SMALL
+
+STUDY = """\
+title: three rows
+rows:
+  - {label: a, objective: grpo_dapo}
+  - {label: b, objective: tepo_no_kl}
+  - {label: c, objective: gspo}
+scales:
+  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
+"""
+
+
+@pytest.mark.slow
+def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
+    (tmp_path / "ablations").mkdir()
+    (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
+    env = {**os.environ, "TEPO_PATH": str(tmp_path)}
+    words = [sys.executable, "-m", "tepo_cli", "ablate", "raced", "--store", str(tmp_path / "runs"), "--format", "csv"]
+    processes = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) for _ in range(4)]
+    limit = time.monotonic() + 120
+    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < limit:
+        time.sleep(0.05)
+    for line in subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]:
+        pid, parent = map(int, line.split())
+        if parent == processes[0].pid:  # its child trains in a session of its own
+            os.kill(pid, signal.SIGKILL)
+    processes[0].send_signal(signal.SIGKILL)
+    outputs = [process.communicate(timeout=500) for process in processes]
+    assert [process.returncode for process in processes[1:]] == [0, 0, 0], outputs
+    assert len({out for out, _ in outputs[1:]}) == 1
+    runs = [RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.json")]
+    assert len(runs) == 3
+    for run in runs:
+        assert run.finished()
+        assert [row["training/global_step"] for row in run.metrics()] == [1, 2, 3]
+        assert all(complete(run.checkpoint(step)) for step in run.checkpoints())

@@ -1,0 +1,72 @@
+"""Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tepo.training.run_folder import RunFolder
+from tests.integration.slurm_cluster import cluster
+from tests.unit.training.small import SMALL, lasting, small
+
+STUDY = """\
+title: two good rows and one that fails
+rows:
+  - {label: good, objective: grpo_dapo}
+  - {label: bad, objective: grpo_dapo, overrides: [train.max_new_tokens=1]}
+  - {label: also good, objective: tepo_no_kl}
+scales:
+  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
+"""
+
+
+def study(folder: Path, *overrides: str) -> dict[str, str]:
+    (folder / "ablations").mkdir()
+    words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
+    (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
+    return {**os.environ, "TEPO_PATH": str(folder)}
+
+
+def ablate(store: Path, env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tepo_cli", "ablate", "mixed", "--store", str(store), "--launcher", "slurm", "--partition", "main", *words]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
+    env = study(tmp_path) | {"PATH": "/nowhere"}
+    done = ablate(tmp_path / "runs", env)
+    out, errors = done.communicate(timeout=120)
+    assert done.returncode == 2
+    assert "no Slurm on this machine" in errors
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None:
+    with cluster(tmp_path / "slurm"):
+        env = study(tmp_path, "train.steps=10")
+        process = ablate(tmp_path / "runs", env)
+        good = RunFolder.of(small(tmp_path / "runs", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10", "data.benchmarks=[max4]"))
+        limit = time.monotonic() + 180
+        while len(good.metrics()) < 2 and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()
+        running = subprocess.run(["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True).stdout.split()
+        for job in running:  # what Slurm does on preemption
+            subprocess.run(["scontrol", "requeue", job], check=True)
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 1, errors
+        assert "1 of the runs failed" in errors
+        assert "bad seed 0" in errors
+        assert "gave a group with both right and wrong" in errors
+        finished = [path.parent.name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
+        assert len(finished) == 2
+        assert (good.path / "log.txt").exists()
+        whole = RunFolder.of(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
+        from tepo.training.loop import train
+
+        train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
+        assert lasting(good.path) == lasting(whole.path)

@@ -78,7 +78,7 @@ def test_dashes_and_kinds_alone():
     [
         ({"penalty": {"coeficient": 1}}, r"coeficient.*objective.*\n.*did you mean 'coefficient'"),
         ({"penalty": {"estimator": "k4"}}, r"penalty.estimator 'k4'"),
-        ({"penalty": {"tokens": "positive"}}, r"did you mean 'positive_advantage_falling_entropy'"),
+        ({"penalty": {"tokens": "positive_advantage_faling"}}, r"did you mean 'positive_advantage_falling_entropy'"),
         ({"penalty": {"kind": "kll"}}, r"did you mean 'kl'"),
         ({"surrogate": {"low": "small"}}, r"surrogate.low must be a number, not 'small'"),
         ({"surrogate": {"low": -0.1}}, r"surrogate.low must be at least 0, not -0.1"),

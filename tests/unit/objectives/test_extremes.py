@@ -1,0 +1,97 @@
+"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss. Finite values and gradients, or a clear error; never NaN."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tepo.objectives import Groups, TokenBatch, load_objective, names
+from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
+from tests.unit.objectives.flat import tensor
+
+ROWS = {name: load_objective(name) for name in names()} | {label: load_objective(changed(*change)) for label, change in (CHANGES | SPLIT_DEPENDENT).items()}
+LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))
+
+
+@st.composite
+def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
+    """Up to 5 responses of up to 3 tokens with any log-probs."""
+    lengths = draw(st.lists(st.integers(0, 3), min_size=0, max_size=5))
+    total, count = sum(lengths), len(lengths)
+
+    def numbers(strategy, size: int = total) -> torch.Tensor:
+        return torch.tensor(draw(st.lists(strategy, min_size=size, max_size=size)), dtype=dtype)
+
+    entropy = st.floats(0.0, 12.0)
+    rewards = numbers(st.sampled_from([0.0, 1.0, -1.0, 0.3]), count)
+    ids = torch.tensor(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)), dtype=torch.int64)
+    finished = torch.tensor(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
+    old_entropies = numbers(entropy)
+    groups = Groups(rewards, ids, torch.tensor(lengths, dtype=torch.int64), old_entropies, finished, 3)
+    rest = {name: numbers(LOGPROB) for name in ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")}
+    return groups, rest | {"entropies": numbers(entropy), "old_entropies": old_entropies, "full_kl": numbers(st.floats(0.0, 50.0))}
+
+
+def run(objective, groups: Groups, values: dict) -> None:
+    leaves = {name: values[name].clone().requires_grad_() for name in ("logprobs", "entropies", "full_kl")}
+    advantages = objective.advantages(groups)
+    assert advantages.isfinite().all()
+    uid = torch.arange(len(groups.lengths))
+    batch = TokenBatch(**(values | leaves), advantages=advantages, lengths=groups.lengths, uid=uid, group_ids=groups.group_ids, finished=groups.finished, max_new_tokens=3)
+    out = objective.loss(batch, objective.prepare(batch))
+    assert out.loss.isfinite()
+    assert out.loss.requires_grad
+    gradients = torch.autograd.grad(out.loss, list(leaves.values()), allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+    means = out.metrics.means()
+    assert all(value == value for value in means.values()), means
+
+
+@pytest.mark.parametrize("label", ROWS)
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(case=batches(torch.float32))
+def test_any_log_probs(label, case):
+    run(ROWS[label], *case)
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_worst_cases(label):
+    """Ratios of e^+-1e4, both policies off-support, entropies of 0, equal and unequal rewards, empty responses."""
+    dtype = torch.float32
+    lengths = torch.tensor([3, 0, 2, 1])
+    big = torch.tensor([-1e4, 0.0, -torch.inf, 0.0, -1e4, -torch.inf], dtype=dtype)
+    old = torch.tensor([0.0, -1e4, -torch.inf, -torch.inf, -1e4, 0.0], dtype=dtype)
+    zero = torch.zeros(6, dtype=dtype)
+    values = {"logprobs": big, "old_logprobs": old, "initial_logprobs": old, "sampler_logprobs": big, "entropies": zero, "old_entropies": zero, "full_kl": zero}
+    for rewards in ([1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]):
+        groups = Groups(torch.tensor(rewards, dtype=dtype), torch.tensor([0, 0, 1, 1]), lengths, zero, torch.tensor([True, True, False, True]), 3)
+        run(ROWS[label], groups, values)
+
+
+@pytest.mark.parametrize("label", ROWS)
+@pytest.mark.parametrize("lengths", [[], [0, 0]])
+def test_nothing_in_the_batch_gives_zero_with_a_graph(label, lengths):
+    empty = torch.empty(0, dtype=torch.float64)
+    count = len(lengths)
+    groups = Groups(torch.ones(count, dtype=torch.float64), torch.zeros(count, dtype=torch.int64), torch.tensor(lengths, dtype=torch.int64), empty, torch.zeros(count, dtype=torch.bool), 3)
+    names_of_tokens = [part.name for part in fields(TokenBatch) if part.name.endswith(("logprobs", "entropies", "_kl"))]
+    run(ROWS[label], groups, dict.fromkeys(names_of_tokens, empty))
+
+
+def test_all_responses_filtered_gives_zero():
+    objective = ROWS["kl_cov, filtered"]
+    logprobs = tensor(-1, -2, -3).requires_grad_()
+    batch = TokenBatch(logprobs.detach(), tensor(1, 1, -1), torch.tensor([2, 1]), logprobs, uid=torch.arange(2), finished=torch.tensor([False, False]))
+    out = objective.loss(batch, objective.prepare(batch))
+    assert out.loss.item() == 0
+    assert torch.autograd.grad(out.loss, logprobs)[0].abs().max() == 0
+
+
+def test_nan_log_probs_are_not_hidden():
+    """A model that breaks must stop the run: NaN goes through to the loss, where the trainer looks."""
+    logprobs = tensor(-1, float("nan")).requires_grad_()
+    for name in ("grpo_dapo", "tepo_no_kl", "cispo", "gpg"):
+        batch = TokenBatch(tensor(-1, -1), tensor(1, 1), torch.tensor([2]), logprobs)
+        assert ROWS[name].loss(batch, ROWS[name].prepare(batch)).loss.isnan(), name

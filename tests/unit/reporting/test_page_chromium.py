@@ -2,6 +2,7 @@
 
 import base64
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ def browser(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1300,1000"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options)
+    options.binary_location = shutil.which("chromium") or ""  # both named, or selenium asks the network for them
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     driver.get(path.as_uri())
     yield driver
     driver.quit()

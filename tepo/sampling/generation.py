@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from tepo.errors import RunFailed
 from tepo.randomness import mix, uniform
 from tepo.sampling.base import Response
 from tepo.sampling.cache import Arena, KeyValueCache
@@ -118,12 +119,15 @@ class Generation:
         else:
             cumulative = probabilities.cumsum(-1)
             # Scaled to the rounded total, so that the last token of positive probability is the last that can be drawn.
-            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:])
+            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:]).clamp_(max=logits.shape[-1] - 1)  # NaN: beyond
         return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], probabilities.mul_(logprobs).sum(-1).neg_()
 
     def _responses(self) -> list[Response]:
-        """Sort the record by row and cut each row after its end."""
+        """Sort the record by row and cut each row after its end. Raises RunFailed for NaN."""
         row, tokens, logprobs, entropies = (torch.cat(parts) for parts in zip(*self.record, strict=True))
+        if not bool(entropies.isfinite().all()):
+            what = "the policy's probabilities are not numbers: its weights have diverged"
+            raise RunFailed(what, where="the embedded sampler", fix="a lower learning rate, from the last checkpoint")
         order = row.argsort(stable=True)
         ended = self.stops[tokens][order].cpu().numpy()
         flat = [part[order].cpu().numpy() for part in (tokens.int(), logprobs, entropies)]

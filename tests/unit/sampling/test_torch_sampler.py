@@ -4,16 +4,28 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.sampling.torch_sampler import TorchSampler
+from tepo.errors import RunFailed, UserError
+from tepo.randomness import derive
+from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 
 def recomputed(model, prompt, response, temperature=1.0):
     """Log-probabilities and entropies of a response by one plain forward pass."""
-    ids = torch.tensor([[*prompt, *response.tokens.tolist()]])
+    ids = torch.tensor([[*prompt, *response.tokens.tolist()]], device=model.device)
     with torch.no_grad():
-        logp = (model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature).log_softmax(-1)
-    return logp.gather(1, ids[0, len(prompt) :, None])[:, 0].numpy(), -(logp.exp() * logp).sum(-1).numpy()
+        logp = (model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature).log_softmax(-1).cpu()
+    return logp.gather(1, ids[0, len(prompt) :, None].cpu())[:, 0].numpy(), -(logp.exp() * logp).sum(-1).numpy()
+
+
+def largest_gap(model, reference, groups, temperature=1.0):
+    """Largest and mean distance of the sampler's log-probabilities and entropies from a recompute."""
+    gaps = []
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for response in group:
+            logprobs, entropies = recomputed(reference, prompt, response, temperature)
+            gaps += [np.abs(response.logprobs - logprobs), np.abs(response.entropies - entropies)]
+    return max(gap.max() for gap in gaps), np.concatenate(gaps).mean()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -32,8 +44,125 @@ def test_greedy_equals_generate_token_for_token(family):
 def test_logprobs_and_entropies_match_a_recompute(family, temperature):
     model = tiny_model(family)
     groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=4, temperature=temperature, max_new_tokens=20)
-    for prompt, group in zip(PROMPTS, groups, strict=True):
-        for response in group:
-            logprobs, entropies = recomputed(model, prompt, response, temperature or 1.0)
-            np.testing.assert_allclose(response.logprobs, logprobs, atol=4e-5)
-            np.testing.assert_allclose(response.entropies, entropies, atol=4e-5)
+    assert largest_gap(model, model, groups, temperature or 1.0)[0] < 4e-5
+
+
+@pytest.mark.parametrize("rope", [{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, {"rope_type": "linear", "factor": 2.0}])
+def test_scaled_rotary_embeddings(rope):
+    model = tiny_model("llama", rope_parameters={"rope_theta": 10000.0, **rope})
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=20)
+    assert largest_gap(model, model, groups)[0] < 4e-5
+
+
+def test_a_cache_that_grows_and_shrinks():
+    """Beyond the first capacity, with rows ending at all times: the last rows still agree with a recompute."""
+    model = tiny_model("qwen3", vocab_size=101)
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=12, temperature=2.0, max_new_tokens=200)
+    lengths = {len(response.tokens) for group in groups for response in group}
+    assert max(lengths) > 130
+    assert len(lengths) > 10
+    assert largest_gap(model, model, groups, 2.0)[0] < 4e-5
+
+
+def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
+    model = tiny_model("qwen2").bfloat16()
+    exact = tiny_model("qwen2").bfloat16().float()
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=8, temperature=1.0, max_new_tokens=20)
+    theirs = [np.abs(np.subtract(recomputed(model, prompt, response), recomputed(exact, prompt, response))).ravel() for prompt, group in zip(PROMPTS, groups, strict=True) for response in group]
+    assert 0 < largest_gap(model, exact, groups)[1] < 1.3 * np.concatenate(theirs).mean()
+
+
+def test_end_of_sequence_and_length():
+    model = tiny_model()
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=32, temperature=1.0, max_new_tokens=12)
+    responses = [response for group in groups for response in group]
+    for response in responses:
+        ends = np.flatnonzero(response.tokens == EOS)
+        assert response.finished == (len(ends) > 0)
+        assert len(response.tokens) == (ends[0] + 1 if response.finished else 12)
+        assert response.tokens.dtype == np.int32
+        assert len(response.tokens) == len(response.logprobs) == len(response.entropies)
+    assert {response.finished for response in responses} == {True, False}
+
+
+def test_samples_follow_the_softmax():
+    """Chi-square of the first token's frequencies in 20,000 samples, at temperature 1.3."""
+    model, prompt, draws = tiny_model(), [5, 7], 20000
+    [group] = TorchSampler(model, TOKENIZER).sample([prompt], [derive(0, "test")], n=draws, temperature=1.3, max_new_tokens=1)
+    counts = np.bincount([response.tokens[0] for response in group], minlength=29)
+    with torch.no_grad():
+        expected = draws * (model(torch.tensor([prompt])).logits[0, -1] / 1.3).softmax(-1).numpy()
+    common = expected >= 5
+    statistic = ((counts - expected) ** 2 / expected)[common].sum()
+    degrees = common.sum()
+    assert degrees > 10
+    assert abs(statistic - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+def test_updates_in_place_and_by_sync_are_seen():
+    model, other = tiny_model(), tiny_model()
+    sampler = TorchSampler(model, TOKENIZER)
+    before = sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+    with torch.no_grad():
+        for module in (model, other):
+            for parameter in module.parameters():
+                parameter.mul_(1.1)
+    after = sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+    assert largest_gap(model, model, after)[0] < 4e-5
+    assert largest_gap(model, model, before)[0] > 1e-3
+    sampler.sync({name: 1.1 * value for name, value in other.state_dict().items()})
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.1)
+    assert largest_gap(model, other, sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8))[0] < 4e-5
+
+
+def test_all_stop_tokens_end_a_response():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [EOS, 9]
+    assert stop_tokens(model, TOKENIZER) == [EOS, 9]
+    [group] = TorchSampler(model, TOKENIZER).sample([[5, 7]], [0], n=64, temperature=1.0, max_new_tokens=40)
+    last = {int(response.tokens[-1]) for response in group if response.finished}
+    assert last == {EOS, 9}
+    assert all(not set(response.tokens[:-1].tolist()) & {EOS, 9} for response in group)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "word"),
+    [("qwen2", {"hidden_act": "gelu"}, "gelu"), ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic")],
+)
+def test_models_it_cannot_run(family, changes, word):
+    with pytest.raises(UserError, match=word):
+        TorchSampler(tiny_model(family, **changes), TOKENIZER)
+
+
+def test_bad_requests():
+    sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
+    for prompts, settings, word in [
+        ([[5], []], {}, "prompt 1 is empty"),
+        ([[5]], {"temperature": -1.0}, "not negative"),
+        ([[5] * 9], {}, "16 the model can attend to"),
+    ]:
+        with pytest.raises(UserError, match=word):
+            sampler.sample(prompts, [0] * len(prompts), **({"n": 1, "temperature": 1.0, "max_new_tokens": 8} | settings))
+    assert sampler.sample([], [], n=1, temperature=1.0, max_new_tokens=8) == []
+
+
+def test_diverged_weights_are_named_and_leave_nothing_behind():
+    model, healthy = tiny_model(), tiny_model()
+    sampler = TorchSampler(model, TOKENIZER)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+        model.model.layers[0].self_attn.v_proj.weight.fill_(float("nan"))
+    with pytest.raises(RunFailed, match="diverged"):
+        sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+    sampler.sync(healthy.state_dict())
+    assert largest_gap(model, healthy, sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8))[0] < 4e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+def test_on_cuda(family):
+    model = tiny_model(family).cuda()
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=4, temperature=1.0, max_new_tokens=100)
+    assert largest_gap(model, model, groups)[0] < 1e-4

@@ -1,0 +1,62 @@
+"""Response i of a prompt is a function of (weights, prompt, its key, i) alone (DESIGN, rule 2)."""
+
+import numpy as np
+import pytest
+
+from tepo.sampling.torch_sampler import TorchSampler
+from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
+
+SETTINGS = {"n": 4, "temperature": 1.0, "max_new_tokens": 30}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("qwen3")
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    return TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, **SETTINGS)
+
+
+def assert_same(groups, expected, *, exact=False):
+    """Same tokens; log-probabilities and entropies equal, or up to rounding."""
+    for group, other in zip(groups, expected, strict=True):
+        for a, b in zip(group, other, strict=True):
+            assert a.tokens.tolist() == b.tokens.tolist()
+            assert a.finished == b.finished
+            compare = np.testing.assert_array_equal if exact else (lambda x, y: np.testing.assert_allclose(x, y, atol=4e-5))
+            compare(a.logprobs, b.logprobs)
+            compare(a.entropies, b.entropies)
+
+
+def test_the_same_call_gives_the_same_bits(model, whole):
+    sampler = TorchSampler(model, TOKENIZER)
+    sampler.sample([[9] * 20], [5], n=7, temperature=1.0, max_new_tokens=90)  # leaves used buffers behind
+    assert_same(sampler.sample(PROMPTS, KEYS, **SETTINGS), whole, exact=True)
+
+
+def test_alone_or_in_company(model, whole):
+    sampler = TorchSampler(model, TOKENIZER)
+    assert_same([sampler.sample([prompt], [key], **SETTINGS)[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)], whole)
+    assert_same(sampler.sample(PROMPTS[::-1], KEYS[::-1], **SETTINGS)[::-1], whole)
+
+
+@pytest.mark.parametrize("limits", [{"max_rows": 1}, {"max_rows": 3}, {"max_rows": 9}, {"cache_bytes": 1}])
+def test_however_many_rows_at_a_time(model, whole, limits):
+    assert_same(TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, **SETTINGS), whole)
+
+
+def test_more_samples_or_more_tokens_extend(model, whole):
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=9, temperature=1.0, max_new_tokens=50)
+    for group, other in zip(groups, whole, strict=True):
+        for a, b in zip(group, other, strict=False):
+            assert a.tokens[:30].tolist() == b.tokens.tolist()
+
+
+def test_other_keys_give_other_samples(model, whole):
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, [key + 1 for key in KEYS], **SETTINGS)
+    assert all(a.tokens.tolist() != b.tokens.tolist() for a, b in zip(groups[2], whole[2], strict=True))
+    twins = TorchSampler(model, TOKENIZER).sample([PROMPTS[2]] * 2, [3, 4], **SETTINGS)
+    texts = {tuple(response.tokens) for group in twins for response in group}
+    assert len(texts) == 8

@@ -10,7 +10,8 @@ _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = r"left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|mathstrut"
 _REMOVED = re.compile(rf"\\(?:{_SIZES}|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut")
 _NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
-_SPACES = re.compile(r"(?:\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
+_THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
+_SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
 _TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
 _WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
 _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}")
@@ -78,7 +79,7 @@ def canonical(text: str) -> str:
     if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED.sub(r"\\", text)
     text = strip_delimiters(balance(to_latex(text)))
-    text = text.replace("{,}", ",").replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
+    text = _THIN_COMMA.sub(",", text).replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
     if "\\" in text:
         text = _macros(text)
     text = _SPACES.sub(" ", text).strip()

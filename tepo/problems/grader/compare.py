@@ -127,6 +127,8 @@ class Comparer:
 
     def _lists(self, gold: str, answer: str) -> bool:
         golds, answers = _elements(gold), _elements(answer)
+        if (_is_set(gold) and _tuple(answer)) or (_is_set(answer) and _tuple(gold)):
+            return self._differ("brackets")
         if len(golds) == 1 and len(answers) == 1 and not _SIGN.search(gold + answer):
             return self._one(golds[0], answers[0])
         mine, theirs = relations.solution_set(golds), relations.solution_set(answers)
@@ -272,8 +274,12 @@ class Comparer:
         if relations.is_symbol(right[-1]) and not relations.is_symbol(right[0]):
             right = right[::-1]
         if relations.is_name(left[0]) and relations.is_name(right[0]):
-            if left[0].replace(" ", "") == right[0].replace(" ", "") and self.same(left[-1], right[-1]):
-                return True
+            if left[0].replace(" ", "") == right[0].replace(" ", ""):
+                solved = relations.is_symbol(left[0]) and left[0] not in left[-1] + right[-1]
+                if self.same(left[-1], right[-1]):
+                    return True
+                if solved or "(" in left[0]:
+                    return False
             renamed = _rename_argument(left[0], right[0], right[-1])
             if renamed is not None:
                 return self.same(left[-1], renamed)
@@ -393,6 +399,11 @@ def _elements(text: str) -> list[str]:
         if inside and inside.left == "{" and not re.search(r"\\mid|:|\|", parts[0]) and inside.items:
             return list(inside.items)
     return parts
+
+
+def _is_set(text: str) -> bool:
+    inside = group(text)
+    return inside is not None and inside.left == "{"
 
 
 def _tuple(text: str) -> list[str] | None:

@@ -12,10 +12,10 @@ _CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
+_BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_SUBSCRIPTED = re.compile(r"(?<![a-zA-Z\\])(\\(?!log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf)[a-zA-Z]+|[a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|(?<![a-zA-Z\\{])([A-Z])(?![a-z])")
 _COMMAND_OR_CAPITAL = re.compile(r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}|\\[a-zA-Z]+(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w))?|([a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|([A-Z])")
 _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|operatorname|mathbb|begin|end)(?![a-z])")
 
@@ -26,6 +26,7 @@ def prepare(text: str) -> str:
     text = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
     text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
+    text = _BARE_SCRIPT.sub(r"\1{\2}", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
     text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
     return _COMMAND_OR_CAPITAL.sub(_symbol, text)

@@ -31,9 +31,10 @@ class Exact:
 
     def rounds(self, other: Fraction) -> bool:
         """Is this decimal, at its written precision, `other`? Six significant digits of a rounding or seven of a truncation
-        are asked for, so that 0.333 is not 1/3; noise of double precision (1e-13) is let through."""
+        are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written; noise of double
+        precision (1e-13) is let through."""
         difference = abs(self.value - other)
-        if not self.ulp or other == 0:
+        if not self.ulp or other == 0 or (difference and (other / self.ulp).denominator == 1):
             return difference == 0
         if difference <= abs(other) * Fraction(1, 10**13) and self.digits >= 14:
             return True

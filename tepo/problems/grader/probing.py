@@ -12,6 +12,7 @@ from sympy.core.function import AppliedUndef
 DIGITS = 40
 _AGREE = sympy.Float(10) ** -32
 _ENOUGH = 4
+_MOST_DIGITS = 20_000
 _SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "1.7320508", "3.1622776", "0.5772156", "2.6457513")
 _WHOLE = ((5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6), (11, 6, 5, 2), (12, 7, 4, 5), (4, 2, 1, 1), (13, 8, 3, 5))
 _INTEGER_FUNCTIONS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma)
@@ -73,7 +74,7 @@ def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digi
     try:
         if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit):
             expression = expression.subs(point).doit()
-        value = expression.evalf(digits, subs=point, maxn=400) if point else expression.evalf(digits, maxn=400)
+        value = expression.evalf(digits, subs=point, maxn=digits + 100) if point else expression.evalf(digits, maxn=digits + 100)
     except (MemoryError, RecursionError):
         raise
     except Exception:  # evalf raises many things on expressions without a value there
@@ -116,8 +117,9 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         return None
     if not _close(left, right):
         return False
-    left, right = constant(gold, 300), constant(answer, 300)
-    return None if left is None or right is None else _close(left, right, sympy.Float(10, 300) ** -280)
+    digits = 300 + min(_MOST_DIGITS, max(0, int(sympy.log(abs(left), 10).evalf(10)) if not _vanishes(left) else 0))
+    left, right = constant(gold, digits), constant(answer, digits)
+    return None if left is None or right is None else _close(left, right, sympy.Float(10, digits) ** (20 - digits))
 
 
 def _vanishes(value: sympy.Expr) -> bool:

@@ -8,6 +8,7 @@ _TOKEN = re.compile(r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+
 _CURRENCY = re.compile(r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])")
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
 _HEAD_END = re.compile(r"(?:[\d.)}\]!|]|\\(?:pi|infty))\s*-?\s*$")
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _FUNCTIONS = frozenset(
     ["sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "log", "exp", "lim", "max", "min", "gcd", "lcm", "det", "deg", "mod", "and", "or", "if", "is", "choose", "for", "where", "when", "with", "i", "e", "x", "y", "z", "n", "k"]
 )
@@ -25,6 +26,8 @@ def quantity(text: str) -> tuple[str, Unit | None]:
     if start is None:
         return text, None
     head, tail = text[:start].strip(), text[start:]
+    if _TRIGONOMETRIC.search(head):
+        return text, None
     unit = parse_unit(re.sub(r"\\text\{([^{}]*)\}", r" \1 ", tail)) if _is_unit(tail) else None
     return (text, None) if unit is None else (head.rstrip("- "), unit)
 

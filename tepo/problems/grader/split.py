@@ -12,6 +12,7 @@ _CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
 _RELATION = re.compile(r"\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
@@ -25,7 +26,7 @@ class Group:
 
 
 def depths(text: str) -> list[int]:
-    """Bracket depth at every character (of any kind: intervals close with another one than they open)."""
+    """Bracket depth after every character (brackets of any kind: intervals close with another one than they open)."""
     result, depth, position = [], 0, 0
     for match in _TOKEN.finditer(text):
         result.extend([depth] * (match.start() - position))
@@ -34,8 +35,8 @@ def depths(text: str) -> list[int]:
             depth += 1
             result.extend([depth] * len(token))
         elif token in _CLOSERS or token.startswith("\\end"):
-            result.extend([depth] * len(token))
             depth -= 1
+            result.extend([depth] * len(token))
         else:
             result.extend([depth] * len(token))
         position = match.end()
@@ -59,15 +60,20 @@ def _cut(text: str, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
 
 def items(text: str) -> list[str]:
     """Elements of a list written with commas, semicolons, "and" or "or"; a single thousands-separated number is one."""
-    if THOUSANDS.fullmatch(text.replace(" ,", ",")):
-        return [text]
-    result = []
-    for part in _cut(text, _AND)[0]:
-        pieces = _cut(part, _COMMA)[0]
-        if len(pieces) > 1 and ";" in part and all(THOUSANDS.fullmatch(piece) for piece in _cut(part, re.compile(";"))[0]):
-            pieces = _cut(part, re.compile(";"))[0]
-        result.extend(piece for piece in pieces if piece)
-    return result or [text]
+    pieces = [piece for part in _cut(_joined(text), _AND)[0] for piece in _cut(part, _COMMA)[0] if piece]
+    return pieces or [text]
+
+
+def _joined(text: str) -> str:
+    """Thousands separators taken out where commas can be nothing else: no other commas, or only such with a space behind."""
+    if "," not in text:
+        return text
+    level = depths(text)
+    within = {place for match in _THOUSANDS.finditer(text) if level[match.start()] == 0 for place in range(*match.span()) if text[place] == ","}
+    others = [place for place, character in enumerate(text) if character == "," and level[place] == 0 and place not in within]
+    if any(text[place + 1 : place + 2] != " " for place in others):
+        return text
+    return "".join(character for place, character in enumerate(text) if place not in within)
 
 
 def comma_items(text: str) -> list[str]:
@@ -89,12 +95,9 @@ def group(text: str) -> Group | None:
     left, right = _fences(text)
     if not left or not right:
         return None
-    level = depths(text)
-    if any(depth == 0 for depth in level):
+    if min(depths(text)[: len(text) - len(right)]) < 1:
         return None
     inside = text[len(left) : len(text) - len(right)].strip()
-    if min(level[len(left) : len(text) - len(right)], default=1) < 1:
-        return None
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
     return Group(names.get(left, left), tuple(comma_items(inside)) if inside else (), names.get(right, right))
 
@@ -108,8 +111,7 @@ def _fences(text: str) -> tuple[str, str]:
 def strip_parentheses(text: str) -> str:
     """Without brackets or braces around the whole of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
     while len(text) > 2 and text[0] + text[-1] in ("()", "{}"):
-        level = depths(text)
-        if min(level) < 1 or min(level[1:-1]) < 1 or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
+        if min(depths(text)[:-1]) < 1 or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
             return text
         text = text[1:-1].strip()
     return text

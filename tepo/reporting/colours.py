@@ -5,6 +5,7 @@ methods differs in colour or in dash.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 _OKABE_ITO = {"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "yellow": "#F0E442", "blue": "#0072B2", "vermillion": "#D55E00", "purple": "#CC79A7"}
@@ -12,14 +13,16 @@ _TOL = {"indigo": "#332288", "teal": "#44AA99", "olive": "#999933", "wine": "#88
 PALETTE = {**_OKABE_ITO, **_TOL}
 
 DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2)}
+_HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx"}
 
 
 @dataclass(frozen=True)
 class Look:
-    """colour: "#rrggbb". dash: on/off lengths in line widths, empty for a solid line."""
+    """colour: "#rrggbb". dash: on/off lengths in line widths, empty for a solid line. hatch: the same for bars."""
 
     colour: str
     dash: tuple[float, ...]
+    hatch: str = ""
 
 
 METHODS = {
@@ -27,41 +30,56 @@ METHODS = {
     "grpo": ("black", "dash"),
     "grpo_dapo": ("black", "solid"),
     "dr_grpo": ("grey", "dash"),
+    "rloo": ("grey", "solid"),
+    "reinforce": ("black", "dot"),
+    "reinforce_pp": ("black", "dashdot"),
     "gspo": ("blue", "solid"),
-    "gspo_bounds_tepo": ("blue", "dash"),
+    "gspo_token": ("blue", "dash"),
+    "luspo": ("blue", "dot"),
+    "gmpo": ("blue", "dashdot"),
+    "seq_mean_token_mean": ("green", "dot"),
+    "seq_mean_token_sum": ("green", "dash"),
     "gpg": ("green", "solid"),
     "cispo": ("sky", "solid"),
     "prefix_is": ("sky", "dash"),
-    "prefix_is_full": ("sky", "dot"),
+    "sapo": ("sky", "dot"),
     "clip_cov": ("orange", "solid"),
     "kl_cov": ("orange", "dash"),
     "entropy_advantage": ("purple", "solid"),
+    "tepo_max_entropy": ("purple", "dash"),
+    "tepo_min_entropy": ("purple", "dot"),
     "steer": ("teal", "solid"),
     "steel": ("teal", "solid"),
     "tepo": ("vermillion", "solid"),
     "tepo_no_kl": ("vermillion", "dash"),
     "tepo_kl_negative": ("wine", "solid"),
     "tepo_kl_both": ("wine", "dash"),
-    "tepo_kl_all": ("teal", "dash"),
-    "tepo_kl_all_beta_1": ("indigo", "solid"),
-    "tepo_kl_all_beta_0.1": ("indigo", "dash"),
-    "tepo_kl_all_beta_0.01": ("indigo", "dot"),
-    "tepo_kl_all_beta_0.001": ("indigo", "dashdot"),
-    "tepo_kl_all_beta_0.0001": ("blue", "dot"),
-    "tepo_max_entropy": ("purple", "dash"),
-    "tepo_min_entropy": ("purple", "dot"),
-    "seq_mean_token_sum": ("green", "dash"),
+    "tepo_kl_all": ("indigo", "solid"),
     "gtpo": ("olive", "solid"),
     "gtpo_v2": ("olive", "dash"),
+    "gtpo_clipped": ("olive", "dot"),
     "grpo_s": ("sand", "solid"),
     "grpo_s_v2": ("sand", "dash"),
 }
+"""Colour and dash of every shipped objective. "steel" is what the TEPO paper calls STEER."""
 
 
 def look(method: str) -> Look:
     """The look of a method; one without a fixed look gets one from its name, always the same."""
     colour, dash = METHODS.get(method) or _from_name(method)
-    return Look(PALETTE[colour], DASHES[dash])
+    return Look(PALETTE[colour], DASHES[dash], _HATCHES[dash])
+
+
+def looks(methods: Mapping[str, str]) -> dict[str, Look]:
+    """Label -> look for the rows of one figure. The colour is the method's; rows of one method (other settings) take other dashes."""
+    taken: set[Look] = set()
+    found: dict[str, Look] = {}
+    for label, method in methods.items():
+        own = look(method)
+        free = [own, *(Look(own.colour, DASHES[dash], _HATCHES[dash]) for dash in DASHES)]
+        found[label] = next((style for style in free if style not in taken), own)
+        taken.add(found[label])
+    return found
 
 
 def _from_name(method: str) -> tuple[str, str]:

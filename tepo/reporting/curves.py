@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tepo.files import write_atomic
-from tepo.reporting.colours import look
+from tepo.reporting.colours import looks
 
 STEP = "training/global_step"
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
@@ -90,9 +90,11 @@ def by_label(runs: Iterable[RunCurves]) -> dict[str, list[RunCurves]]:
 
 def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
     """Mean over seeds as a line, lowest to highest seed as a band."""
-    for label, seeds in by_label(runs).items():
+    groups = by_label(runs)
+    styles = looks({label: seeds[0].method for label, seeds in groups.items()})
+    for label, seeds in groups.items():
         steps, mean, low, high = seed_band(seeds, panel.metric)
-        style = look(seeds[0].method)
+        style = styles[label]
         axes.plot(steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label)
         if len(seeds) > 1:
             axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
@@ -107,7 +109,7 @@ def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAININ
     shown = [panel for panel in panels if any(series(run, panel.metric)[0].size for run in runs)]
     columns = max(1, min(columns, len(shown)))
     lines = max(1, -(-len(shown) // columns))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.6 * columns, 2.5 * lines + 0.5), layout="constrained")
         for index, panel in enumerate(shown):
             draw(figure.add_subplot(lines, columns, index + 1), runs, panel)
@@ -127,7 +129,7 @@ def settled(figure: Figure) -> Figure:
 def svg(figure: Figure) -> str:
     """The figure as SVG text: the same figure gives the same bytes."""
     out = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
 
@@ -135,7 +137,7 @@ def svg(figure: Figure) -> str:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths."""
     image = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(image, format="png", dpi=144)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     write_atomic(paths[0], svg(figure))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+import tepo
 from tepo.reporting import colours
 from tepo.reporting.curves import STEP, TRAINING_PANELS, RunCurves, save, seed_band, series, svg, training_figure
 
@@ -59,5 +60,14 @@ def test_methods_differ_in_colour_or_dash() -> None:
     looks.pop("steel")  # the paper's name for steer
     for (one, left), (other, right) in combinations(looks.items(), 2):
         assert left != right, (one, other)
+    objectives = {path.stem for path in (Path(tepo.__file__).parent / "config" / "objective").glob("*.yaml")}
+    assert objectives <= set(colours.METHODS)  # a new objective needs a look of its own
     assert colours.look("a method of tomorrow") == colours.look("a method of tomorrow")
     assert re.fullmatch("#[0-9A-Fa-f]{6}", colours.look("a method of tomorrow").colour)
+
+
+def test_rows_of_one_method_keep_its_colour_and_take_other_dashes() -> None:
+    found = colours.looks({"beta 1": "tepo_kl_all", "beta 0.1": "tepo_kl_all", "beta 0.01": "tepo_kl_all", "TEPO": "tepo"})
+    assert len({style.colour for style in found.values()}) == 2
+    assert len(set(found.values())) == 4
+    assert found["TEPO"] == colours.look("tepo")

@@ -19,4 +19,4 @@ def base(
     from tepo_cli.running import measure_run
 
     config = compose([*(overrides or []), *([f"store={store}"] if store else [])])
-    measure_run(base_folder(config), config, trained=False, quiet=quiet)
+    measure_run(base_folder(config), config, config.data.benchmarks, None, quiet=quiet)

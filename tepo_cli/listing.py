@@ -1,11 +1,20 @@
 """`tepo list`: what can be run, and what has been run."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tepo_cli.options import Store
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def listing(store: Store = Path("runs")) -> None:
+_SHOWN = 40
+
+
+def listing(store: Store = Path("runs"), every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False) -> None:
     """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store."""
     from rich.console import Console
     from rich.table import Table
@@ -21,23 +30,49 @@ def listing(store: Store = Path("runs")) -> None:
     for group in GROUPS:
         names.add_row(f"{group}=", ", ".join(options(group)))
     console.print(names)
-    _runs(console, store)
+    _runs(console, store, every)
 
 
-def _runs(console, store: Path) -> None:
-    import json
-
+def _runs(console: "Console", store: Path, every: bool) -> None:
+    """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading them)."""
     from rich.table import Column, Table
 
-    table = Table(Column("run", no_wrap=True), "objective", "model", "data", "seed", "status", "steps", "measured", title=f"runs in {store}")
-    folders = sorted(path.parent for path in store.glob("*/config.json")) if store.is_dir() else []
-    for folder in folders:
-        config = json.loads((folder / "config.json").read_text())["full"]
-        status = json.loads((folder / "manifest.json").read_text()).get("status", "?") if (folder / "manifest.json").exists() else "not started"
-        steps = (folder / "metrics.jsonl").read_bytes().count(b"\n") if (folder / "metrics.jsonl").exists() else 0
-        measured = sum(1 for _ in folder.glob("eval/*/result.json"))
-        table.add_row(folder.name, config["objective"]["name"], config["model"]["name"], config["data"]["name"], str(config["seed"]), status, f"{steps}/{config['train']['steps']}", str(measured))
-    if folders:
-        console.print(table)
-    else:
+    folders = [entry.path for entry in os.scandir(store) if os.path.exists(f"{entry.path}/config.json")] if store.is_dir() else []
+    if not folders:
         console.print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
+        return
+    columns = ("objective", "model", "data", "seed", "status", "steps", "measured")
+    if every:
+        for folder in sorted(folders):
+            print(*_run(folder))
+        return
+    table = Table(Column("run", no_wrap=True), *columns, title=f"runs in {store}")
+    newest = sorted(folders, key=os.path.getmtime)[-_SHOWN:]
+    for folder in newest:
+        table.add_row(*_run(folder))
+    console.print(table)
+    if len(folders) > len(newest):
+        console.print(f"the newest {len(newest)} of {len(folders)} runs; --all lists every one")
+
+
+def _run(folder: str) -> list[str]:
+    """One run's line."""
+    import json
+
+    with open(f"{folder}/config.json", "rb") as file:
+        config = json.loads(file.read())["full"]
+    try:
+        with open(f"{folder}/manifest.json", "rb") as file:
+            status = json.loads(file.read()).get("status", "?")
+    except FileNotFoundError:
+        status = "not started"
+    total = config["train"]["steps"]
+    try:
+        steps = total if status == "finished" else Path(folder, "metrics.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        steps = 0
+    try:
+        measured = sum(os.path.exists(f"{entry.path}/result.json") for entry in os.scandir(f"{folder}/eval"))
+    except FileNotFoundError:
+        measured = 0
+    return [os.path.basename(folder), config["objective"]["name"], config["model"]["name"], config["data"]["name"], str(config["seed"]), status, f"{steps}/{total}", str(measured)]

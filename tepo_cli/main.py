@@ -11,6 +11,7 @@ from tepo_cli.base import base
 from tepo_cli.doctor import doctor
 from tepo_cli.explain import explain
 from tepo_cli.listing import listing
+from tepo_cli.plan import plan
 from tepo_cli.report import report
 from tepo_cli.reproduce import reproduce
 from tepo_cli.table import table
@@ -25,18 +26,18 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing rich for it takes longer than everything else together
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-RUN, LOOK = "Run", "Look"
-app.command(rich_help_panel=RUN)(train)
-app.command(rich_help_panel=RUN)(ablate)
-app.command(rich_help_panel=RUN)(reproduce)
-app.command(rich_help_panel=RUN)(base)
-app.command(rich_help_panel=RUN)(warmstart)
-app.command(rich_help_panel=LOOK)(table)
-app.command(rich_help_panel=LOOK)(report)
-app.command(rich_help_panel=LOOK)(audit)
-app.command(rich_help_panel=LOOK)(explain)
-app.command(rich_help_panel=LOOK)(doctor)
-app.command("list", rich_help_panel=LOOK)(listing)
+app.command()(train)
+app.command()(ablate)
+app.command()(reproduce)
+app.command()(base)
+app.command()(warmstart)
+app.command()(plan)
+app.command()(table)
+app.command()(report)
+app.command()(audit)
+app.command()(explain)
+app.command()(doctor)
+app.command("list")(listing)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """What `tepo train`, `tepo base` and `tepo ablate` share: progress on the terminal, measuring, figures. Imported when they run."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from rich.table import Table
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.measure import measure
+from tepo.studies.price import Cost, record
+from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 
@@ -29,18 +32,22 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], No
 
 def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     """Train, draw the curves, measure if asked, and say where things lie."""
-    name = RunFolder.of(config).path.name
+    run = RunFolder.of(config)
+    before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
         folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"))
+    if rank() > 0:
+        return
     draw_curves(folder, config)
-    console.print(f"run {name}: {config.train.steps} steps, {folder}")
-    if evaluate:
-        measure_run(folder, config, trained=True, quiet=quiet)
+    console.print(f"run {folder.name}: {config.train.steps} steps, {folder}")
+    measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 
-def measure_run(folder: Path, config: RunConfig, *, trained: bool, quiet: bool) -> None:
-    """Evaluate on the benchmarks of the data and print the accuracies."""
-    with bar("benchmarks", len(config.data.benchmarks), quiet) as advance:
+def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trained: Sequence[dict[str, Any]] | None, *, quiet: bool) -> None:
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None), print the accuracies, and add what
+    the process cost to the run's record."""
+    started, before = time.process_time(), _measured(folder)
+    with bar("benchmarks", len(benchmarks), quiet or not benchmarks) as advance:
         done: list[str] = []
 
         def report(name: str, rows: int, total: int) -> None:
@@ -48,12 +55,22 @@ def measure_run(folder: Path, config: RunConfig, *, trained: bool, quiet: bool) 
                 done.append(name)
             advance(len(done), f"{name} {rows}/{total}")
 
-        results = measure(folder, config, config.data.benchmarks, trained=trained, report=report)
-    table = Table("benchmark", "accuracy %", "95%", title=f"{folder.name}")
-    for result in results:
-        low, high = result.interval
-        table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
-    console.print(table)
+        results = measure(folder, config, benchmarks, trained=trained is not None, report=report) if benchmarks else []
+    if results:
+        table = Table("benchmark", "accuracy %", "95%", title=f"{folder.name}")
+        for result in results:
+            low, high = result.interval
+            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
+        console.print(table)
+    rows, new = trained or [], _measured(folder) - before
+    if rows or new:
+        spent = [sum(row[name] for row in rows) for name in ("perf/cpu_s", "perf/sampled_tokens")]
+        objective = str(config.objective["name"]) if trained is not None else ""
+        record(folder, Cost(config.data.name, objective, len(rows), new, time.process_time(), spent[0], time.process_time() - started, int(spent[1])))
+
+
+def _measured(folder: Path) -> int:
+    return sum(1 for _ in folder.glob("eval/*/result.json"))
 
 
 def draw_curves(folder: Path, config: RunConfig) -> None:

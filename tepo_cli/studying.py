@@ -20,8 +20,11 @@ console = Console(stderr=True)
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
 
 
-def show_plan(units: Sequence[Unit]) -> None:
+def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     """One line a unit: what would be trained and measured."""
+    if brief:
+        console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+        return
     table = Table("row", "model", "seed", "run", "train", "measure", title="plan")
     for unit in units:
         train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
@@ -29,6 +32,26 @@ def show_plan(units: Sequence[Unit]) -> None:
         table.add_row(unit.row.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
     console.print(table)
     console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+
+
+def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
+    """CPU time, tokens and disk of what is to do, and the measurements behind them."""
+    from tepo.studies.price import costs, price, probe
+
+    todo = unfinished(unique(units))
+    if not todo:
+        console.print("nothing to do")
+        return
+    known = costs(store)
+    basis = f"medians over {len(known)} measured runs in {store}"
+    if not known:
+        console.print("no measured run in the store: probing two steps of the first row")
+        known, basis = [probe(next((unit for unit in todo if unit.row.objective), todo[0]))], "a probe of two steps"
+    found = price(todo, known, basis)
+    console.print(
+        f"price: {found.cpu_s / 3600:.2f} CPU hours ({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
+        f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"
+    )
 
 
 def run_units(units: Sequence[Unit], slots: Slots) -> None:

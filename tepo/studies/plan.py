@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
+from tepo.files import content_hash
 from tepo.studies.study import Row, Study
-from tepo.training.run_folder import RunFolder, base_folder, run_id
+from tepo.training.run_folder import RunFolder, base_folder, identity, run_id
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ class Unit:
 
 
 @lru_cache(maxsize=4096)
-def _composed(overrides: tuple[str, ...]) -> RunConfig:
-    return compose(overrides)
+def _composed(overrides: tuple[str, ...]) -> tuple[RunConfig, str]:
+    """The configuration and the hash of its identity, both the same for every seed."""
+    config = compose(overrides)
+    return config, content_hash(identity(config))
 
 
 def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()) -> list[Unit]:
@@ -53,10 +56,11 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
             words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
             if row.objective is not None:
                 words = (f"objective={row.objective}", *words)
-            config = replace(_composed(words), store=str(store))
+            composed, recipe = _composed(words)
+            config = replace(composed, store=str(store))
             for seed in (seeds or chosen.seeds) if row.objective is not None else (0,):
                 seeded = replace(config, seed=seed)
-                folder = store / run_id(seeded) if row.objective is not None else base_folder(seeded)
+                folder = store / run_id(seeded, recipe) if row.objective is not None else base_folder(seeded)
                 units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), folder))
     return units
 

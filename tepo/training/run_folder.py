@@ -29,7 +29,7 @@ from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
 BUSY = 3  # exit code of a process that found its run in the hands of another
-_UNHASHED = {"store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
+_UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
 
 @lru_cache(maxsize=256)
@@ -52,7 +52,7 @@ def _digest(file: Path) -> str:
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything that can change the result of a run; its hash is the run's id."""
+    """Everything but the seed that can change the result of a run."""
     parts = to_dict(config)
     for section, leaves in _UNHASHED.items():
         if leaves is None:
@@ -63,9 +63,10 @@ def identity(config: RunConfig) -> dict[str, Any]:
     return {"recipe": RECIPE, "base": base_fingerprint(config.model.path, config.model.revision), "config": parts}
 
 
-def run_id(config: RunConfig) -> str:
-    """Twelve hex digits; equal exactly when two configurations would train the same weights."""
-    return content_hash(identity(config))
+def run_id(config: RunConfig, recipe: str | None = None) -> str:
+    """Twelve hex digits; equal exactly when two configurations would train the same weights. `recipe`: the hash of its
+    identity, where the caller has it for many seeds."""
+    return content_hash([recipe or content_hash(identity(config)), config.seed])
 
 
 def base_folder(config: RunConfig) -> Path:
@@ -86,7 +87,7 @@ class RunFolder:
     def create(self, config: RunConfig) -> None:
         """Write `config.json` once."""
         if not (self.path / "config.json").exists():
-            write_json(self.path / "config.json", {"id": self.path.name, "tepo": __version__, **identity(config), "full": to_dict(config)})
+            write_json(self.path / "config.json", {"id": self.path.name, "tepo": __version__, "seed": config.seed, **identity(config), "full": to_dict(config)})
 
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training or measuring, held until the returned file is closed or its process dies.

@@ -1,0 +1,103 @@
+"""What a laptop study will cost, from what runs in the store have cost; without any, from a probe of two steps.
+
+Each process that trains or measures adds its CPU seconds to the run's `cost.json`. The price of a unit is
+start-up + steps x seconds a step + benchmarks x seconds a benchmark, the medians over measured runs of the same data,
+by objective where it was measured.
+"""
+
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tepo.errors import RunFailed
+from tepo.files import write_json
+from tepo.studies.dispatch import command, job_environment, last_line
+from tepo.studies.plan import Unit
+from tepo.training.run_folder import RunFolder
+
+PROBE_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one process spent on a run: CPU seconds in all, of which in training steps and in benchmarks."""
+
+    data: str
+    objective: str
+    steps: int
+    benchmarks: int
+    cpu_s: float
+    training_s: float
+    measuring_s: float
+    tokens: int
+
+    @property
+    def startup_s(self) -> float:
+        return max(self.cpu_s - self.training_s - self.measuring_s, 0.0)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of the units that are still to do. basis: how many measured runs stand behind it."""
+
+    cpu_s: float
+    tokens: float
+    disk_bytes: float
+    basis: str
+
+
+def record(folder: Path, cost: Cost) -> None:
+    """Add a process's cost to the run's `cost.json`."""
+    path = folder / "cost.json"
+    old = json.loads(path.read_text()) if path.exists() else []
+    write_json(path, [*old, vars(cost)])
+
+
+def costs(store: Path) -> list[Cost]:
+    """Every recorded cost in a store."""
+    return [Cost(**entry) for path in store.glob("*/cost.json") for entry in json.loads(path.read_text())]
+
+
+def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
+    """CPU seconds, sampled tokens and disk of the units that are not done."""
+    cpu = tokens = disk = 0.0
+    for unit in (unit for unit in units if not unit.done()):
+        data, objective = unit.config.data.name, unit.row.objective or ""
+        like = [cost for cost in known if cost.data == data] or list(known)
+        trained = [cost for cost in like if cost.steps]
+        same = [cost for cost in trained if cost.objective == objective] or trained
+        steps = 0 if unit.trained() else unit.config.train.steps - len(RunFolder(unit.folder).metrics())
+        measured = [cost for cost in like if cost.benchmarks]
+        cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
+        cpu += len(unit.missing_benchmarks()) * _median(cost.measuring_s / cost.benchmarks for cost in measured)
+        tokens += steps * _median(cost.tokens / cost.steps for cost in same)
+        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())  # two checkpoints of weights and Adam's two moments
+    return Price(cpu, tokens, disk, basis)
+
+
+def probe(unit: Unit) -> Cost:
+    """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
+    with tempfile.TemporaryDirectory() as scratch:
+        words = [*command(unit), f"store={scratch}", f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
+        log = Path(scratch) / "log.txt"
+        with log.open("wb") as file:
+            done = subprocess.run(words, stdout=file, stderr=file, env=job_environment(), check=False)
+        if done.returncode:
+            raise RunFailed(f"the probe failed: {last_line(log)}", where=" ".join(words[3:]))
+        return costs(Path(scratch))[0]
+
+
+def _median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else 0.0
+
+
+def _weight_bytes(unit: Unit) -> int:
+    from tepo.policy.loading import resolve
+
+    folder = Path(resolve(unit.config.model.path))
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) if folder.is_dir() else 0

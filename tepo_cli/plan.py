@@ -1,0 +1,27 @@
+"""`tepo plan`: what a study would run, what is there already, and what it costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+
+
+def plan(
+    studies: Annotated[list[str], typer.Argument(help="Studies: panel-e, table1, table3 …")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row.")] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
+) -> None:
+    """Show runs and evaluations, what the store has, and a price with what it is based on. Runs nothing but, in an empty laptop store, a probe of two steps."""
+    from tepo.studies.assemble import plan_all
+    from tepo_cli.studying import show_plan, show_price
+
+    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    units = [unit for _, units in planned for unit in units]
+    show_plan(units, brief=brief)
+    show_price(units, scale, store)

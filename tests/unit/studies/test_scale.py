@@ -1,0 +1,41 @@
+"""Ten thousand runs: planning them and listing their store takes under two seconds of CPU time each."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.studies.plan import make_plan, unique
+from tepo.studies.study import load_study
+
+
+def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
+    study = load_study("panel-e")
+    make_plan(study, "laptop", store=tmp_path)  # the five compositions, shared by all seeds
+    started = time.process_time()
+    units = make_plan(study, "laptop", store=tmp_path, seeds=range(2000))
+    todo = [unit for unit in unique(units) if not unit.done()]
+    spent = time.process_time() - started
+    assert len(todo) == 10_000
+    assert spent < 2
+
+
+def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tepo.config.compose import compose, to_dict
+    from tepo_cli.listing import listing
+
+    config = compose()
+    text = json.dumps({"full": to_dict(replace(config, seed=1))})
+    for number in range(10_000):
+        folder = f"{tmp_path}/{number:012x}"
+        os.makedirs(f"{folder}/eval/add3")
+        for name, content in (("config.json", text), ("manifest.json", '{"status": "finished"}'), ("eval/add3/result.json", "{}")):
+            Path(folder, name).write_text(content)
+    started = time.process_time()
+    listing(tmp_path, every=True)
+    spent = time.process_time() - started
+    assert capsys.readouterr().out.count("finished 36/36 1") == 10_000
+    assert spent < 2

@@ -1,0 +1,72 @@
+"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks) or a user's own NAME.jsonl."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tepo import paths
+from tepo.errors import unknown_name
+from tepo.problems.base import Problem
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.contamination import overlaps
+from tepo.problems.declared import build, read_mapping
+from tepo.problems.hashes import FOLDER as PINNED
+from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
+
+SETS = Path(__file__).parent / "sets"
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A declared training set: where it comes from, how many rows, and their content hash."""
+
+    dataset: Dataset
+    count: int
+    hash: str
+    provenance: str
+    licence: str
+    defects: tuple[str, ...] = ()
+
+
+def training_names() -> list[str]:
+    """Names of the declared sets."""
+    return sorted(path.stem for path in SETS.glob("*.yaml"))
+
+
+def load_training_set(name: str) -> TrainingSet:
+    """The declaration of a set. Raises UserError with the nearest name."""
+    if name not in training_names():
+        raise unknown_name("training set", name, training_names())
+    path = SETS / f"{name}.yaml"
+    return build(TrainingSet, read_mapping(path), str(path))
+
+
+def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
+    """Problems of a declared set, or of a JSON-lines file (`name` ends in .jsonl; rows as in `sources.read_problem_file`).
+
+    exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8); a declared
+    set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot be found or is not
+    the pinned content.
+    """
+    if name.endswith(".jsonl"):
+        problems = read_problem_file(Path(name))
+        contaminated = {overlap.training for overlap in overlaps(benchmark_problems(), problems)} if exclude_contaminated else set()
+    else:
+        declared = load_training_set(name)
+        problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
+        contaminated = listed_contamination(name) if exclude_contaminated else set()
+    return [problem for problem in problems if problem.id not in contaminated]
+
+
+def listed_contamination(name: str) -> set[str]:
+    """Ids of the training problems that are left out, as `tepo data contamination` found them."""
+    return set((PINNED / f"{name}.contaminated.txt").read_text().split())
+
+
+def dataset_benchmarks() -> list[str]:
+    """Benchmarks whose problems are published, not generated: those a training set can hold."""
+    return [name for name in paths.names("evals") if load_benchmark(name).dataset]
+
+
+def benchmark_problems() -> list[Problem]:
+    """Problems of all published benchmarks."""
+    return [problem for name in dataset_benchmarks() for problem in load_benchmark(name).load_problems()]

@@ -35,6 +35,10 @@ class Sampler(Protocol):
         """Take new weights (a full `state_dict`, `lm_head.weight` present also for tied models)."""
         ...
 
+    def sleep(self) -> None:
+        """Give device memory back until the next `sync`, where the sampler has memory of its own."""
+        ...
+
     def close(self) -> None:
         """Give memory, processes and connections back."""
         ...

@@ -7,15 +7,17 @@ under which the gap vanishes. Metric names of the first block are verl's.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tepo.errors import RunFailed
 
+Fresh: TypeAlias = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[np.ndarray] | None]
 _SHARE = 0.01  # a few prompts with a stale cache hardly move the mean: this share of far-off tokens rings too
 _FAR = 10.0  # far off = more than this many bounds
 _KEEP = 4 << 30  # bytes of previous weights worth keeping for a diagnosis
@@ -80,12 +82,11 @@ class Gap:
 @dataclass(frozen=True)
 class Evidence:
     """How to look at the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
-    model: whose parameters may be swapped for a moment (None: not possible, as when they are sharded). fresh(): the
-    sampler's log-probs [N] at temperature 1 computed without its prefix cache (`VllmSampler.score`)."""
+    sequences: prompt and response of each sequence, in that order. model: whose parameters may be swapped for a moment."""
 
     score: Callable[[float], Tensor]
+    sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
     model: nn.Module | None = None
-    fresh: Callable[[], Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,11 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
 
 
 class GapAlarm:
-    """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message."""
+    """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh: the
+    sampler's log-probs of given sequences at temperature 1, made without its prefix cache (`VllmSampler.score`)."""
 
-    def __init__(self, bound: float, *, temperature: float, sampler_dtype: str, trainer_dtype: str, comm: _Comm | None = None):
-        self.bound, self.temperature, self.comm = bound, temperature, comm
+    def __init__(self, bound: float, *, temperature: float, sampler_dtype: str, trainer_dtype: str, comm: _Comm | None = None, fresh: Fresh | None = None):
+        self.bound, self.temperature, self.comm, self.fresh = bound, temperature, comm, fresh
         self.sampler_dtype, self.trainer_dtype = sampler_dtype, trainer_dtype
         self.now: dict[str, Tensor] = {}
         self.previous: dict[str, Tensor] = {}
@@ -153,8 +155,9 @@ class GapAlarm:
         explained = [cause for cause in found if cause.left.within(self.bound)]
         if explained:
             return min(explained, key=lambda cause: cause.left.mean)
-        if evidence.fresh is not None:
-            left = self._gap(evidence.fresh(), evidence.score(1.0))
+        again = self.fresh(evidence.sequences) if self.fresh is not None and evidence.sequences else None
+        if again is not None:
+            left = self._gap(torch.cat([torch.from_numpy(values) for values in again]), evidence.score(1.0).cpu())
             if left.within(self.bound):
                 name = "stale prefix cache: scored afresh, without the cache, the sampler agrees with the trainer"
                 return Cause(name, left, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)")
@@ -191,7 +194,7 @@ class GapAlarm:
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:
         """What the trainer would have said with the weights of the sync before, whole or in the output head alone."""
         model, previous = evidence.model, self.previous
-        if model is None or not previous:
+        if model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):  # ZeRO-3: sharded
             return []
         with borrowed_weights(model, previous):
             whole = self._gap(sampler, evidence.score(self.temperature))
@@ -208,7 +211,7 @@ class GapAlarm:
 
     def _unexplained(self, gap: Gap, evidence: Evidence | None) -> tuple[str, str, str]:
         """Name, remark and advice when no known fault makes the gap vanish."""
-        ruled_out = "temperature" + (" and prefix cache" if evidence and evidence.fresh else "") if evidence else "nothing (no evidence could be taken)"
+        ruled_out = "temperature" + (" and prefix cache" if self.fresh else "") if evidence else "nothing (no evidence could be taken)"
         if self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
             name = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}"
             return name, "", f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"

@@ -57,6 +57,9 @@ class TorchSampler:
         """Load the trainer's weights, for a trainer whose model is another object."""
         self.model.load_state_dict(weights)
 
+    def sleep(self) -> None:
+        """The weights are the trainer's and the cache lives for a call: nothing to give back."""
+
     def close(self) -> None:
         """Give the buffers back."""
         self.arenas = None

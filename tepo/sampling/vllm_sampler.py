@@ -93,9 +93,9 @@ class VllmSampler:
     ):
         self.vllm = import_vllm()
         self.stop_tokens, self.max_length = list(stop_tokens), max_length
-        self.can_sleep = sleep and torch.cuda.is_available()
-        self.asleep = False
         cpu = not torch.cuda.is_available()
+        self.can_sleep, self.asleep = sleep and not cpu, False
+        launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
         room: dict[str, Any] = {"kv_cache_memory_bytes": int(memory_fraction * 2**30)} if cpu else {"gpu_memory_utilization": memory_fraction}
         try:
             self.llm = self.vllm.LLM(
@@ -111,6 +111,7 @@ class VllmSampler:
                 generation_config="vllm",  # none of the model's own top-p, top-k or repetition penalty
                 skip_tokenizer_init=True,
                 trust_remote_code=trust_remote_code,
+                distributed_executor_backend="external_launcher" if launched else None,
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
                 **room,
@@ -137,9 +138,11 @@ class VllmSampler:
             seed=seed, temperature=temperature, max_tokens=max_new_tokens, logprobs=0, flat_logprobs=True, ignore_eos=True, stop_token_ids=self.stop_tokens, detokenize=False
         )
 
-    def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+    def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
         """Log-probs (float32 [T], temperature 1) of given responses after given prompts, computed afresh without the
-        prefix cache: with `sample`'s own they tell a stale cache from wrong weights."""
+        prefix cache: with `sample`'s own they tell a stale cache from wrong weights. None while asleep."""
+        if self.asleep:
+            return None
         pairs = [(list(prompt), list(response)) for prompt, response in sequences]
         params = self.vllm.SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False)
         outputs = self.llm.generate([{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False)

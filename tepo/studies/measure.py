@@ -10,6 +10,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.training.build import make_sampler, pick_device
 from tepo.training.run_folder import RunFolder, base_fingerprint, final_model
+from tepo.training.torch_engine import full_state
 
 EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared on the same draws
 Report = Callable[[str, int, int], None]
@@ -36,7 +37,9 @@ def _measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], path: s
         policy = load_policy(
             path, dtype=config.model.dtype, device=str(pick_device(config.engine.device)), revision=None if trained else config.model.revision, trust_remote_code=config.model.trust_remote_code
         )
-        sampler = make_sampler(config, policy, resolve(path))
+        sampler = make_sampler(config, policy, resolve(path), folder / "exchange")
+        if config.sampler.kind == "vllm_server":
+            sampler.sync(full_state(policy.model))
         try:
             for name in missing:
                 benchmark = load_benchmark(name)

@@ -14,7 +14,8 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.loading import Policy, load_policy, resolve
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.base import Sampler
-from tepo.sampling.gap import GapAlarm
+from tepo.sampling.gap import GapAlarm, default_bound
+from tepo.training import distributed
 from tepo.training.engine import Engine
 from tepo.training.prompts import PromptStream
 from tepo.training.rollout import Collector
@@ -64,7 +65,9 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
     policy.model.config.save_pretrained(folder)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(folder)
-    save_torch_state_dict({name: value.contiguous() for name, value in weights.items()}, folder)
+    copies: dict[tuple[int, torch.Size], torch.Tensor] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
+    state = {name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous()) for name, value in weights.items()}
+    save_torch_state_dict(state, folder)
     policy.tokenizer.save_pretrained(folder)
 
 
@@ -81,17 +84,22 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     policy = load_policy(source, dtype=config.model.dtype, device=str(device), revision=None if latest else config.model.revision, trust_remote_code=config.model.trust_remote_code)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     engine = make_engine(config, policy)
     start = (0, 0)
     if latest is not None:
         engine.load(latest)
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
-    sampler = make_sampler(config, policy, resolve(source))
+    sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
+    if config.sampler.kind == "vllm_server":
+        sampler.sync(engine.weights())  # servers may hold those of another run
     objective = load_objective(objective_mapping(config))
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
-        alarm = GapAlarm(config.sampler.gap_bound, temperature=config.train.temperature, sampler_dtype=config.model.dtype, trainer_dtype=config.model.dtype, comm=engine.comm)
+        bound = config.sampler.gap_bound or default_bound(config.model.dtype)
+        dtypes = {"sampler_dtype": config.model.dtype, "trainer_dtype": config.model.dtype}
+        alarm = GapAlarm(bound, temperature=config.train.temperature, **dtypes, comm=engine.comm, fresh=getattr(sampler, "score", None))
         yield Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), Updater(config, objective, engine, alarm, initial_policy(config, objective, device)), device, *start)
 
 
@@ -117,7 +125,15 @@ def pick_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if distributed.local_rank() >= torch.cuda.device_count():
+        raise UserError(
+            f"local rank {distributed.local_rank()} has no GPU: there are {torch.cuda.device_count()}",
+            where="the launcher's processes per node",
+            fix=f"start {torch.cuda.device_count()} processes on each node",
+        )
+    return torch.device("cuda", distributed.local_rank())
 
 
 def make_engine(config: RunConfig, policy: Policy) -> Engine:
@@ -131,23 +147,30 @@ def make_engine(config: RunConfig, policy: Policy) -> Engine:
     return TorchEngine(policy.model, config.train)
 
 
-def make_sampler(config: RunConfig, policy: Policy, source: str) -> Sampler:
-    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were loaded from."""
+def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
+    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were loaded
+    from. `exchange`: a folder that sampling servers see too."""
     from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 
     if config.sampler.kind == "torch":
         if not shares_weights(config):  # the engine may shard the trainer's model
             policy = load_policy(source, dtype=config.model.dtype, device=str(policy.model.device), revision=config.model.revision)
         return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
+    length = config.train.max_prompt_tokens + config.train.max_new_tokens
+    if config.sampler.kind == "vllm_server":
+        from tepo.sampling.vllm_server import VllmServerSampler
+
+        return VllmServerSampler(config.sampler.servers, stop_tokens(policy.model, policy.tokenizer), max_length=length, exchange=exchange)
     from tepo.sampling.vllm_sampler import VllmSampler
 
     return VllmSampler(
         source,
         stop_tokens(policy.model, policy.tokenizer),
         dtype=config.model.dtype,
-        max_length=config.train.max_prompt_tokens + config.train.max_new_tokens,
+        max_length=length,
         memory_fraction=config.sampler.memory_fraction,
         max_rows=config.sampler.max_rows,
+        sleep=True,
         revision=config.model.revision,
         trust_remote_code=config.model.trust_remote_code,
     )

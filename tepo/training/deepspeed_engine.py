@@ -7,7 +7,7 @@ compiled at run time: the shared-memory op is switched off and the optimiser is 
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -124,7 +124,7 @@ class DeepSpeedEngine:
         optimizer = _PlainAdamW(model.parameters(), train.grad_clip, **options) if self.stage == 0 else torch.optim.AdamW(model.parameters(), **options)
         deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
         self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size))
-        self.model = _Routed(model, self.engine)
+        self.model = cast(nn.Module, _Routed(model, self.engine))
         self.keeps_masters = config.model.dtype == "bfloat16"
         if self.stage == 3:
             self._keep_head()

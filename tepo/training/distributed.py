@@ -24,6 +24,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def local_rank() -> int:
+    """This process's place on its machine, which is its GPU; 0 without a launcher."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -31,15 +36,14 @@ def _free_port() -> int:
 
 
 def start(device: torch.device) -> "TorchComm":
-    """Join the process group (once) and take this rank's GPU. Raises UserError when the ranks cannot find each other."""
+    """Join the process group (once), over NCCL when `device` (this rank's) is a GPU, else over gloo. Raises UserError when the ranks cannot find each other."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
         os.environ.setdefault(name, value)
     if "MASTER_PORT" not in os.environ:
         os.environ["MASTER_PORT"] = str(_free_port())
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        device = torch.device("cuda", torch.cuda.current_device())
+        torch.cuda.set_device(device)
     if not dist.is_initialized():
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         try:

@@ -86,6 +86,11 @@ class FlatRollout:
         content = [(self.groups[group].prompt.tokens, [self.groups[group].responses[place].tokens for place in there]) for group, there in places.items()]
         return pack(content).to(self.device)
 
+    def tokens_as_sampled(self, sequence: int) -> tuple[list[int], list[int]]:
+        """Prompt and response of a sequence."""
+        group = self.groups[sequence // self.group_size]
+        return group.prompt.tokens, group.responses[sequence % self.group_size].tokens.tolist()
+
     def costs(self, sequences: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """Prompt length, response length and group of each sequence."""
         owners = [sequence // self.group_size for sequence in sequences]

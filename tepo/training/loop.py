@@ -76,6 +76,7 @@ def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -
     """One rollout and its updates, in the order of the paper's Algorithm 1."""
     step, watch, tallies = progress.step + 1, Stopwatch(), Tallies()
     rollout = parts.collector.collect(progress.prompts, step, watch)
+    parts.collector.sampler.sleep()
     flat = FlatRollout(rollout.groups, parts.device)
     every = config.train.token_dump_every
     wanted = step == config.train.steps or (every > 0 and step % every == 0)

@@ -108,7 +108,9 @@ class Collector:
         return rollout
 
     def _draw(self, prompts: list[Prompt], step: int, watch: Stopwatch) -> list[Group]:
-        """Sample and grade some prompts."""
+        """Sample and grade some prompts; a rank may have none in a small refill."""
+        if not prompts:
+            return []
         train = self.config.train
         keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
         with watch("gen"):

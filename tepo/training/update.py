@@ -128,8 +128,9 @@ class Updater:
             done = [token_statistics(self.engine.model, rollout.pack(part or [0]), temperature=temperature, need_entropy=False).logprobs for part in parts]
             return torch.cat([values if part else values[:0] for part, values in zip(parts, done, strict=True)])
 
+        pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
         sampler, trainer = (torch.cat(values) for values in zip(*tallies.gap, strict=True))
-        return self.alarm.check(sampler, trainer, Evidence(score, self.engine.model), where=f"step {step}")
+        return self.alarm.check(sampler, trainer, Evidence(score, pairs, self.engine.model), where=f"step {step}")
 
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:

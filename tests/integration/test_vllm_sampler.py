@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("vllm", reason="vLLM is not installed")
-
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.vllm_sampler import VllmSampler, sample_seed
@@ -112,15 +110,12 @@ def test_bad_requests(engine):
 # the alarm ------------------------------------------------------------------------------------------------------------
 def ring(model, sampler, previous, *, temperature=1.0, drawn_at=1.0):
     """Sample, check, and return what the alarm said. `model` is the trainer's."""
-    alarm = GapAlarm(1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32")
+    alarm = GapAlarm(1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32", fresh=sampler.score)
     alarm.synced(previous.state_dict())
     alarm.synced(model.state_dict())
     drawn = draw(sampler, temperature=drawn_at)
-    evidence = Evidence(
-        score=lambda t: trainer(model, drawn, t),
-        model=model,
-        fresh=lambda: torch.from_numpy(np.concatenate(sampler.score([(prompt, response.tokens.tolist()) for prompt, response in drawn]))),
-    )
+    sequences = [(prompt, response.tokens.tolist()) for prompt, response in drawn]
+    evidence = Evidence(lambda t: trainer(model, drawn, t), sequences, model)
     with pytest.raises(RunFailed) as failure:
         alarm.check(sampled(drawn), trainer(model, drawn, temperature), evidence)
     return str(failure.value)

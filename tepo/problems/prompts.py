@@ -25,16 +25,12 @@ def render_prompt(statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: 
     request, chat = _request(statement, tokenizer, prompt, wrap)
     if not chat:
         if thinking is not None:
-            raise UserError(
-                "thinking is set, but no chat template is in use", fix="leave thinking unset, or use wrap=auto with a chat model"
-            )
+            raise UserError("thinking is set, but no chat template is in use", fix="leave thinking unset, or use wrap=auto with a chat model")
         return request if prompt == "raw" or wrap == "raw" else BASE_TEMPLATE.replace("{request}", request)
     return _chat(request, tokenizer, thinking)
 
 
-def encode_prompts(
-    statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
-) -> list[list[int]]:
+def encode_prompts(statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None) -> list[list[int]]:
     """Token ids of each rendered prompt. A chat template writes its own special tokens, so none are added to it a second time."""
     if not statements:
         return []

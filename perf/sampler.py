@@ -2,7 +2,7 @@
 
 64 prompts of the laptop training mix x 8 samples at temperature 1, at most 72 new tokens; stop at the end of sequence.
 Candidates take turns in one process and the ratio is the median over turns, so that a busy machine slows all alike. Ours
-returns log-probabilities and entropies as well, generate() tokens alone. Run: OMP_NUM_THREADS=1 python perf/sampler.py
+returns log-probabilities and entropies as well, generate() tokens alone. Run: OMP_NUM_THREADS=1 python -m perf.sampler
 """
 
 import statistics

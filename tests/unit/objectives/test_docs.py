@@ -1,0 +1,88 @@
+"""The documentation's code runs as printed, and its tables name what exists."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tepo.objectives import load_objective, names
+from tepo.objectives.loading import AXES, text
+from tests.invariants.rows import changed
+from tests.unit.objectives.case import Case, make_case
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "objectives.md").read_text()
+
+
+def snippets(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def padded(case: Case) -> dict[str, torch.Tensor]:
+    """[B, T] tensors with rubbish beside the responses, as a trainer holds them."""
+    mask = torch.arange(int(case.lengths.max()) + 2) < case.lengths[:, None]
+
+    def pad(values: torch.Tensor) -> torch.Tensor:
+        return torch.full(mask.shape, 7.0, dtype=values.dtype).masked_scatter(mask, values)
+
+    old = case.old_logits
+    values = {"logprobs": case.chosen(case.logits), "entropies": case.entropy(case.logits), "old_logprobs": case.chosen(old), "old_entropies": case.entropy(old)}
+    return {name: pad(value) for name, value in values.items()} | {"rewards": case.rewards, "group_ids": case.group_ids, "mask": mask}
+
+
+@pytest.mark.parametrize("name", sorted({*names()} - {"grpo", "dr_grpo", "gtpo_clipped"}))
+def test_own_trainer_snippet(name):
+    """The printed function, for every row whose batch it fills (the page names the three others)."""
+    code = snippets(PAGE)[0]
+    assert len([line for line in code.splitlines() if line.strip()]) < 15
+    scope: dict = {}
+    exec(code.replace('"tepo"', f'"{name}"'), scope)
+    case, objective = make_case(0), load_objective(name)
+    found = scope["loss_of"](**padded(case))
+    batch = case.batch(objective)
+    expected = objective.loss(batch, objective.prepare(batch))
+    if name not in ("clip_cov", "kl_cov"):  # their draws depend on the uid, which the snippet numbers from 0
+        torch.testing.assert_close(found.loss, expected.loss)
+    assert torch.autograd.grad(found.loss, case.logits)[0].norm() > 0
+    assert "actor/pg_loss" in found.metrics.means()
+
+
+def test_accumulation_snippet():
+    scope: dict = {}
+    for code in snippets(PAGE)[:2]:
+        exec(code, scope)
+    case, objective = make_case(0), load_objective("tepo")
+    batch = case.batch(objective)
+    leaf = batch.logprobs.detach().requires_grad_()
+    batch = type(batch)(**{**batch.__dict__, "logprobs": leaf, "entropies": batch.entropies.detach(), "full_kl": None})
+    (expected,) = torch.autograd.grad(objective.loss(batch, objective.prepare(batch)).loss, leaf)
+    scope["accumulate"](batch, [[0, 3, 1], [2], [8, 7, 6, 5, 4]])
+    torch.testing.assert_close(leaf.grad, expected)
+
+
+def test_theory_snippet_prints_what_the_page_shows():
+    page = (DOCS / "theory.md").read_text()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(snippets(page)[0], {})
+    assert out.getvalue() == re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0]
+
+
+def test_tables_name_every_row_axis_and_kind():
+    for name in names():
+        assert f"| `{name}` | {text(name).splitlines()[0].lstrip('# ')} |" in PAGE
+    for axis, (_, kinds, _) in AXES.items():
+        line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{axis}`"))
+        assert all(kind in line for kind in kinds), line
+
+
+def test_readings_are_options():
+    """Every `axis.key=value` of the page is accepted by a row that has the axis."""
+    special = {"alpha=4e-4": "entropy_advantage", "alpha=nonzero_rewards": "gpg", "counted": "gtpo", "statistics": "gtpo", "length_term": "gtpo_clipped"}
+    cells = re.findall(r"`(\w+)\.(\w+)=(\w[\w.-]*)`", PAGE)
+    assert len(cells) >= 14
+    for axis, key, value in cells:
+        load_objective(changed(special.get(f"{key}={value}", special.get(key, "tepo")), {axis: {key: value}}))

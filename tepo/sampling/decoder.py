@@ -49,7 +49,9 @@ class Decoder:
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.hidden_size, self.feed_forward = config.hidden_size, config.intermediate_size
         self.eps = config.rms_norm_eps
-        self.rotary, self.head = model.model.rotary_emb, model.lm_head
+        self.rotary, self.head, self.head_bias = model.model.rotary_emb, model.lm_head.weight, model.lm_head.bias
+        if self.head.data_ptr() % 64:  # MKL's product with a single row depends on the alignment, and a memory-mapped file has any
+            self.head = self.head.clone()
         self.embedding, self.final_norm = model.model.embed_tokens.weight, model.model.norm.weight
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
         self.layers = [self._layer(layer) for layer in model.model.layers]
@@ -92,7 +94,7 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Last hidden states [N, H], not yet normed, to float32 [N, V]."""
-        return F.linear(F.rms_norm(hidden, hidden.shape[-1:], self.final_norm, self.eps), self.head.weight, self.head.bias).float()
+        return F.linear(F.rms_norm(hidden, hidden.shape[-1:], self.final_norm, self.eps), self.head, self.head_bias).float()
 
 
 def check_supported(config: Any) -> None:

@@ -51,7 +51,7 @@ class Generation:
         columns = torch.arange(self.width, device=decoder.device)
         self.gap = columns >= self.lengths[:, None]
         self.keys = mix(integers(keys)[:, None], integers(range(first, first + count))).flatten()
-        self.stops = torch.zeros(decoder.head.weight.shape[0], dtype=torch.bool, device=decoder.device)
+        self.stops = torch.zeros(len(decoder.head), dtype=torch.bool, device=decoder.device)
         self.stops[integers(stop)] = True
         self.turns = decoder.turns(self.width + max_new_tokens)
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []

@@ -9,36 +9,41 @@ import typer
 def warmstart(
     name: Annotated[str, typer.Argument(help="Which base: laptop or laptop_sparse.")] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Fewer steps than the recipe's, for a try.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Warm-start a tiny policy on generated solutions; train from it with `model.path=FOLDER`."""
+    from dataclasses import replace
+
     import torch
 
     from tepo.config.compose import compose
     from tepo.errors import unknown_name
     from tepo.evaluation.base import score_base
-    from tepo.policy.recipes import RECIPES, shortened
+    from tepo.files import write_json
+    from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train
     from tepo_cli.running import bar, console
 
     if name not in RECIPES:
         raise unknown_name("base", name, RECIPES)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = shortened(RECIPES[name], steps, seed)
+    recipe = replace(RECIPES[name], seed=seed)
+    if steps:
+        recipe = recipe.shortened(steps)
+    folder = out or Path(f"base-{name}")
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
+    save_base(folder, model, tokenizer, record)
+    console.print(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
     if measure:
         benchmarks = compose([f"data={name}"]).data.benchmarks
         with bar("benchmarks", len(benchmarks), quiet) as advance:
-            record["scores"] = score_base(model, tokenizer, benchmarks, report=advance)
-    folder = out or Path(f"base-{name}")
-    save_base(folder, model, tokenizer, record)
-    if measure:
-        console.print(_table(record["scores"]))
-    console.print(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
+            scores = score_base(model, tokenizer, benchmarks, report=advance)
+        write_json(folder / "recipe.json", record | {"scores": scores})
+        console.print(_table(scores))
 
 
 def _table(scores: dict[str, dict[str, float]]) -> Any:

@@ -23,4 +23,5 @@ def score_base(
         benchmark = replace(load_benchmark(name), samples=samples)
         with Grader(benchmark.grader) as grader, tempfile.TemporaryDirectory() as folder:
             scores[name] = evaluate(benchmark, sampler, tokenizer, grader, Path(folder), seed=0, limit=limit).scores
+    report(len(benchmarks), "")
     return scores

@@ -1,11 +1,13 @@
 """The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
 
-A recipe has a clean part (right chains of thought, a few bare answers) and, for the default mix, a noisy last part (each
-result of a chain wrong with some probability, many bare guesses). The noisy part leaves the skill in the weights and
-spreads the policy's mass, so that RL has something to find. Measurements: docs/laptop.md.
+A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's mass,
+so that RL has something to find: on wrong results and bare guesses (the default mix), or on guesses and shorthand where
+only the rare full chain is reliable (the sparse mix). Measurements: docs/laptop.md.
 """
 
+import bisect
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,25 +28,46 @@ _IGNORED = -100  # the label cross_entropy leaves out
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """Some steps of a warm start and what the responses look like in them, as shares: bare answers, shorthand, the rest full chains."""
+
+    steps: int
+    guesses: float = 0.0
+    shorthand: float = 0.0
+    slip: float = 0.0  # probability that a result of a full chain is wrong (and carried on with)
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything a base model is a function of. `tasks` maps a task to its weight."""
 
     tasks: Mapping[str, float]
-    steps: int
+    phases: tuple[Phase, ...]
     seed: int = 0
     batch: int = 48
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     warmup_steps: int = 50
     weight_decay: float = 0.01
-    clean_guesses: float = 0.0  # share of bare answers, clean part
-    noisy_steps: int = 0  # how many of the steps, the last ones, are noisy
-    noisy_guesses: float = 0.0  # share of bare answers, noisy part
-    slip: float = 0.0  # probability that a result is wrong, noisy part
     hidden: int = 96
     layers: int = 2
     heads: int = 3
     feed_forward: int = 256
     max_length: int = 256  # positions: prompt and response
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def phase(self, step: int) -> Phase:
+        """The phase a step is in."""
+        ends = list(itertools.accumulate(phase.steps for phase in self.phases))
+        return self.phases[bisect.bisect_right(ends, step)]
+
+    def shortened(self, steps: int) -> "Recipe":
+        """About `steps` steps, every phase in proportion."""
+        phases = tuple(dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases)
+        return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -68,13 +91,16 @@ def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
         return Qwen2ForCausalLM(config)
 
 
-def response_text(example: Example, recipe: Recipe, noisy: bool, random: Random) -> str:
-    """The text the model learns to answer with: a chain, clean or with slips, or a bare answer."""
-    if random.random() < (recipe.noisy_guesses if noisy else recipe.clean_guesses):
+def response_text(example: Example, phase: Phase, random: Random) -> str:
+    """The text the model learns to answer with: a full chain, shorthand, or a bare answer."""
+    draw = random.random()
+    if draw < phase.guesses:
         return example.guess()
-    if not noisy:
+    if draw < phase.guesses + phase.shorthand:
+        return example.shorthand()
+    if not phase.slip:
         return example.solution()
-    return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < recipe.slip else value)
+    return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value)
 
 
 def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tuple[Tensor, Tensor]]:
@@ -82,9 +108,9 @@ def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tup
 
     The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
     """
-    noisy = step >= recipe.steps - recipe.noisy_steps
+    phase = recipe.phase(step)
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
-    texts = [response_text(example, recipe, noisy, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
+    texts = [response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
     prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
     responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))

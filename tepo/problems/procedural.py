@@ -8,6 +8,7 @@ starts with the shorter one.
 import bisect
 import hashlib
 import itertools
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +21,7 @@ from tepo.randomness import derive
 
 SPLITS = ("train", "test")
 _TEST_SHARE = 0.2
+_RESULT = re.compile(r"=(\d+(?:\+\d+(?=,))?)")  # after each `=`: a number, or quotient and remainder
 _REDRAWS = 200  # draws to find an unused prompt before the space counts as used up
 
 
@@ -34,6 +36,12 @@ class Example:
         """A chain of thought that ends in `\\boxed{answer}`; the answer is the gold one unless `slip` spoils a step."""
         text, answer = TASKS[self.problem.family].chain(self.operands, slip)
         return f"{text}\\boxed{{{answer}}}"
+
+    def shorthand(self) -> str:
+        """The chain with results only, `12,13,6,`: shorter, and harder to get right. A chain of bare results keeps every second one."""
+        text = TASKS[self.problem.family].chain(self.operands, exact)[0]
+        results = _RESULT.findall(text) or text.strip(",").split(",")[1::2]
+        return f"{','.join(results)},\\boxed{{{self.problem.answer}}}"
 
     def guess(self) -> str:
         """The gold answer without the chain."""

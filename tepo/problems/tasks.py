@@ -142,7 +142,7 @@ def equation_chain(operands: Operands, slip: Slip) -> tuple[str, int]:
 
 
 def draw_equation(random: Random) -> Operands:
-    factor, root, offset = random.randrange(2, 10), random.randrange(2, 21), random.randrange(1, 100)
+    factor, root, offset = random.randrange(2, 10), random.randrange(2, 13), random.randrange(1, 31)
     return factor, offset, factor * root + offset
 
 

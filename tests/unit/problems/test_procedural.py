@@ -10,10 +10,11 @@ from tepo import paths
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.policy.alphabet import CHARACTERS, build_tokenizer
+from tepo.problems.base import Problem
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.catalogue import TASKS
-from tepo.problems.procedural import generate, generate_examples, split_of
-from tepo.problems.tasks import Task
+from tepo.problems.procedural import Example, generate, generate_examples, split_of
+from tepo.problems.tasks import Task, exact
 
 MIXES = ("laptop", "laptop_sparse")
 
@@ -72,6 +73,17 @@ def test_every_equation_of_a_clean_chain_holds(name):
                 assert last == f"{number // divisor}+{number % divisor}"
             else:
                 assert [_value(side) for side in sides] == [int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]]
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "short"),
+    [("add3", (347, 285), "12,13,6"), ("mul2", (47, 6), "42,24,28"), ("div3", (935, 7), "1+2,3+2,3+4"), ("ds4", (4839,), "12,15,24"), ("sort4", (4171,), "14,1147")],
+)
+def test_shorthand_keeps_the_results(name, operands, short):
+    task = TASKS[name]
+    answer = task.chain(operands, exact)[1]
+    example = Example(Problem("x", task.prompt(operands), str(answer), name), operands)
+    assert example.shorthand() == f"{short},\\boxed{{{answer}}}"
 
 
 def test_a_slip_is_carried_on_with():

@@ -1,0 +1,120 @@
+"""The warm start: what the model is shown, that the shipped bases are what their recipes say, and that a short recipe learns."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tepo.evaluation.base import score_base
+from tepo.policy.alphabet import build_tokenizer
+from tepo.policy.loading import load_policy, resolve
+from tepo.policy.recipes import RECIPES
+from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train
+from tepo.problems.procedural import generate, generate_examples
+
+SMALL = Recipe(tasks={"add2": 1, "max2": 1}, phases=(Phase(3), Phase(1, guesses=0.5, slip=0.5)), batch=6, warmup_steps=2)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_labels_stand_on_response_tokens_only():
+    tokenizer = build_tokenizer(256)
+    for ids, labels in make_batch(SMALL, 0, tokenizer):
+        for row, marks in zip(ids.tolist(), labels.tolist(), strict=True):
+            text = tokenizer.decode([token for token, mark in zip(row, marks, strict=True) if mark != -100])
+            prompt = tokenizer.decode([token for token, mark in zip(row, marks, strict=True) if mark == -100 and token != tokenizer.pad_token_id])
+            assert re.fullmatch(r"\d+\+\d+=|max\(.*\)=", prompt)
+            assert text.endswith("}<eos>")
+            assert all(mark in (-100, token) for token, mark in zip(row, marks, strict=True))
+
+
+def test_the_texts_of_a_phase_have_its_shares():
+    examples = generate_examples({"add3": 1}, 400, 0, "train")
+
+    def right(text: str, answer: str) -> bool:
+        return text.endswith(f"\\boxed{{{answer}}}")
+
+    random = Random(0)
+    clean = [response_text(example, Phase(1, guesses=0.1, shorthand=0.3), random) for example in examples]
+    noisy = [response_text(example, Phase(1, guesses=0.5, slip=0.3), random) for example in examples]
+    assert all(right(text, example.problem.answer) for text, example in zip(clean, examples, strict=True))
+    assert [sum(text.startswith("\\boxed") for text in texts) / 400 for texts in (clean, noisy)] == pytest.approx([0.1, 0.5], abs=0.08)
+    assert [sum("=" in text for text in texts) / 400 for texts in (clean, noisy)] == pytest.approx([0.6, 0.5], abs=0.08)
+    chains = [right(text, example.problem.answer) for text, example in zip(noisy, examples, strict=True) if "=" in text]
+    assert sum(chains) / len(chains) == pytest.approx(0.7**3, abs=0.12)  # three results a chain
+
+
+def test_phases_follow_one_another():
+    recipe = Recipe(tasks={}, phases=(Phase(3), Phase(2, guesses=0.5)))
+    assert [recipe.phase(step).guesses for step in range(recipe.steps)] == [0, 0, 0, 0.5, 0.5]
+    assert [phase.steps for phase in RECIPES["laptop"].shortened(100).phases] == [80, 20]
+    assert [phase.steps for phase in RECIPES["laptop"].shortened(1).phases] == [1, 1]
+
+
+def test_the_schedule_rises_and_falls():
+    recipe = Recipe(tasks={}, phases=(Phase(100),), learning_rate=1.0, warmup_steps=10)
+    rates = [learning_rate(recipe, step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9]
+    assert rates[-1] == pytest.approx(0.01)
+
+
+def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):
+    (first, tokenizer, record), (second, _, _) = train(SMALL), train(SMALL)
+    other, _, _ = train(replace(SMALL, seed=1))
+    weights = [model.model.embed_tokens.weight for model in (first, second, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    save_base(tmp_path / "base", first, tokenizer, record)
+    policy = load_policy(str(tmp_path / "base"))
+    assert torch.equal(policy.model.get_input_embeddings().weight, weights[0])
+    assert json.loads((tmp_path / "base" / "recipe.json").read_text())["recipe"] == json.loads(json.dumps(asdict(SMALL)))
+
+
+def test_a_short_recipe_learns():
+    """An easy task in two hundred steps; a random order of three digits would be right in under a fifth of the cases."""
+    model, tokenizer, record = train(Recipe(tasks={"sort3": 1.0}, phases=(Phase(200),), batch=24, warmup_steps=20))
+    assert record["losses"][-1] < 0.1 * record["losses"][0]
+    assert _greedy_accuracy(model, tokenizer, "sort3") > 0.7
+
+
+def _greedy_accuracy(model, tokenizer, task: str) -> float:
+    """On 100 held-out problems, with transformers' own generate()."""
+    problems = generate({task: 1}, 100, 1234, "test")
+    batch = tokenizer([problem.prompt for problem in problems], return_tensors="pt", padding=True)
+    out = model.generate(**batch, max_new_tokens=32, do_sample=False)
+    texts = tokenizer.batch_decode(out[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    return sum(text.endswith(f"\\boxed{{{problem.answer}}}") for text, problem in zip(texts, problems, strict=True)) / len(problems)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_the_shipped_base_is_what_its_recipe_says(name):
+    folder = Path(resolve(f"package:{name}"))
+    record = json.loads((folder / "recipe.json").read_text())
+    recipe = RECIPES[name]
+    assert record["recipe"] == json.loads(json.dumps(asdict(recipe)))
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert model.num_parameters() == build_model(recipe, build_tokenizer(recipe.max_length)).num_parameters() < 210_000
+    assert type(model).__name__ == "Qwen2ForCausalLM"
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_the_shipped_base_scores_what_its_record_says(name):
+    policy = load_policy(f"package:{name}")
+    recorded = json.loads((Path(resolve(f"package:{name}")) / "recipe.json").read_text())["scores"]
+    assert len(recorded) == 7
+    measured = score_base(policy.model, policy.tokenizer, list(recorded), samples=4, limit=60)
+    differences = [measured[task]["avg@4"] - recorded[task]["avg@8"] for task in recorded]
+    assert abs(sum(differences)) / 7 < 0.06  # 60 of 200 problems: a standard error of about 2 points

@@ -33,6 +33,7 @@ def import_vllm() -> Any:
     """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")  # for the one unused position of `score`; `check_positions` checks
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
@@ -57,9 +58,32 @@ def with_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(weights)
 
 
+def last_error(text: str) -> str:
+    """The sentence that says what was wrong, out of a traceback or message of vLLM's."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    places = [number for number, line in enumerate(lines) if "Error" in line or "validation error" in line]
+    found = places[-1] if places else len(lines) - 1
+    sentence = lines[min(found + ("validation error" in lines[found]), len(lines) - 1)]
+    return sentence.partition(" [type=")[0].removeprefix("Value error, ")[:400]
+
+
+def check_positions(path: str, max_length: int, **options: Any) -> None:
+    """Raise UserError when the model has fewer positions than a prompt and its response take."""
+    from transformers import AutoConfig
+
+    try:
+        limit = getattr(AutoConfig.from_pretrained(path, **options), "max_position_embeddings", max_length)
+    except (OSError, ValueError) as error:
+        raise UserError(f"vLLM cannot load the model: {last_error(str(error))}", where=path, fix="check the path, the network or HF_HOME") from None
+    if max_length > limit:
+        raise UserError(
+            f"the model has {limit} positions, prompts and responses take up to {max_length}", where=path, fix="lower train.max_new_tokens or train.max_prompt_tokens"
+        )
+
+
 def explain_start(error: Exception, path: str) -> UserError:
     """The start-up error of vLLM that the user can act on."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = last_error(str(error) or type(error).__name__)
     if isinstance(error, torch.OutOfMemoryError) or any(part in text for part in ("memory", "Memory", "KV cache", "cache blocks")):
         return UserError(
             f"too little memory for vLLM: {text}",
@@ -92,6 +116,7 @@ class VllmSampler:
         trust_remote_code: bool = False,
     ):
         self.vllm = import_vllm()
+        check_positions(path, max_length, revision=revision, trust_remote_code=trust_remote_code)
         self.stop_tokens, self.max_length = list(stop_tokens), max_length
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False

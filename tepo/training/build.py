@@ -48,10 +48,13 @@ class Parts:
         return self.engine.comm is None or self.engine.comm.rank == 0
 
     def sync(self) -> None:
-        """Give the new weights to a sampler that keeps its own copy."""
+        """Give the new weights to a sampler that keeps its own copy; servers get them from the first rank."""
         if not shares_weights(self.updater.config):
             weights = self.engine.weights()
-            self.collector.sampler.sync(weights)
+            if self.first or self.updater.config.sampler.kind != "vllm_server":
+                self.collector.sampler.sync(weights)
+            if self.engine.comm is not None:
+                self.engine.comm.barrier()
             self.updater.alarm.synced(weights)
 
 
@@ -92,15 +95,17 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
     sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
-    if config.sampler.kind == "vllm_server":
-        sampler.sync(engine.weights())  # servers may hold those of another run
     objective = load_objective(objective_mapping(config))
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
         dtypes = {"sampler_dtype": config.model.dtype, "trainer_dtype": config.model.dtype}
         alarm = GapAlarm(bound, temperature=config.train.temperature, **dtypes, comm=engine.comm, fresh=getattr(sampler, "score", None))
-        yield Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), Updater(config, objective, engine, alarm, initial_policy(config, objective, device)), device, *start)
+        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
+        parts = Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), updater, device, *start)
+        if config.sampler.kind == "vllm_server":
+            parts.sync()  # servers may hold the weights of another run
+        yield parts
 
 
 def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:

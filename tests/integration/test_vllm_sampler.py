@@ -107,6 +107,16 @@ def test_bad_requests(engine):
         sampler.sync({name: value for name, value in model.state_dict().items() if name != "lm_head.weight"})
 
 
+def test_starts_that_fail_say_why(tmp_path):
+    with pytest.raises(UserError, match="cannot load the model"):
+        VllmSampler(str(tmp_path / "nowhere"), [EOS], dtype="float32", max_length=64)
+    path = save(tiny_model(0, tied=True), tmp_path)
+    with pytest.raises(UserError, match="512 positions"):
+        VllmSampler(path, [EOS], dtype="float32", max_length=513)
+    with pytest.raises(UserError, match="too little memory"):
+        VllmSampler(path, [EOS], dtype="float32", max_length=512, memory_fraction=0.0003)
+
+
 # the alarm ------------------------------------------------------------------------------------------------------------
 def ring(model, sampler, previous, *, temperature=1.0, drawn_at=1.0):
     """Sample, check, and return what the alarm said. `model` is the trainer's."""

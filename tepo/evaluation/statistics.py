@@ -24,7 +24,7 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another number.
     """
     check_frame(frame)
-    everything = list(dict.fromkeys(frame["benchmark"]))
+    everything = frame["benchmark"].unique().tolist()
     lines = []
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark").size()
@@ -49,7 +49,7 @@ def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), 
     by_row = _cells(frame)
     if baseline not in by_row:
         raise unknown_name("row", baseline, by_row)
-    everything = list(dict.fromkeys(frame["benchmark"]))
+    everything = frame["benchmark"].unique().tolist()
     sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
     lines = []
     for row, cells in by_row.items():

@@ -52,7 +52,7 @@ def build_table(
         raise unknown_name("baseline row", baseline, (row.label for row in rows), where=f"table {name}")
     frame = _measured_samples(samples, rows, benchmarks)
     scores = pd.DataFrame(columns=["row", "benchmark"]) if frame.empty else summarize(frame)
-    if set(frame["benchmark"]) != set(benchmarks):  # an average over other samples is another number
+    if set(frame["benchmark"].unique()) != set(benchmarks):  # an average over other samples is another number
         scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
     deltas = _deltas(frame, rows, benchmarks, baseline) if baseline else None
     models = list(dict.fromkeys(row.model for row in rows))
@@ -75,7 +75,7 @@ def _deltas(frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[st
     tables = []
     for key, model in [(row.key, row.model) for row in rows if row.label == baseline]:
         part = _same_seeds(frame[frame["row"].isin([row.key for row in rows if row.model == model])], {row.key for row in rows if row.method == UNTRAINED})
-        if set(part["benchmark"]) == set(benchmarks) and (part["row"] == key).any() and part["row"].nunique() > 1:
+        if set(part["benchmark"].unique()) == set(benchmarks) and (part["row"] == key).any() and part["row"].nunique() > 1:
             tables.append(compare(part, key))
     if not tables:
         return cells

@@ -93,8 +93,8 @@ class Decoder:
         return torch.complex(cos, sin)[0, :, : self.head_dim // 2]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Last hidden states [N, H], not yet normed, to float32 [N, V]."""
-        return F.linear(F.rms_norm(hidden, hidden.shape[-1:], self.final_norm, self.eps), self.head, self.head_bias).float()
+        """Normed hidden states [N, H] to float32 [N, V]."""
+        return F.linear(hidden, self.head, self.head_bias).float()
 
 
 def check_supported(config: Any) -> None:

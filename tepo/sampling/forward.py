@@ -32,7 +32,7 @@ class Workspace:
         self.gate, self.up = self.gate_up.chunk(2, dim=1)
 
     def forward(self, tokens: Tensor, turns: Tensor, attend: Callable[[int], Tensor]) -> Tensor:
-        """Hidden states [rows, H] of tokens [rows], not yet normed, in a buffer that the next call overwrites.
+        """Hidden states [rows, H] of tokens [rows], normed for the output matrix, in a buffer that the next call overwrites.
 
         turns: complex [rows or 1, 1, 1, head_dim / 2]. `attend(layer index)` reads `self.qkv`, returns [rows, heads * head_dim].
         """
@@ -43,15 +43,16 @@ class Workspace:
             self._add(attend(index), layer.out, layer.out_bias)
             _project(self._norm(layer.post_norm), layer.gate_up, layer.gate_up_bias, self.gate_up)
             self._add(F.silu(self.gate, inplace=True).mul_(self.up), layer.down, layer.down_bias)
-        return self.x
+        return self._norm(self.decoder.final_norm)
 
     def _norm(self, weight: Tensor | None) -> Tensor:
-        if weight is not None or self.x.is_cuda:
+        if self.turned is None or self.x.is_cuda:
             return F.rms_norm(self.x, self.x.shape[-1:], weight, self.decoder.eps)
         # On the CPU torch composes its operator of more and slower parts than these.
         torch.mul(self.x, self.x, out=self.square)
         torch.addmm(self.eps, self.square, self.mean, out=self.scale)
-        return torch.mul(self.x, self.scale.rsqrt_(), out=self.normed)
+        torch.mul(self.x, self.scale.rsqrt_(), out=self.normed)
+        return self.normed if weight is None else self.normed.mul_(weight)
 
     def _turn(self, layer: Layer, turns: Tensor) -> None:
         """Norm (Qwen3) and rotary embedding of queries and keys, in place."""
@@ -78,9 +79,9 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Non
 
 
 def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor, cache: Tensor) -> Tensor:
-    """Read prompts into a part of a cache [layers, P, samples, kv_heads, T, 2, head_dim]; hidden states [P, H] of their last tokens.
+    """Read prompts into a part of a cache [layers, P, samples, kv_heads, T, 2, head_dim]; normed hidden states [P, H] of their last tokens.
 
-    Projections run on the tokens alone; only attention pads, at the end, where causality hides it. turns: [>= T, head_dim / 2].
+    Projections run on the tokens alone; only attention pads, at the end, where causality hides it. turns: complex [>= T, 1, 1, head_dim / 2].
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=decoder.device)
     row = torch.repeat_interleave(torch.arange(len(prompts), device=decoder.device), lengths)
@@ -98,7 +99,7 @@ def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
         return attended.transpose(1, 2)[row, position].flatten(1)
 
-    return work.forward(torch.cat(prompts), turns[position, None, None], attend)[ends - 1]
+    return work.forward(torch.cat(prompts), turns[position], attend)[ends - 1]
 
 
 class Stepper:
@@ -131,7 +132,7 @@ class Stepper:
         self.attended_flat = self.attended.view(self.rows, -1)[:, : decoder.heads * decoder.head_dim]
 
     def step(self, tokens: Tensor, column: int, turns: Tensor) -> Tensor:
-        """Read tokens [rows], written at `column`; hidden states [rows, H] in a buffer that the next step overwrites.
+        """Read tokens [rows], written at `column`; normed hidden states [rows, H] in a buffer that the next step overwrites.
 
         turns: complex [rows, 1, 1, head_dim / 2], or [1, …] for all rows.
         """

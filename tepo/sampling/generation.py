@@ -53,29 +53,30 @@ class Generation:
         self.keys = mix(integers(keys)[:, None], integers(range(first, first + count))).flatten()
         self.stops = torch.zeros(len(decoder.head), dtype=torch.bool, device=decoder.device)
         self.stops[integers(stop)] = True
-        self.turns = decoder.turns(self.width + max_new_tokens)
+        self.turns = decoder.turns(self.width + max_new_tokens)[:, None, None]
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def run(self) -> list[Response]:
         """The responses: all samples of the first prompt, then of the second …"""
         cache, hidden = self._prefill()
-        row = torch.arange(len(self.lengths), device=self.decoder.device)
-        done, stepper = torch.zeros_like(row, dtype=torch.bool), None
+        live = self.lengths.shape[0]
+        row, done, stepper = torch.arange(live, device=hidden.device), torch.zeros(live, dtype=torch.bool, device=hidden.device), None
         for column in range(self.width, self.width + self.max_new_tokens):
             tokens = self._draw(hidden, row, column - self.width)
             done |= self.stops[tokens]
             finished = int(done.sum())
-            if finished == len(row) or column + 1 == self.width + self.max_new_tokens:
+            if finished == live or column + 1 == self.width + self.max_new_tokens:
                 break
-            if finished * 16 >= len(row):
-                row, tokens = _compact(done, row, tokens, cache, column)
+            if finished * 16 >= live:
+                live -= finished
+                row, tokens = _compact(done, live, row, tokens, cache, column)
                 done, stepper = torch.zeros_like(row, dtype=torch.bool), None
             if column == cache.capacity:
-                cache.grow(len(row), column + GROWTH)
+                cache.grow(live, column + GROWTH)
             if stepper is None or column == stepper.window:
                 stepper = self._stepper(cache, row, column)
                 position = self.lengths[row] - self.width
-            hidden = stepper.step(tokens, column, self.turns[position + column, None, None])
+            hidden = stepper.step(tokens, column, self.turns.index_select(0, position + column))
         return self._responses()
 
     def _prefill(self) -> tuple[KeyValueCache, Tensor]:
@@ -101,10 +102,12 @@ class Generation:
         if step % GROWTH == 0:
             steps = torch.arange(step, step + GROWTH, device=row.device)
             self.uniforms = uniform(self.keys, steps[:, None]).float()
-        points = self.uniforms[step % GROWTH][row]
-        size = max(1, _LOGITS // len(self.stops))
-        parts = [self._draw_from(self.decoder.logits(h), u) for h, u in zip(hidden.split(size), points.split(size), strict=True)]
-        tokens, logprobs, entropies = parts[0] if len(parts) == 1 else (torch.cat(part) for part in zip(*parts, strict=True))
+        points, size = self.uniforms[step % GROWTH].index_select(0, row), max(1, _LOGITS // self.stops.shape[0])
+        if row.shape[0] <= size:
+            tokens, logprobs, entropies = self._draw_from(self.decoder.logits(hidden), points)
+        else:
+            parts = [self._draw_from(self.decoder.logits(h), u) for h, u in zip(hidden.split(size), points.split(size), strict=True)]
+            tokens, logprobs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         self.record.append((row, tokens, logprobs, entropies))
         return tokens
 
@@ -141,9 +144,8 @@ class Generation:
         return responses
 
 
-def _compact(done: Tensor, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int) -> tuple[Tensor, Tensor]:
-    """Fill the places of finished rows with live rows from the end; the live rows and their tokens."""
-    live = len(done) - int(done.sum())
+def _compact(done: Tensor, live: int, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int) -> tuple[Tensor, Tensor]:
+    """Fill the places of finished rows with live rows from the end; the `live` rows and their tokens."""
     target = done[:live].nonzero()[:, 0]
     source = (~done[live:]).nonzero()[:, 0] + live
     cache.move(source, target, used)

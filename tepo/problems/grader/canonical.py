@@ -14,13 +14,20 @@ _THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
 _SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
 _TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
 _WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
-_OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}")
+_OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
+_UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
+_DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
+_INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
+_INTEGERS = re.compile(r"(?:,\s*\(?|\s*\(|,?\s*\\text\{ ?(?:for|where|with|and|for all|for any|for some)? ?\})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{[ZN]\}|mathbf\{Z\}|Z)\)?\s*$|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$")
 _PLAIN_FUNCTION = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)")
 _NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
 _PLAIN_NAME = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?({_NAMES})(?![a-zA-Z])")
+_SIGNED_INFINITY = re.compile(r"(?:\\text\{ ?)?\b(negative|minus|positive|plus) (?:infinity|inf)\b ?\}?", re.IGNORECASE)
 _INFINITY = re.compile(r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])|\\text\{(?:infinity|inf)\}", re.IGNORECASE)
 _PLAIN_ROOT = re.compile(r"(?<![a-zA-Z])(?:(?:np|math|numpy|sp|sympy)\.)?\\?(sqrt|cbrt)\s*(?=\()")
 _BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
+_WHOLE_TEXT = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
+_ISO_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
 _SQRT_DIGIT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
 _FRAC = re.compile(r"\\[dtc]?frac(?![a-zA-Z])\s*")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d.]|\s*(?:/|\\frac))")
@@ -33,6 +40,8 @@ _RELATIONS = (
     (re.compile(r"\\not\s*>|\\ngtr(?![a-zA-Z])"), r"\\leq "),
     (re.compile(r"\\(?:not\s*\\leq?|nleq)(?![a-zA-Z])"), ">"),
     (re.compile(r"\\(?:not\s*\\geq?|ngeq)(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\(?:lnot|neg)(?![a-zA-Z])"), r"\\not "),
+    (re.compile(r"\\nmid(?![a-zA-Z])"), r"\\not \\mid "),
     (re.compile(r"\\(?:leqslant|le|leqq)(?![a-zA-Z])|<=|=<"), r"\\leq "),
     (re.compile(r"\\(?:geqslant|ge|geqq)(?![a-zA-Z])|>="), r"\\geq "),
     (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
@@ -90,15 +99,40 @@ def canonical(text: str) -> str:
     text = text.replace("**", "^").replace("*", " \\cdot ")
     text = _LONG_POWER.sub(r"^{\1}", _PAREN_POWER.sub(r"^{\1}", text))
     text = _GROUPED.sub(lambda match: match[1] + match[2].replace(" ", ""), text)
-    return strip_delimiters(_SPACES.sub(" ", text))
+    text = _INTEGERS.sub("", text) or text
+    return _unwrapped(strip_delimiters(_DEGREE_ABOVE.sub(r"\\frac{\1}{\2}^{\\circ}", _SPACES.sub(" ", text))))
+
+
+def _unwrapped(text: str) -> str:
+    r"""Without plain braces or a \text{} around the whole of it, and with ISO intervals ]a, b[ as (a, b)."""
+    match = _WHOLE_TEXT.fullmatch(text)
+    if match:
+        text = match[1].strip()
+    if len(text) > 2 and text[0] == "{" and text[-1] == "}" and _one_group(text):
+        return strip_delimiters(text[1:-1])
+    match = _ISO_INTERVAL.fullmatch(text)
+    if match and (match[1] == "]" or match[3] == "["):
+        return f"{'(' if match[1] == ']' else '['}{match[2]}{')' if match[3] == '[' else ']'}"
+    return text
+
+
+def _one_group(text: str) -> bool:
+    """Does the brace at the start close at the very end?"""
+    depth = 0
+    for index, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return index == len(text) - 1
+    return False
 
 
 def _macros(text: str) -> str:
     text = _REMOVED.sub("", _NULL_FENCE.sub("", text))
     text = _TEXT.sub(lambda match: "\\text{" + _SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
-    text = re.sub(r"\\text\{([ie])\}(?=\^|\b|$)", r"\1", text).replace("\\text{}", "")
-    return _arguments(text)
+    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "")
+    text = _INFIX.sub(lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
+    return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(text))
 
 
 def _arguments(text: str) -> str:
@@ -132,6 +166,7 @@ def _argument(text: str) -> tuple[str, str]:
 
 def _plain_notation(text: str) -> str:
     """sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
+    text = _SIGNED_INFINITY.sub(lambda match: ("-" if match[1].lower() in ("negative", "minus") else "") + "\\infty ", text)
     text = _INFINITY.sub(r"\\infty ", text)
     while match := _PLAIN_ROOT.search(text):
         depth, end = 0, len(text)

@@ -18,6 +18,7 @@ MAX_ITEMS = 100
 _LEAD = re.compile(r"\\text\{(?:(?:the )?(?:final )?(?:answer|result|value|area|volume|length|probability|sum|total|perimeter)(?: is)?:?|approximately|about|exactly|is)\} ?(?=.)", re.IGNORECASE)
 _MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
 _MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_NOT = re.compile(r"\\not(?![a-zA-Z])")
 _SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
 
 
@@ -48,7 +49,7 @@ class Comparer:
             return True
         if not gold or not answer:
             return False
-        for decide in (self._verbal, self._choice, self._special):
+        for decide in (self._special, self._choice, self._verbal):
             verdict = decide(gold, answer)
             if verdict is not None:
                 return verdict
@@ -127,18 +128,21 @@ class Comparer:
 
     def _lists(self, gold: str, answer: str) -> bool:
         golds, answers = _elements(gold), _elements(answer)
-        if (_is_set(gold) and _tuple(answer)) or (_is_set(answer) and _tuple(gold)):
+        if (_is_listed_set(gold) and _tuple(answer)) or (_is_listed_set(answer) and _tuple(gold)):
             return self._differ("brackets")
         if len(golds) == 1 and len(answers) == 1 and not _SIGN.search(gold + answer):
             return self._one(golds[0], answers[0])
-        mine, theirs = relations.solution_set(golds), relations.solution_set(answers)
-        if mine and theirs and (len(mine.pieces) > 1 or len(theirs.pieces) > 1 or mine.variable or theirs.variable):
+        unequal = any("\\neq" in element for element in golds + answers)
+        mine, theirs = (None, None) if unequal and (len(golds) > 1 or len(answers) > 1 or _SIGN.search(gold + answer)) else (relations.solution_set(golds), relations.solution_set(answers))
+        if mine and theirs and (mine.variable or theirs.variable or "\\cup" in gold + answer):
             return self._sets(mine, theirs)
         if forms.DOTS in golds or forms.DOTS in answers:
             return self._elided(golds, answers, ordered=False)
-        if len(golds) == 1 and len(answers) > 1 and (inside := _tuple(golds[0])):
-            return self._ordered(inside, answers)
-        if len(answers) == 1 and len(golds) > 1 and (inside := _tuple(answers[0])):
+        if len(golds) == 1 and len(answers) > 1 and not _SIGN.search(gold):
+            if inside := _tuple(golds[0]):
+                return self._ordered(inside, answers)
+            return all(self.same(gold, item) for item in answers)
+        if len(answers) == 1 and len(golds) > 1 and not _SIGN.search(answer) and (inside := _tuple(answers[0])):
             return self._ordered(golds, inside)
         for left in _expansions(golds):
             for right in _expansions(answers):
@@ -193,12 +197,17 @@ class Comparer:
     def _one(self, gold: str, answer: str) -> bool:
         gold, answer = _exact_side(gold), _exact_side(answer)
         left, right = relation(gold)[1], relation(answer)[1]
+        if len(_NOT.findall(gold)) != len(_NOT.findall(answer)):
+            return self._differ("negated relation")
         if left or right:
             return self._relations(gold, answer, left, right)
+        if _is_builder(gold) or _is_builder(answer):
+            mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
+            return self._sets(mine, theirs) if mine and theirs else self._leaf(gold, answer)
         return self._value(gold, answer)
 
     def _relations(self, gold: str, answer: str, left: list[str], right: list[str]) -> bool:
-        if "\\notin" in left + right or "\\nmid" in left + right or "\\neq" in left + right:
+        if "\\notin" in left + right or "\\neq" in left + right:
             if ("\\neq" in left) != ("\\neq" in right) and not (left and right):
                 mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
                 return bool(mine and theirs and self._sets(mine, theirs)) or self._differ("negated relation")
@@ -239,8 +248,8 @@ class Comparer:
                 others, marks = others[::-1], [relations.FLIPPED.get(mark, mark) for mark in reversed(marks)]
             if signs == marks and all(self.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)):
                 return True
-        scalable = len(signs) == 1 and signs[0] in relations.ORDER and len(marks) == 1 and marks[0] in relations.ORDER
-        return self._leaf_relation(gold, answer) if scalable else self._differ("relation")
+        ordered = all(sign in relations.ORDER for sign in signs + marks)
+        return self._leaf_relation(gold, answer) if ordered else self._differ("relation")
 
     def _leaf_relation(self, gold: str, answer: str) -> bool:
         if self._symbolic is None:
@@ -269,9 +278,9 @@ class Comparer:
         return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", "".join(sides)))
 
     def _two_equations(self, gold: str, answer: str, left: list[str], right: list[str]) -> bool:
-        if relations.is_symbol(left[-1]) and not relations.is_symbol(left[0]):
+        if relations.is_symbol(left[-1]) and not relations.is_name(left[0]):
             left = left[::-1]
-        if relations.is_symbol(right[-1]) and not relations.is_symbol(right[0]):
+        if relations.is_symbol(right[-1]) and not relations.is_name(right[0]):
             right = right[::-1]
         if relations.is_name(left[0]) and relations.is_name(right[0]):
             if left[0].replace(" ", "") == right[0].replace(" ", ""):
@@ -283,6 +292,8 @@ class Comparer:
             renamed = _rename_argument(left[0], right[0], right[-1])
             if renamed is not None:
                 return self.same(left[-1], renamed)
+            if _is_call_and_y(left[0], right[0]):
+                return self.same(left[-1], right[-1])
             constant = not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left[-1] + right[-1]))
             if constant and relations.is_symbol(left[0]) and relations.is_symbol(right[0]):
                 return self._differ("variable") if left[0] != right[0] else False
@@ -326,6 +337,9 @@ class Comparer:
     def _quantities(self, gold: str, answer: str) -> bool:
         left, mine = quantity(gold)
         right, theirs = quantity(answer)
+        if (mine is None) != (theirs is None):
+            left, mine = (left, mine) if mine else quantity(gold, letters=True)
+            right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
         (left, mine), (right, theirs) = _magnitude(left, mine), _magnitude(right, theirs)
         if mine is None and theirs is None or (mine and mine.generic) or (theirs and theirs.generic):
             return self._leaf(left, right)
@@ -394,16 +408,24 @@ class Comparer:
 def _elements(text: str) -> list[str]:
     """The list a text is: cut at commas and words, and a set in braces opened."""
     parts = items(text)
+    sides, signs = relation(parts[0])
     if len(parts) == 1:
-        inside = group(parts[0])
-        if inside and inside.left == "{" and not re.search(r"\\mid|:|\|", parts[0]) and inside.items:
+        inside = group(sides[1] if signs == ["\\in"] and relations.is_symbol(sides[0]) else parts[0])
+        if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
             return list(inside.items)
+    elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
+        return [parts[0], *(f"{sides[0]} \\neq {part}" for part in parts[1:])]
     return parts
 
 
-def _is_set(text: str) -> bool:
+def _is_builder(text: str) -> bool:
     inside = group(text)
-    return inside is not None and inside.left == "{"
+    return inside is not None and relations.is_builder(inside)
+
+
+def _is_listed_set(text: str) -> bool:
+    inside = group(text)
+    return inside is not None and inside.left == "{" and not relations.is_builder(inside)
 
 
 def _tuple(text: str) -> list[str] | None:
@@ -464,6 +486,12 @@ def _rename_argument(gold: str, answer: str, value: str) -> str | None:
     if not mine or not theirs or mine[1] != theirs[1] or mine[2] == theirs[2]:
         return None
     return re.sub(rf"(?<![a-zA-Z\\]){theirs[2]}(?![a-zA-Z])", mine[2], value)
+
+
+def _is_call_and_y(left: str, right: str) -> bool:
+    """f(x) = … and y = … name the same function."""
+    names = sorted((left.replace(" ", ""), right.replace(" ", "")), key=len)
+    return names[0] == "y" and re.fullmatch(r"[a-zA-Z]\(x\)", names[1]) is not None
 
 
 def _brackets(piece: Group) -> tuple[str, str]:

@@ -8,6 +8,8 @@ _LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>
 _GAP_CHARS = 60
 _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
 _HOPE = re.compile(r"\s*I hope it is correct\.?\s*$")
+_MATHS = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|(?<!\\)\$\$.+?\$\$|(?<![\\$])\$[^$\n]+(?<!\\)\$", re.DOTALL)
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 BARE_CHARS = 400
 
 
@@ -113,6 +115,7 @@ def _explicit_list(response: str, stop: int, start: int) -> bool:
 
 
 def _without_box(response: str, fallbacks: Sequence[str]) -> str:
+    text = response.strip()
     for name in fallbacks:
         if name == "phrase":
             tail = response[-4 * BARE_CHARS :]
@@ -121,6 +124,10 @@ def _without_box(response: str, fallbacks: Sequence[str]) -> str:
                 answer = _HOPE.sub("", tail[found[-1].end() :]).strip().split("\n")[0].strip("* ")
                 if answer:
                     return answer
-        elif response.strip() and len(response.strip()) <= BARE_CHARS:
-            return response.strip()
+        elif name == "formula" and len(_WORD.findall(_MATHS.sub(" ", text[-4 * BARE_CHARS :]))) > 3:
+            found = list(_MATHS.finditer(text[-4 * BARE_CHARS :]))
+            if found:
+                return found[-1].group()
+        elif name == "bare" and text and len(text) <= BARE_CHARS:
+            return text
     raise NoAnswer("no answer")

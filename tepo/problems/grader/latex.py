@@ -12,6 +12,7 @@ _CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
+_CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\})")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
@@ -28,6 +29,7 @@ def prepare(text: str) -> str:
     text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
     text = _BARE_SCRIPT.sub(r"\1{\2}", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
+    text = _CIS.sub(r"e^{i(\1\2)}", text)
     text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
     return _COMMAND_OR_CAPITAL.sub(_symbol, text)
 

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
 
-FALLBACKS = ("phrase", "bare")
+FALLBACKS = ("phrase", "formula", "bare")
 REVISION = 1
 """Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
 
@@ -20,7 +20,7 @@ class GraderOptions:
     timeout: wall-clock seconds one answer may take in a worker. workers: processes (0: one per usable core, at most 8).
     memory_mb: address space of a worker. recycle: answers after which a worker is replaced. max_chars, max_depth: longer or
     deeper answers are wrong without being parsed. fallbacks: what to take when a response holds no box at all, in order:
-    "phrase" (… answer is X), "bare" (a short response is the answer itself). relative_tolerance, absolute_tolerance: slack
+    "phrase" (… answer is X), "formula" (the last formula of a sentence), "bare" (a short response is the answer itself). relative_tolerance, absolute_tolerance: slack
     on numbers, 0 except where a benchmark asks for it.
     """
 

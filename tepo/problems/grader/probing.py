@@ -33,6 +33,8 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
             continue
+        if not positive and _is_real(left) != _is_real(right):
+            continue  # a root or logarithm of a negative number: outside the domain
         if not _close(left, right):
             return False if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs) else agreed >= _ENOUGH
         agreed += 1
@@ -120,6 +122,10 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     digits = 300 + min(_MOST_DIGITS, max(0, int(sympy.log(abs(left), 10).evalf(10)) if not _vanishes(left) else 0))
     left, right = constant(gold, digits), constant(answer, digits)
     return None if left is None or right is None else _close(left, right, sympy.Float(10, digits) ** (20 - digits))
+
+
+def _is_real(value: sympy.Expr) -> bool:
+    return _vanishes(value.as_real_imag()[1])
 
 
 def _vanishes(value: sympy.Expr) -> bool:

@@ -14,9 +14,10 @@ _FUNCTIONS = frozenset(
 )
 
 
-def quantity(text: str) -> tuple[str, Unit | None]:
+def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
     """(number, unit or None) of canonical text. The unit is a trailing word in `\\text{}`, a trailing unit word, a degree or
-    per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a unit."""
+    per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a
+    unit, unless `letters` (the other side has a unit)."""
     match = _CURRENCY.match(text)
     if match:
         word = match[2].lower().rstrip(".")
@@ -28,7 +29,7 @@ def quantity(text: str) -> tuple[str, Unit | None]:
     head, tail = text[:start].strip(), text[start:]
     if _TRIGONOMETRIC.search(head):
         return text, None
-    unit = parse_unit(re.sub(r"\\text\{([^{}]*)\}", r" \1 ", tail)) if _is_unit(tail) else None
+    unit = parse_unit(re.sub(r"\\text\{([^{}]*)\}", r" \1 ", tail)) if _is_unit(tail, letters=letters) else None
     return (text, None) if unit is None else (head.rstrip("- "), unit)
 
 
@@ -54,11 +55,11 @@ def _is_word(token: str) -> bool:
     return token.isalpha() and token.isascii() and token.lower() not in _FUNCTIONS
 
 
-def _is_unit(tail: str) -> bool:
+def _is_unit(tail: str, *, letters: bool) -> bool:
     """A lone bare letter and short unknown bare words are variables; what stands in `\\text{}` or is in the table is a unit."""
     if "\\text" in tail or "^{\\circ}" in tail or "%" in tail:
         return True
     words = re.findall(r"[a-zA-Z$¢]+", tail)
     if len(words) == 1 and len(words[0]) == 1:
-        return words[0] in "$¢"
+        return words[0] in "$¢" or (letters and known(words[0]) is not None)
     return all(known(word) or (len(word) >= 3 and len(words) <= 4) or word.lower() == "of" for word in words)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tepo.problems.grader.split import Group, group, relation, union
 
 _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
+_ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\\text\{[^{}]*\}")
 _DIGIT = re.compile(r"\d")
 ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
@@ -42,6 +43,11 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     if ORDER[signs[0]][0] == ">":
         sides, signs = sides[::-1], [FLIPPED[sign] for sign in reversed(signs)]
     closed = [ORDER[sign][1] for sign in signs]
+    if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[0])):  # |x| < a
+        return SolutionSet(inside[1], (Group("[" if closed[0] else "(", (f"-({sides[1]})", sides[1]), "]" if closed[0] else ")"),))
+    if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[1])):  # a < |x|
+        left = Group("(", ("-\\infty", f"-({sides[0]})"), "]" if closed[0] else ")")
+        return SolutionSet(inside[1], (left, Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")")))
     if len(signs) == 2:
         low, variable, high = sides
         if not is_symbol(variable) or variable in (low, high):
@@ -86,12 +92,17 @@ def _one(text: str) -> SolutionSet | None:
     return SolutionSet(None, tuple(whole))
 
 
+def is_builder(piece: Group) -> bool:
+    r"""Is this a set given by a condition, {x \mid x>2}?"""
+    return piece.left == "{" and any(re.search(r"\\mid|:|\|", item) for item in piece.items[:1])
+
+
 def _builder(piece: Group) -> SolutionSet | None:
     """{x | x>2} or {x : x>2}."""
     match = re.fullmatch(r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", ",".join(piece.items), re.DOTALL)
     if match and is_symbol(match[1]):
         return interval_of_chain(match[2].strip())
-    return SolutionSet(None, (piece,)) if not match else None
+    return SolutionSet(None, (piece,)) if not match and not is_builder(piece) else None
 
 
 def _without_points(text: str) -> SolutionSet | None:

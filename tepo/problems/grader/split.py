@@ -12,7 +12,7 @@ _CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
 _RELATION = re.compile(r"\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
@@ -64,14 +64,15 @@ def items(text: str) -> list[str]:
     return pieces or [text]
 
 
-def _joined(text: str) -> str:
-    """Thousands separators taken out where commas can be nothing else: no other commas, or only such with a space behind."""
+def _joined(text: str, *, alone: bool = True) -> str:
+    """Thousands separators taken out where commas can be nothing else: no other commas (if `alone` may decide), or only such
+    with a space behind."""
     if "," not in text:
         return text
     level = depths(text)
     within = {place for match in _THOUSANDS.finditer(text) if level[match.start()] == 0 for place in range(*match.span()) if text[place] == ","}
     others = [place for place, character in enumerate(text) if character == "," and level[place] == 0 and place not in within]
-    if any(text[place + 1 : place + 2] != " " for place in others):
+    if any(text[place + 1 : place + 2] != " " for place in others) or (not others and not alone):
         return text
     return "".join(character for place, character in enumerate(text) if place not in within)
 
@@ -99,7 +100,7 @@ def group(text: str) -> Group | None:
         return None
     inside = text[len(left) : len(text) - len(right)].strip()
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
-    return Group(names.get(left, left), tuple(comma_items(inside)) if inside else (), names.get(right, right))
+    return Group(names.get(left, left), tuple(comma_items(_joined(inside, alone=False))) if inside else (), names.get(right, right))
 
 
 def _fences(text: str) -> tuple[str, str]:
@@ -117,13 +118,22 @@ def strip_parentheses(text: str) -> str:
     return text
 
 
+def _nested_lists(text: str) -> tuple[str, list[list[str]]] | None:
+    """[[1, 2], [3, 4]]."""
+    outer = group(text)
+    rows = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
+    if len(rows) < 2 or not all(row and row.left + row.right == "[]" for row in rows):
+        return None
+    return "", [list(row.items) for row in rows if row]
+
+
 def matrix(text: str) -> tuple[str, list[list[str]]] | None:
     """(kind, rows of entries) of a matrix environment; the kind is "v" for determinants and "" for everything else."""
     inner = strip_parentheses(text)
     if inner.startswith("[") and inner.endswith("]"):
         inner = inner[1:-1].strip()
     match = _MATRIX.fullmatch(inner)
-    if not match:
-        return None
+    if not match or "\\begin" in match[2]:
+        return _nested_lists(text)
     rows = [[entry.strip() for entry in row.split("&")] for row in _ROW.split(match[2].strip()) if row.strip()]
     return ("v" if match[1] in ("v", "V") else ""), rows

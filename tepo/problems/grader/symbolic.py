@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import sympy
+from latex2sympy2_extended.logic import And
 from math_verify import verify
 
 from tepo.problems.grader.latex import to_sympy
@@ -33,12 +34,14 @@ class SymbolicComparison:
             return bool(verdict) if verdict is not None else _math_verify(left, right)
         if isinstance(left, sympy.Equality) and isinstance(right, sympy.Equality):
             return _equations(left, right)
-        if isinstance(left, (*_BELOW, *_ABOVE)) and isinstance(right, (*_BELOW, *_ABOVE)):
-            return _inequalities(left, right)
+        if isinstance(left, (*_BELOW, *_ABOVE)) and isinstance(right, (*_BELOW, *_ABOVE)) and _inequalities(left, right):
+            return True
         if isinstance(left, sympy.Equality) != isinstance(right, sympy.Equality):
             return False
         matrices = _matrices(left, right)
-        return matrices if matrices is not None else _math_verify(left, right)
+        if matrices is not None:
+            return matrices
+        return _same_set(left, right) if _is_condition(left) or _is_condition(right) else _math_verify(left, right)
 
     def _scalars(self, gold: str, left: sympy.Expr, answer: str, right: sympy.Expr) -> bool | None:
         if left == right:
@@ -80,7 +83,10 @@ def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
     if mine.free_symbols != theirs.free_symbols:
         return False
     for symbol in sorted(mine.free_symbols, key=lambda symbol: symbol.name):
-        first, second = sympy.solve(mine, symbol), sympy.solve(theirs, symbol)
+        try:
+            first, second = sympy.solve(mine, symbol), sympy.solve(theirs, symbol)
+        except NotImplementedError:
+            continue
         if first and second and not any(isinstance(root, dict) for root in first + second):
             return len(first) == len(second) and all(any(same_value(root, other) for other in second) for root in first)
     return False
@@ -95,6 +101,20 @@ def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.rela
         theirs = -theirs
     factor = ratio(mine, theirs) if is_scalar(mine) and is_scalar(theirs) else None
     return factor is not None and bool(factor.is_positive)
+
+
+def _is_condition(value: sympy.Basic) -> bool:
+    """An inequality or several of them joined."""
+    return isinstance(value, (*_BELOW, *_ABOVE)) or (isinstance(value, And) and all(isinstance(part, (*_BELOW, *_ABOVE)) for part in value.args))
+
+
+def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
+    """The solutions of inequalities in one variable, also against an interval."""
+    symbols = {symbol for side in (left, right) if _is_condition(side) for symbol in side.free_symbols}
+    if len(symbols) != 1:
+        return False
+    first, second = (sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side for side in (left, right))
+    return isinstance(first, sympy.Set) and isinstance(second, sympy.Set) and bool(first == second)
 
 
 def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:

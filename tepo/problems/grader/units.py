@@ -90,6 +90,8 @@ def parse_unit(text: str) -> Unit | None:
             table &= name is not None
             powers.append((name or word.lower().removesuffix("s"), sign * shape))
             shape = 1
+    if any(known(name) == "percent" or name in ("%", "percentage", "pct") for name, _ in powers):
+        powers, table = [("percent", 1)], True
     if not powers:
         return None
     if table:

@@ -18,9 +18,9 @@ _SYNONYMS = {other: key for key, others in _SAME.items() for other in others}
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
 _NUMBERS = {name: str(value) for value, name in enumerate(_SMALL)} | {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "seventy": "70", "eighty": "80", "ninety": "90", "hundred": "100", "one hundred": "100"}  # fmt: skip
 _REALS = {"\\mathbb{R}", "(-\\infty,\\infty)", "(-\\infty,+\\infty)", "x\\in\\mathbb{R}"}
-_CHOICE = re.compile(r"(?:\\text\{ ?)?(?P<open>\( ?)?(?P<letter>[A-Za-z])(?P<close> ?\))?(?: ?\})?(?:\))?")
+_CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
 _CHOSEN = re.compile(r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL)
-_OPTION = re.compile(r"(?:\\text\{)?(?:option|choice|answer)\}? ?(?=[(A-Z\\])", re.IGNORECASE)
+_OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer) ?\}? ?(?=[(A-Z\\])")
 
 
 def words(text: str) -> str | None:
@@ -29,6 +29,8 @@ def words(text: str) -> str | None:
     if not text or text[0].isdigit():
         return None
     squeezed = text.replace(" ", "").replace("\\right", "").replace("\\left", "")
+    if squeezed in ("\\infty", "+\\infty", "-\\infty"):
+        return "infinity" if squeezed != "-\\infty" else "negative infinity"
     if squeezed in ("\\emptyset", "\\{\\}", "\\{\\emptyset\\}", "\\phi"):
         return _NO_SOLUTION if squeezed != "\\phi" else None
     if squeezed in _REALS:
@@ -46,8 +48,8 @@ def words(text: str) -> str | None:
 
 def choice(text: str) -> tuple[str, bool] | None:
     """(letter, decorated) of a lone option letter; decorated means in parentheses or \\text{}."""
-    text = _OPTION.sub("", text)
-    match = _CHOICE.fullmatch(text)
+    bare = _OPTION.sub("", _TEXT.sub(r"\1", text).strip())
+    match = _CHOICE.fullmatch(bare)
     if not match:
         return None
     return match["letter"], len(text) > 1

@@ -71,7 +71,12 @@ def run_id(config: RunConfig, recipe: str | None = None) -> str:
 
 def base_folder(config: RunConfig) -> Path:
     """Where measurements of the untrained policy of a configuration lie."""
-    return Path(config.store) / f"base-{base_fingerprint(config.model.path, config.model.revision)[:12]}"
+    return base_folder_of(Path(config.store), config.model.path, config.model.revision)
+
+
+def base_folder_of(store: Path, path: str, revision: str | None) -> Path:
+    """The same for a model by path. Hashed, because the fingerprint of a hub model holds its name, slash and all."""
+    return store / f"base-{content_hash(base_fingerprint(path, revision))}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Grading stored responses again, after the grader changed."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tepo.errors import UserError
+from tepo.evaluation.evaluate import conclude, load_result
+from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
+from tepo.files import write_json
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader import Grader
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A sample whose verdict changed; `correct` and `reason` are the new ones."""
+
+    problem: str
+    sample: int
+    gold: str
+    extracted: str | None
+    correct: bool
+    reason: str
+    reason_before: str
+
+
+@dataclass(frozen=True)
+class Regrade:
+    """What grading an evaluation again changed. Accuracies are shares in 0..1."""
+
+    benchmark: str
+    samples: int
+    flips: list[Flip]
+    before: float
+    after: float
+
+
+def evaluations(folder: Path) -> list[Path]:
+    """Finished evaluations at or below a folder (an evaluation, a run, a store). Raises UserError when there are none."""
+    found = sorted(path.parent for path in folder.rglob("result.json") if (path.parent / SAMPLES).is_file()) if folder.is_dir() else []
+    if not found:
+        raise UserError("no finished evaluation there", where=str(folder), fix="give the folder of a run, or of one of its evaluations")
+    return found
+
+
+def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
+    """Judge every stored response of an evaluation again and, unless `write` is false, store verdicts and scores.
+
+    Responses, golds and problems are those on disk; nothing is sampled. Raises UserError for a folder that holds no finished evaluation.
+    """
+    result = load_result(folder)
+    if result is None:
+        raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
+    rows = read_table(folder / SAMPLES).to_pylist()
+    verdicts = grader.grade([(row["gold"], row["response"]) for row in rows])
+    flips = []
+    for row, verdict in zip(rows, verdicts, strict=True):
+        if verdict.correct != row["correct"]:
+            flips.append(Flip(row["problem"], row["sample"], row["gold"], verdict.extracted, verdict.correct, verdict.reason, row["reason"]))
+        row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
+    table = table_of(rows)
+    after = conclude(load_benchmark(result.benchmark), table, grader.fingerprint, result.task)
+    if write:
+        write_table(folder / SAMPLES, table)
+        write_json(folder / "result.json", asdict(after))
+    return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy)

@@ -1,0 +1,68 @@
+"""`tepo data`: are the problem sets the pinned ones, and which benchmark problems does a training set hold?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Problem sets: verify copies, find contamination.", no_args_is_help=True)
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks or training sets (default: all published ones).", show_default=False)] = None,
+    golds: Annotated[bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")] = True,
+) -> None:
+    """Check counts and content of the problem sets, from TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows."""
+    from tepo.errors import UserError
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.grader import Grader
+    from tepo.problems.hashes import set_hash
+    from tepo.problems.training import dataset_benchmarks, load_training_problems, training_names
+
+    failed: list[UserError] = []
+    for name in names or [*dataset_benchmarks(), *training_names()]:
+        try:
+            problems = load_training_problems(name) if name in training_names() else load_benchmark(name).load_problems()
+        except UserError as error:
+            typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
+            failed.append(error)
+            continue
+        typer.echo(f"{name}: {len(problems)} problems, content {set_hash(problems)}")
+        if golds and name not in training_names():
+            with Grader(load_benchmark(name).grader) as grader:
+                unread = ", ".join(f"{problems[index].id} ({why})" for index, why in grader.check_golds([problem.answer for problem in problems]))
+            if unread:
+                typer.echo(f"  golds that the grader cannot read: {unread}")
+    if failed:
+        raise UserError(f"{len(failed)} sets are not the pinned ones", fix=failed[0].fix)
+
+
+@app.command()
+def contamination(
+    training: Annotated[str, typer.Argument(help="A training set, or a file NAME.jsonl.")] = "dapo_math",
+    rows: Annotated[bool, typer.Option("--rows", help="List every pair above 0.8: benchmark problem, training problem, Jaccard index.")] = False,
+    write_list: Annotated[Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")] = None,
+) -> None:
+    """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by benchmark."""
+    from tepo.files import write_atomic
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.contamination import SAME, SIMILAR, overlaps
+    from tepo.problems.training import dataset_benchmarks, load_training_problems
+
+    problems = load_training_problems(training)
+    benchmarks = {name: load_benchmark(name).load_problems() for name in dataset_benchmarks()}
+    owner = {problem.id: name for name, members in benchmarks.items() for problem in members}
+    found = overlaps([problem for members in benchmarks.values() for problem in members], problems, SIMILAR)
+    same = [overlap for overlap in found if overlap.jaccard > SAME]
+    typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
+    for name, members in benchmarks.items():
+        counts = [len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, found)]
+        typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
+    out = {overlap.training for overlap in same}
+    typer.echo(f"{len(out)} of {len(problems)} problems of {training} are left out with data.exclude_contaminated=true")
+    if rows:
+        for overlap in same:
+            typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
+    if write_list:
+        write_atomic(write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out))

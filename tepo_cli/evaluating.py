@@ -1,0 +1,169 @@
+"""The work of `tepo eval`: what to evaluate, with what, and the table at the end. Imported when the command runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from rich.console import Console
+from rich.table import Column, Table
+
+from tepo import paths
+from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
+from tepo.evaluation.evaluate import Result, evaluate, load_result
+from tepo.evaluation.rows import SAMPLES
+from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
+from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.grader import Grader
+from tepo.problems.prompts import encode_prompts, render_prompt
+from tepo.training.run_folder import base_fingerprint, base_folder_of, final_model
+
+PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The weights to evaluate, and the settings that came with them. `all`: what the word `all` means for this model."""
+
+    path: str
+    identity: dict[str, Any]
+    folder: Path
+    all: tuple[str, ...]
+    wrap: str = "auto"
+    thinking: bool | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    def expand(self, names: Sequence[str]) -> list[str]:
+        """The benchmarks named, `all` replaced, each once."""
+        return list(dict.fromkeys(part for name in names for part in (self.all if name == "all" else (name,))))
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `tepo eval`."""
+
+    target: Target
+    backend: Backend
+    limit: int | None
+    seed: int
+    wrap: str
+    thinking: bool | None
+    out: Path
+
+    def folder(self, name: str) -> Path:
+        """Where an evaluation lies; a limited one, or one with another seed, beside the whole."""
+        marks = ([f"first{self.limit}"] if self.limit else []) + ([f"seed{self.seed}"] if self.seed else [])
+        return self.out / "eval" / "@".join([name, *marks])
+
+
+def find_target(model: str, store: Path, revision: str | None) -> Target:
+    """A run by folder or id, else a model. Raises UserError for a run without a complete checkpoint."""
+    for folder in (Path(model), store / model):
+        if (folder / "config.json").is_file() and ((folder / "checkpoints").is_dir() or (folder / "manifest.json").is_file()):
+            config = yaml.safe_load((folder / "config.json").read_text())["full"]
+            weights = final_model(folder)
+            own = config["model"]
+            identity = {"weights": f"{folder.name}/{weights.name}"}
+            return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
+    everything = tuple(name for name in paths.names("evals") if load_benchmark(name).procedural) if model.startswith("package:") else PAPER
+    identity = {"weights": base_fingerprint(model, revision)}
+    return Target(model, identity, base_folder_of(store, model, revision), everything, revision=revision)
+
+
+def show_plan(names: Sequence[str], request: Request) -> None:
+    """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
+    for name in names:
+        benchmark = load_benchmark(name)
+        problems = benchmark.load_problems()[: request.limit]
+        done = "done" if _finished(name, request) else "to do"
+        print(
+            f"{name}: {len(problems)} problems x {benchmark.samples} samples at temperature {benchmark.temperature:g}, "
+            f"at most {benchmark.max_new_tokens} tokens; backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
+        )
+        shown = render_prompt(problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking)
+        print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
+
+
+def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> None:
+    """Evaluate what is not there yet, then print the scores."""
+    from tepo_cli.running import bar
+
+    planned = {name: load_benchmark(name) for name in names}
+    results = {name: _finished(name, request) for name in names}
+    missing = [name for name in names if results[name] is None]
+    if missing:
+        tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
+        backend = replace(request.backend, max_length=_longest([planned[name] for name in missing], tokenizer, request))
+        with open_sampler(request.target.path, backend, request.out / "eval" / ".servers") as sampler:
+            for name in missing:
+                with bar(name, 1, quiet) as advance:
+                    results[name] = _evaluate(planned[name], sampler, tokenizer, request, lambda done, total, advance=advance: advance(done / total, f"{done}/{total} samples"))
+    found = {name: result for name, result in results.items() if result}
+    _print_scores(found, request)
+
+
+def _finished(name: str, request: Request) -> Result | None:
+    """The result that is there, if it is of these weights and settings (if not, `evaluate` says what differs)."""
+    result = load_result(request.folder(name))
+    asked = {"policy": request.target.identity, "wrap": request.wrap, "thinking": request.thinking}
+    return result if result and all(result.task[key] == value for key, value in asked.items()) else None
+
+
+def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Request, progress: Any) -> Result:
+    with Grader(benchmark.grader) as grader:
+        if benchmark.dataset:
+            problems = benchmark.load_problems()[: request.limit]
+            unread = grader.check_golds([problem.answer for problem in problems])
+            if unread:
+                named = ", ".join(f"{problems[index].id} ({why})" for index, why in unread)
+                console.print(f"golds that the grader cannot read, so that only the same text matches them: {named}", highlight=False, soft_wrap=True)
+        return evaluate(
+            benchmark,
+            sampler,
+            tokenizer,
+            grader,
+            request.folder(benchmark.name),
+            seed=request.seed,
+            limit=request.limit,
+            policy=request.target.identity,
+            wrap=request.wrap,
+            thinking=request.thinking,
+            progress=progress,
+        )
+
+
+def _longest(benchmarks: Sequence[Benchmark], tokenizer: Any, request: Request) -> int:
+    """Longest prompt plus response over some benchmarks, in tokens."""
+    longest = 0
+    for benchmark in benchmarks:
+        statements = [problem.prompt for problem in benchmark.load_problems()[: request.limit]]
+        prompts = encode_prompts(statements, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking)
+        longest = max(longest, max(map(len, prompts)) + benchmark.max_new_tokens)
+    return longest
+
+
+def _print_scores(results: dict[str, Result], request: Request) -> None:
+    """One line a benchmark, then the two averages."""
+    table = Table(Column("benchmark", no_wrap=True), "problems", Column("accuracy %", no_wrap=True), "pass@k", "maj@k", "cut off", title=request.target.path)
+    for name, result in results.items():
+        k = result.samples
+        passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
+        table.add_row(name, str(result.problems), _interval(result.accuracy, *result.interval), passed, voted, f"{100 * result.scores['truncated']:.1f}%")
+        for subset, scores in result.subsets.items():
+            table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%")
+    if len(results) > 1:
+        frames = [pd.read_parquet(request.folder(name) / SAMPLES, columns=["problem", "sample", "correct"]).assign(benchmark=name) for name in results]
+        scores = summarize(pd.concat(frames).assign(row="model", seed=request.seed)).set_index("benchmark")
+        for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
+            line = scores.loc[key]
+            table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
+    Console().print(table)
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    return f"{100 * mean:.2f} ± {50 * (high - low):.2f}"

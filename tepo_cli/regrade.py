@@ -1,0 +1,36 @@
+"""`tepo regrade`: judge stored responses again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Store
+
+
+def regrade(
+    run: Annotated[str, typer.Argument(help="A run (folder or id), the folder of one evaluation, or a whole store.")],
+    store: Store = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
+) -> None:
+    """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
+    from rich.console import Console
+
+    from tepo.evaluation.evaluate import load_result
+    from tepo.evaluation.regrade import evaluations
+    from tepo.evaluation.regrade import regrade as regrade_one
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.grader import Grader
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    folder = Path(run) if Path(run).is_dir() else store / run
+    for evaluation in evaluations(folder):
+        result = load_result(evaluation)
+        assert result  # `evaluations` lists finished ones
+        with Grader(load_benchmark(result.benchmark).grader) as grader:
+            found = regrade_one(evaluation, grader, write=not dry_run)
+        for flip in found.flips:
+            now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
+            console.print(f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); gold {flip.gold!r}, answer {flip.extracted!r}")
+        change = f"{100 * found.before:.2f} -> {100 * found.after:.2f}" if found.flips else f"{100 * found.after:.2f}, as before"
+        console.print(f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{' (nothing written)' if dry_run else ''}")

@@ -10,6 +10,7 @@ from tepo_cli.audit import audit
 from tepo_cli.base import base
 from tepo_cli.doctor import doctor
 from tepo_cli.explain import explain
+from tepo_cli.figure import figure
 from tepo_cli.listing import listing
 from tepo_cli.plan import plan
 from tepo_cli.report import report
@@ -33,6 +34,7 @@ app.command()(base)
 app.command()(warmstart)
 app.command()(plan)
 app.command()(table)
+app.command()(figure)
 app.command()(report)
 app.command()(audit)
 app.command()(explain)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import yaml
 
-from tepo.reporting.curves import RunCurves, svg, training_figure
+from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
+from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, make_plan, unique
 from tepo.studies.study import Study, load_study
 from tepo.studies.tables import study_table
@@ -29,12 +30,6 @@ def page(planned: Planned, scale: str) -> str:
     studies = [PageStudy(study_table(study, scale, units), _figures(study, units)) for study, units in planned]
     runs = [_page_run(unit) for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
     return build_page(f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures")
-
-
-def curves(units: Sequence[Unit]) -> list[RunCurves]:
-    """Metrics of the trained units, one curve a run."""
-    trained = [unit for unit in unique(units) if unit.row.objective is not None]
-    return [RunCurves(unit.row.label, unit.row.objective or "", unit.seed, RunFolder(unit.folder).metrics()) for unit in trained]
 
 
 def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:

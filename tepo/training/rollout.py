@@ -7,6 +7,7 @@ import numpy as np
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
+from tepo.evaluation.scores import pass_at_k
 from tepo.problems.grader import Grader
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
@@ -34,6 +35,7 @@ class Rollout:
     all_right: int = 0
     all_wrong: int = 0
     sampled_tokens: int = 0
+    right: list[tuple[int, int]] = field(default_factory=list)  # right answers and responses of every group drawn
     scores: list[float] = field(default_factory=list)  # mean reward of every group drawn, dropped ones too
     lengths: list[int] = field(default_factory=list)
     cut: int = 0  # responses stopped by the length limit
@@ -45,6 +47,7 @@ class Rollout:
         for group in drawn:
             mean = float(group.rewards.mean())
             self.scores.append(mean)
+            self.right.append((int(group.rewards.sum()), len(group.rewards)))
             self.lengths += [len(response.tokens) for response in group.responses]
             self.cut += sum(not response.finished for response in group.responses)
             self.sampled_tokens += sum(len(response.tokens) for response in group.responses)
@@ -57,8 +60,10 @@ class Rollout:
 
     def metrics(self) -> dict[str, float]:
         """verl's names; rewards and lengths are over all responses drawn, before the filter."""
+        right, responses = np.array(self.right).T
         return {
             "critic/score/mean": float(np.mean(self.scores)),
+            **{f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean()) for k in _halvings(int(responses[0]))},
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
             "response_length/mean": float(np.mean(self.lengths)),
             "response_length/max": float(np.max(self.lengths)),
@@ -70,6 +75,11 @@ class Rollout:
             "rollout/groups_all_wrong": float(self.all_wrong),
             "perf/sampled_tokens": float(self.sampled_tokens),
         }
+
+
+def _halvings(n: int) -> list[int]:
+    """n, n/2, n/4 … down to 2."""
+    return [n >> shift for shift in range(n.bit_length()) if n >> shift >= 2]
 
 
 @dataclass

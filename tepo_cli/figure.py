@@ -1,0 +1,34 @@
+"""`tepo figure`: a figure of the papers, from the store."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+
+
+def figure(
+    name: Annotated[str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
+) -> None:
+    """Draw a figure from what the store holds; never trains (`tepo ablate figures` does)."""
+    from tepo.errors import unknown_name
+    from tepo.reporting.curves import save
+    from tepo.studies.figures import draw_figure
+    from tepo.studies.plan import make_plan
+    from tepo.studies.study import load_study
+
+    study = load_study("figures")
+    known = [str(entry["name"]) for entry in study.figures]
+    if name != "all" and name not in known:
+        raise unknown_name("figure", name, [*known, "all"])
+    units = make_plan(study, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    for chosen in known if name == "all" else [name]:
+        for path in save(draw_figure(study, chosen, scale, units), out, f"figure-{chosen}"):
+            typer.echo(path)

@@ -108,7 +108,7 @@ class Comparer:
             return left == right or self._differ("base")
         if left:
             plain = re.sub(r"[ ,]|\\text\{([^{}]*)\}", r"\1", answer).upper()
-            return plain.lstrip("0") == left[0] or self._differ("base") if plain.isalnum() else None
+            return (plain.lstrip("0") or "0") == left[0] or self._differ("base")
         number = parse_number(gold)
         if not right or number is None:
             return None

@@ -1,0 +1,151 @@
+"""False positives and negatives of the grader beside plain math-verify: on the hand-made cases, and on every gold of the benchmarks.
+
+    python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show]
+
+DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings, and
+rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables."""
+
+import argparse
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tepo.problems.grader import Grader, GraderOptions
+
+SETS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
+Row = tuple[str, str, str, bool]
+"""Category, gold, response, expected verdict."""
+
+
+def box(text: str) -> str:
+    return f"\\boxed{{{text}}}"
+
+
+def rewritings(gold: str) -> dict[str, str]:
+    """Usual other spellings of the same answer, by what was changed; only those that apply."""
+    bare = gold.strip().strip("$").strip() if gold.count("$") == 2 and gold.strip()[0] == gold.strip()[-1] == "$" else gold
+    if bare.count("{") != bare.count("}") or "\\boxed" in bare or "\\(" in bare:
+        return {"itself": gold if "\\boxed" in gold else bare}  # malformed, or a sentence: no answer of a model looks like it
+    made = {"itself": box(bare), "sentence": f"The answer is $\\boxed {{ {bare} }}$."}
+    if "\\frac" in bare:
+        made["dfrac"] = box(re.sub(r"\\frac(?![a-z])", r"\\dfrac", bare))
+    if simple := re.fullmatch(r"(-?)\\frac\{(\d+)\}\{(\d+)\}", bare):
+        made["slash"] = box(f"{simple[1]}{simple[2]}/{simple[3]}")
+        made["unreduced"] = box(f"{simple[1]}\\frac{{{3 * int(simple[2])}}}{{{3 * int(simple[3])}}}")
+    if re.fullmatch(r"-?\d+", bare):
+        made["assignment"] = box(f"x = {bare}")
+        made["decimal point"] = box(f"{bare}.0")
+        if len(bare.lstrip("-")) > 3:
+            made["thousands"] = box(f"{int(bare):,}".replace(",", "{,}"))
+    if "(" in bare and "\\left" not in bare:
+        made["left right"] = box(bare.replace("(", "\\left(").replace(")", "\\right)"))
+    if re.fullmatch(r"-?\d+(, ?-?\d+)+", bare) and not re.fullmatch(r"\d{1,3}(,\d{3})+", bare):
+        made["reversed list"] = box(", ".join(reversed(bare.split(","))))
+    if re.search(r"\\sqrt\{\d+\}", bare):
+        made["unicode root"] = box(re.sub(r"\\sqrt\{(\d+)\}", r"√\1", bare))
+    return made
+
+
+def changed_digit(gold: str) -> str | None:
+    """The gold with its last digit outside subscripts raised by one; None without a digit."""
+    places = [match.start() for match in re.finditer(r"\d", gold)]
+    if not places:
+        return None
+    place = places[-1]
+    return gold[:place] + str((int(gold[place]) + 1) % 10) + gold[place + 1 :]
+
+
+def gold_rows(data: Path) -> list[Row]:
+    rows: list[Row] = []
+    for name in SETS:
+        path = data / f"{name}.jsonl"
+        golds = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").split("\n") if line]
+        for index, gold in enumerate(golds):
+            rows += [(f"{name}: {kind}", gold, response, True) for kind, response in rewritings(gold).items()]
+            other = next((golds[(index + step) % len(golds)] for step in range(1, len(golds)) if golds[(index + step) % len(golds)] != gold), None)
+            if other is not None:
+                rows.append((f"{name}: another gold", gold, box(other), False))
+            if (wrong := changed_digit(gold)) is not None:
+                rows.append((f"{name}: a digit changed", gold, box(wrong), False))
+    return rows
+
+
+def case_rows(path: Path, data: Path | None) -> list[Row]:
+    """The hand-made cases; golds given by id are looked up in the data folder (left out without one)."""
+    answers: dict[str, str] = {}
+    for name in SETS if data else ():
+        assert data
+        for line in (data / f"{name}.jsonl").read_text(encoding="utf-8").split("\n"):
+            if line:
+                problem = json.loads(line)
+                answers[problem["id"]] = problem["answer"]
+    rows = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        case = json.loads(line) if line else None
+        if case and ("gold" in case or case["gold_id"] in answers):
+            rows.append((case["category"], case.get("gold") or answers[case["gold_id"]], case["prediction"], case["correct"]))
+    return rows
+
+
+def with_tepo(rows: list[Row]) -> list[bool]:
+    with Grader(GraderOptions(fallbacks=("phrase", "formula", "bare"), workers=2)) as grader:
+        return [verdict.correct for verdict in grader.grade([(gold, response) for _, gold, response, _ in rows])]
+
+
+def with_math_verify(rows: list[Row]) -> list[bool]:
+    """math-verify as its README has it, the gold in a box (bare golds lose a quarter of the pairs)."""
+    import logging
+
+    from math_verify import parse, verify
+
+    logging.disable(logging.CRITICAL)
+    found: dict[tuple[str, str], bool] = {}
+    for _, gold, response, _ in rows:
+        if (gold, response) not in found:
+            boxed = gold if "\\boxed" in gold else box(gold)
+            found[gold, response] = bool(verify(parse(boxed), parse(response)))
+    return [found[gold, response] for _, gold, response, _ in rows]
+
+
+def table(title: str, rows: list[Row], graders: dict[str, list[bool]], show: str) -> None:
+    totals: Counter[str] = Counter(category for category, *_ in rows)
+    errors: dict[str, dict[str, list[int]]] = {name: defaultdict(lambda: [0, 0]) for name in graders}
+    for index, (category, gold, response, expected) in enumerate(rows):
+        for name, verdicts in graders.items():
+            if verdicts[index] != expected:
+                errors[name][category][0 if verdicts[index] else 1] += 1
+                if show == name:
+                    print("FP" if verdicts[index] else "FN", category, "|", gold, "|", response)
+    print(f"\n### {title}: {len(rows)} rows\n\n| category | rows | " + " | ".join(f"{name} FP / FN" for name in graders) + " |")
+    print("|---|---:|" + "---:|" * len(graders))
+    for category, count in totals.items():
+        if any(errors[name][category] != [0, 0] for name in graders):
+            print(f"| {category} | {count} | " + " | ".join("{} / {}".format(*errors[name][category]) for name in graders) + " |")
+    sums = {name: [sum(pair[side] for pair in errors[name].values()) for side in (0, 1)] for name in graders}
+    print(f"| **all** | {len(rows)} | " + " | ".join("{} / {}".format(*sums[name]) for name in graders) + " |")
+    print("| right | | " + " | ".join(f"{100 * (1 - sum(sums[name]) / len(rows)):.2f} %" for name in graders) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of NAME.jsonl benchmark files")
+    parser.add_argument("--cases", type=Path, default=Path("tests/data/grader_cases.jsonl"))
+    parser.add_argument("--show", default="", help="print every wrong row of this grader (tepo or math-verify)")
+    parser.add_argument("--only-tepo", action="store_true", help="leave math-verify out (it takes minutes)")
+    options = parser.parse_args()
+    parts = {"hand-made cases": case_rows(options.cases, options.data)} if options.cases.exists() else {}
+    if options.data:
+        parts["golds of the benchmarks"] = gold_rows(options.data)
+    for title, rows in parts.items():
+        started = time.perf_counter()
+        graders = {"tepo": with_tepo(rows)}
+        print(f"{title}: graded in {time.perf_counter() - started:.1f} s")
+        if not options.only_tepo:
+            graders["math-verify"] = with_math_verify(rows)
+        table(title, rows, graders, options.show)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,5 @@
 """What must not change the gradient of any row: micro-batches, their order, the order of responses, padding, ranks."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +7,7 @@ import pytest
 import torch
 
 from tepo.objectives import Metrics, Objective, TokenBatch, load_objective
+from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import SPLIT_DEPENDENT, changed, distance, gradient_of_part, prepared_case, variants
 from tests.unit.objectives.case import Case, shuffled
 
@@ -100,17 +98,7 @@ def test_micro_batch_scope_on_one_micro_batch_is_the_mini_batch(label):
 
 def test_two_ranks(tmp_path: Path):
     """Real processes over gloo: gradients summed over ranks, and the metrics, are those of one process."""
-    target = tmp_path / "gradients.pt"
-    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29000 + os.getpid() % 2000), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.invariants.objective_ranks", str(target)]
-    root = Path(__file__).parents[2]
-    ranks = [subprocess.Popen(command, env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=root) for rank in range(2)]
-    try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    found = torch.load(target)
+    found = run_ranks("tests.invariants.objective_ranks", tmp_path / "gradients.pt")
     assert set(found) == set(ROWS)
     for label, (gradient, metrics) in found.items():
         objective = load_objective(ROWS[label])

@@ -1,0 +1,23 @@
+"""Two gloo ranks take two updates of every row on one rollout, each with its share. Run by test_pipeline.py with torchrun's variables."""
+
+import sys
+
+import torch
+
+from tepo.training.distributed import start
+from tests.invariants.pipeline import make_groups, run
+from tests.invariants.rows import variants
+
+
+def main(target: str) -> None:
+    """Write {row: (gradients, metrics)}."""
+    torch.set_num_threads(1)
+    comm = start(torch.device("cpu"))
+    groups = make_groups()
+    found = {label: run(source, groups, 40, torch.float64, comm)[:2] for label, source in variants().items()}
+    if comm.rank == 0:
+        torch.save(found, target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

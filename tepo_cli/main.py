@@ -8,11 +8,14 @@ from tepo.errors import UserError
 from tepo_cli.ablate import ablate
 from tepo_cli.audit import audit
 from tepo_cli.base import base
+from tepo_cli.data import app as data_app
 from tepo_cli.doctor import doctor
+from tepo_cli.evaluate import evaluate
 from tepo_cli.explain import explain
 from tepo_cli.figure import figure
 from tepo_cli.listing import listing
 from tepo_cli.plan import plan
+from tepo_cli.regrade import regrade
 from tepo_cli.report import report
 from tepo_cli.reproduce import reproduce
 from tepo_cli.table import table
@@ -28,10 +31,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(train)
+app.command("eval")(evaluate)
 app.command()(ablate)
 app.command()(reproduce)
 app.command()(base)
 app.command()(warmstart)
+app.command()(regrade)
+app.add_typer(data_app, name="data")
 app.command()(plan)
 app.command()(table)
 app.command()(figure)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from tepo.errors import UserError, unknown_name
 from tepo.paths import PACKAGE
@@ -58,6 +59,7 @@ def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revis
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
     options = {"revision": revision, "trust_remote_code": trust_remote_code}
+    logging.disable_progress_bar()  # one bar a process: ours
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True, **options)

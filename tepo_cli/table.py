@@ -18,10 +18,9 @@ def table(
     override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
-    from tepo.studies.plan import make_plan
-    from tepo.studies.study import load_study
+    from tepo.studies.assemble import plan_all
     from tepo_cli.studying import show_tables
 
-    study = load_study(name)
-    units = make_plan(study, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
-    show_tables(study, scale, units, format)
+    chosen = [*(override or []), *([f"data={data}"] if data else [])]
+    for study, units in plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen):  # a table of panels: panel by panel
+        show_tables(study, scale, units, format)

@@ -18,7 +18,11 @@ _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
 _DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
-_INTEGERS = re.compile(r"(?:,\s*\(?|\s*\(|,?\s*\\text\{ ?(?:for|where|with|and|for all|for any|for some)? ?\})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{[ZN]\}|mathbf\{Z\}|Z)\)?\s*$|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$")
+_SOME = r"(?:for|where|with|and|for all|for any|for some)?"
+_INTEGERS = re.compile(
+    rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
+    r"|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$"
+)
 _PLAIN_FUNCTION = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)")
 _NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
 _PLAIN_NAME = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?({_NAMES})(?![a-zA-Z])")
@@ -71,7 +75,7 @@ def strip_delimiters(text: str) -> str:
     while True:
         before = text
         text = text.strip()
-        if text.endswith((".", ";", ",", "。")) and not text.endswith((".." , "\\,", "\\;")):
+        if text.endswith((".", ";", ",", "。")) and not text.endswith(("..", "\\,", "\\;")):
             text = text[:-1].rstrip()
         for left, right in _PAIRS:
             inner = text[len(left) : len(text) - len(right)]

@@ -2,6 +2,8 @@
 
 from tepo.problems.grader.canonical import canonical
 from tepo.problems.grader.compare import Comparer
+from tepo.problems.grader.elements import leaves
+from tepo.problems.grader.latex import to_sympy
 from tepo.problems.grader.symbolic import SymbolicComparison
 
 
@@ -22,6 +24,5 @@ class Decider:
         """(parsable, why not). Every leaf of the gold is read as it would be in a comparison."""
         if not canonical(gold):
             return False, "empty"
-        unread: list[str] = []
-        self._comparer.visit(gold, unread.append)
+        unread = [leaf for leaf in leaves(canonical(gold)) if to_sympy(leaf) is None]
         return not unread, "cannot read " + "; ".join(unread) if unread else ""

@@ -23,11 +23,11 @@ def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
 
     Raises NoAnswer: "no answer", "empty box" or "unclosed box" (an earlier complete box does not count then).
     """
-    boxes = [match.span() for match in _BOX.finditer(response)]
-    if not boxes:
+    spans = [match.span() for match in _BOX.finditer(response)]
+    if not spans:
         return _without_box(response, fallbacks)
-    boxes = _outermost(response, boxes)
-    start, stop, content = boxes[-1]
+    boxes = _outermost(response, spans)
+    start, _, content = boxes[-1]
     answers = [content]
     for previous in reversed(boxes[:-1]):
         if not _explicit_list(response, previous[1], start):

@@ -3,6 +3,7 @@ r"""Answers with a notation of their own: clock times, ratios, numbers in anothe
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.split import depths
@@ -12,7 +13,11 @@ _TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))? ?(?:{_HALF})?|(\d{{1,
 _ZONE = re.compile(r" ?(?:in the )?(morning|afternoon|evening|noon|midnight)$", re.IGNORECASE)
 _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}
-_BASE = re.compile(r"\(?([0-9A-Za-z]*\d[0-9A-Za-z]*|[A-F]+)\)? ?(?:_ ?\{? ?\(?(-?\d+|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\)? ?\}?|\(? ?(?:in )?base[ -]?(-?\d+|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen) ?\)?)")  # fmt: skip
+_BASE_NAME = "-?\\d+|" + "|".join(_BASE_WORDS)
+_BASE = re.compile(
+    r"\(?([0-9A-Za-z]*\d[0-9A-Za-z]*|[A-F]+)\)? ?"
+    rf"(?:_ ?\{{? ?\(?({_BASE_NAME})\)? ?\}}?|\(? ?(?:in )?base[ -]?({_BASE_NAME}) ?\)?)"
+)
 DOTS = "\\ldots"
 
 
@@ -39,7 +44,7 @@ def same_time(gold: tuple[int, int, int, str], answer: tuple[int, int, int, str]
     """Equal on the clock; a missing a.m./p.m. matches either, 15:30 is 3:30 p.m."""
     if gold[1:3] != answer[1:3]:
         return False
-    if gold[3] and answer[3] or max(gold[0], answer[0]) > 12:
+    if (gold[3] and answer[3]) or max(gold[0], answer[0]) > 12:
         return _of_day(gold) == _of_day(answer)
     return gold[0] == answer[0]
 
@@ -113,12 +118,12 @@ def progression(items: list[str]) -> Progression | None:
     values = [number.value for number in numbers if number]
     head, tail = values[:cut], values[cut:]
     step = head[1] - head[0]
-    if step and all(b - a == step for a, b in zip(head, head[1:], strict=False)) and all(_reaches(value, head, step) for value in tail):
-        if all(b - a == step for a, b in zip(tail, tail[1:], strict=False)):
-            return Progression("sum", head[0], step, tail[-1] if tail else None)
+    runs = all(b - a == step for part in (head, tail) for a, b in pairwise(part))
+    if step and runs and all(_reaches(value, head, step) for value in tail):
+        return Progression("sum", head[0], step, tail[-1] if tail else None)
     if cut >= 3 and all(head):
         factor = head[1] / head[0]
-        if abs(factor) not in (0, 1) and all(b == a * factor for a, b in zip(head, head[1:], strict=False)):
+        if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
             found = Progression("product", head[0], factor, tail[-1] if tail else None)
             return found if not tail or _geometric(found, tail) else None
     return None

@@ -17,7 +17,12 @@ _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_COMMAND_OR_CAPITAL = re.compile(r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}|\\[a-zA-Z]+(?:\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w))?|([a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|([A-Z])")
+_INDEX = r"\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)"
+_COMMAND_OR_CAPITAL = re.compile(
+    r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}"
+    rf"|\\[a-zA-Z]+(?:{_INDEX})?"
+    r"|([a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|([A-Z])"
+)
 _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|operatorname|mathbb|begin|end)(?![a-z])")
 
 

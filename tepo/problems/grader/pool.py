@@ -90,9 +90,7 @@ class Pool:
 
     def _start(self) -> _Worker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH")))), "PYTHONHASHSEED": "0"}
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _MAIN, self._settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-        )
+        process = subprocess.Popen([sys.executable, "-P", "-c", _MAIN, self._settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
         return _Worker(process, time.monotonic() + _START_SECONDS)
 
     def _send(self, worker: _Worker, task: int, requests: Sequence[dict[str, str]]) -> None:

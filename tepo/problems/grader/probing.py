@@ -19,7 +19,10 @@ _INTEGER_FUNCTIONS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomia
 
 
 def is_scalar(value: object) -> bool:
-    return isinstance(value, sympy.Expr) and not isinstance(value, sympy.MatrixExpr) and not value.has(sympy.MatrixBase, sympy.Set, sympy.Tuple if not value.has(sympy.Sum, sympy.Product, sympy.Integral) else sympy.Set)
+    """A number or a function of numbers: no matrix, set, tuple (but for limits of sums) or relation."""
+    if not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixExpr) or value.has(sympy.MatrixBase, sympy.Set):
+        return False
+    return not value.has(sympy.Tuple) or value.has(sympy.Sum, sympy.Product, sympy.Integral)
 
 
 def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -28,7 +31,7 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
     if not symbols:
         return _same_constant(gold, answer)
-    agreed, positive_only = 0, True
+    agreed = 0
     for point, positive in _points(gold, answer, symbols):
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
@@ -100,10 +103,13 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
         return [({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True) for row in _WHOLE]
     points = []
     for shift in range(len(_SEEDS)):
-        values = [sympy.Float(_SEEDS[(shift + 3 * place) % len(_SEEDS)], DIGITS) + sympy.Float(place, DIGITS) / 7 for place in range(len(symbols))]
         positive = shift < 5
-        signs = [-1 if not positive and (place + shift) % 2 == len(symbols) % 2 or not positive and len(symbols) == 1 else 1 for place in range(len(symbols))]
-        points.append(({symbol: value * sign for symbol, value, sign in zip(symbols, values, signs, strict=True)}, positive))
+        point = {}
+        for place, symbol in enumerate(symbols):
+            value = sympy.Float(_SEEDS[(shift + 3 * place) % len(_SEEDS)], DIGITS) + sympy.Float(place, DIGITS) / 7
+            negative = not positive and (len(symbols) == 1 or (place + shift) % 2 == len(symbols) % 2)
+            point[symbol] = -value if negative else value
+        points.append((point, positive))
     return points
 
 

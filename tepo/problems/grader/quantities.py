@@ -9,9 +9,8 @@ _CURRENCY = re.compile(r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rup
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
 _HEAD_END = re.compile(r"(?:[\d.)}\]!|]|\\(?:pi|infty))\s*-?\s*$")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
-_FUNCTIONS = frozenset(
-    ["sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "log", "exp", "lim", "max", "min", "gcd", "lcm", "det", "deg", "mod", "and", "or", "if", "is", "choose", "for", "where", "when", "with", "i", "e", "x", "y", "z", "n", "k"]
-)
+_NO_UNITS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp lim max gcd lcm det deg mod and or if is choose for where when with i e x y z n k"
+_FUNCTIONS = frozenset(_NO_UNITS.split())
 
 
 def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:

@@ -3,6 +3,7 @@ r"""Relations: assignments, chains of inequalities as sets of intervals, members
 import re
 from dataclasses import dataclass
 
+from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.split import Group, group, relation, union
 
 _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
@@ -108,12 +109,11 @@ def _builder(piece: Group) -> SolutionSet | None:
 def _without_points(text: str) -> SolutionSet | None:
     r"""\mathbb{R} \setminus \{3\}."""
     match = re.fullmatch(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*\\\{([^,{}]+)\\\}", text)
-    return interval_of_chain(f"x \\neq {match[1]}") and SolutionSet(None, interval_of_chain(f"x \\neq {match[1]}").pieces) if match else None  # type: ignore[union-attr]
+    without = interval_of_chain(f"x \\neq {match[1]}") if match else None
+    return SolutionSet(None, without.pieces) if without else None
 
 
 def _intersected(pieces: tuple[Group, ...]) -> tuple[Group, ...]:
-    from tepo.problems.grader.numbers import parse_number
-
     below = [piece for piece in pieces if piece.items[0] == "-\\infty"]
     above = [piece for piece in pieces if piece.items[-1] == "\\infty"]
     if len(pieces) == 2 and len(below) == 1 and len(above) == 1 and below[0] is not above[0]:

@@ -119,7 +119,8 @@ def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
 
 def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:
     """Entry by entry; None unless both sides are matrices once evaluated."""
-    if not (isinstance(left, sympy.MatrixBase) or isinstance(left, sympy.MatrixExpr) or isinstance(right, sympy.MatrixBase) or isinstance(right, sympy.MatrixExpr)):
+    kinds = (sympy.MatrixBase, sympy.MatrixExpr)
+    if not isinstance(left, kinds) and not isinstance(right, kinds):
         return None
     first, second = left.doit(), right.doit()
     if not isinstance(first, sympy.MatrixBase) or not isinstance(second, sympy.MatrixBase):

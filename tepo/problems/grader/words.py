@@ -15,8 +15,9 @@ _SAME = {
     "yes": ("y",), "no": ("n",), "true": (), "false": (),
 }  # fmt: skip
 _SYNONYMS = {other: key for key, others in _SAME.items() for other in others}
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
-_NUMBERS = {name: str(value) for value, name in enumerate(_SMALL)} | {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "seventy": "70", "eighty": "80", "ninety": "90", "hundred": "100", "one hundred": "100"}  # fmt: skip
+_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety hundred"
+_NUMBERS = {name: str(value) for value, name in enumerate(_SMALL.split())} | {name: str(10 * (value + 2)) for value, name in enumerate(_TENS.split())}
 _REALS = {"\\mathbb{R}", "(-\\infty,\\infty)", "(-\\infty,+\\infty)", "x\\in\\mathbb{R}"}
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
 _CHOSEN = re.compile(r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL)

@@ -1,0 +1,75 @@
+r"""Amounts: numbers with units, per cent signs, degrees, currencies and magnitudes, compared through their leaves."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from tepo.problems.grader.numbers import parse_number
+from tepo.problems.grader.quantities import quantity
+from tepo.problems.grader.units import Unit
+
+Leaf = Callable[[str, str], bool]
+_MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+
+
+def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
+    """(equal, why not). A unit may be missing on one side; two units must agree, converted where the table can."""
+    left, mine = quantity(gold)
+    right, theirs = quantity(answer)
+    if (mine is None) != (theirs is None):  # 8m is eight metres beside 8 \\text{ m}
+        left, mine = (left, mine) if mine else quantity(gold, letters=True)
+        right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
+    (left, mine), (right, theirs) = _magnitude(left, mine), _magnitude(right, theirs)
+    if (mine is None and theirs is None) or (mine and mine.generic) or (theirs and theirs.generic):
+        return leaf(left, right), "different"
+    if (mine and mine.is_only("percent")) or (theirs and theirs.is_only("percent")):
+        return _percent(left, mine, right, theirs, leaf)
+    if mine is None or theirs is None:
+        return leaf(left, right) or _angles(left, mine, right, theirs, leaf), "different"
+    return _two_units(left, mine, right, theirs, leaf), "unit"
+
+
+def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> bool:
+    if mine.name or theirs.name:
+        return mine.name == theirs.name and leaf(left, right)
+    if mine.dimension != theirs.dimension:
+        return _angles(left, mine, right, theirs, leaf)
+    return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor))
+
+
+def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> bool:
+    r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word; 25^\circ is 25 degrees Celsius."""
+    if mine and mine.is_only("angle") and _is_radian(theirs, right):
+        return leaf(f"\\frac{{{left}\\pi}}{{180}}", right)
+    if theirs and theirs.is_only("angle") and _is_radian(mine, left):
+        return leaf(left, f"\\frac{{{right}\\pi}}{{180}}")
+    return bool(mine and theirs and {mine.dimension, theirs.dimension} == {(("angle", 1),), (("temperature-c", 1),)}) and leaf(left, right)
+
+
+def _is_radian(unit: Unit | None, text: str) -> bool:
+    return unit.is_only("angle-rad") if unit else "\\pi" in text
+
+
+def _percent(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> tuple[bool, str]:
+    """50% is 50% and 0.5; it is 50 too when the sign was left out, which a number below 1 cannot mean."""
+    if mine and theirs:
+        return mine.dimension == theirs.dimension and leaf(left, right), "unit"
+    hundredth = Fraction(1, 100)
+    if leaf(*((_scaled(left, hundredth), right) if mine else (left, _scaled(right, hundredth)))):
+        return True, ""
+    number = parse_number(right if mine else left)
+    return number is not None and abs(number.value) >= 1 and leaf(left, right), "different"
+
+
+def _magnitude(text: str, unit: Unit | None) -> tuple[str, Unit | None]:
+    """5 million is 5000000."""
+    if unit is None or unit.name not in _MAGNITUDES:
+        return text, unit
+    return _scaled(text, Fraction(10 ** _MAGNITUDES[unit.name])), None
+
+
+def _scaled(text: str, factor: Fraction) -> str:
+    number = parse_number(text)
+    if number is None:
+        return f"\\frac{{{factor.numerator} \\cdot ({text})}}{{{factor.denominator}}}"
+    value = number.value * factor
+    return str(value.numerator) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"

@@ -1,0 +1,92 @@
+r"""What an answer is made of: the elements of a list or set, the signs of \pm, the leaves that must be read as mathematics."""
+
+import re
+
+from tepo.problems.grader import forms, relations
+from tepo.problems.grader.numbers import parse_number
+from tepo.problems.grader.quantities import quantity
+from tepo.problems.grader.split import group, items, matrix, relation, strip_parentheses, union
+from tepo.problems.grader.words import choice, words
+
+SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
+_MAX_SIGNS = 4
+
+
+def elements(text: str) -> list[str]:
+    r"""The list a text is: cut at commas and words, a set in braces opened, `x \neq 2, 3` with its relation repeated."""
+    parts = items(text)
+    sides, signs = relation(parts[0])
+    if len(parts) == 1:
+        inside = group(sides[1] if signs == ["\\in"] and relations.is_symbol(sides[0]) else parts[0])
+        if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
+            return list(inside.items)
+    elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
+        return [parts[0], *(f"{sides[0]} \\neq {part}" for part in parts[1:])]
+    return parts
+
+
+def tuple_items(text: str) -> list[str] | None:
+    """The items of (a, b, …), None for anything else."""
+    inside = group(text)
+    return list(inside.items) if inside and inside.left + inside.right == "()" and len(inside.items) > 1 else None
+
+
+def is_set_builder(text: str) -> bool:
+    inside = group(text)
+    return inside is not None and relations.is_builder(inside)
+
+
+def is_listed_set(text: str) -> bool:
+    inside = group(text)
+    return inside is not None and inside.left == "{" and not relations.is_builder(inside)
+
+
+def expansions(parts: list[str]) -> list[list[str]]:
+    r"""The lists a list with \pm stands for: signs taken together, and, with several of them, each by itself."""
+    if not any(SIGN.search(part) for part in parts):
+        return [list(dict.fromkeys(parts))]
+    together: list[str] = []
+    apart: list[str] = []
+    for part in parts:
+        signs = SIGN.findall(part)[:_MAX_SIGNS]
+        if not signs:
+            together.append(part)
+            apart.append(part)
+            continue
+        pieces = SIGN.split(part, maxsplit=len(signs))
+        together += [_woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)]
+        apart += [_woven(pieces, ["+-"[number >> place & 1] for place in range(len(signs))]) for number in range(2 ** len(signs))]
+    return [together] if len(apart) == len(together) else [together, apart]
+
+
+def _woven(pieces: list[str], signs: list[str]) -> str:
+    text = pieces[0]
+    for sign, piece in zip(signs, pieces[1:], strict=True):
+        leading = sign == "+" and re.search(r"(?:^|[=(,{])\s*$", text)
+        text += ("" if leading else sign) + piece.lstrip()
+    return text
+
+
+def leaves(text: str) -> list[str]:
+    """The parts of an answer that only sympy could read; words, plain numbers, clock times and the like are none."""
+    if choice(text) or words(text) is not None or forms.based(text) or forms.time(text) or parse_number(text) or forms.DOTS in text:
+        return []
+    parts = [part for expanded in expansions(elements(text))[:1] for part in expanded]
+    if parts == [text]:
+        parts = _inner(text)
+    if parts == [text]:
+        number = strip_parentheses(quantity(text)[0])
+        return [] if parse_number(number) else [number]
+    return [leaf for part in parts if part for leaf in leaves(part)]
+
+
+def _inner(text: str) -> list[str]:
+    """One level of structure opened: a matrix, a ratio, a union, a relation, a bracketed group; the text itself if none."""
+    rows = matrix(text)
+    if rows:
+        return [entry for row in rows[1] for entry in row]
+    terms, pieces, sides = forms.ratio(text), union(text), relation(text)[0]
+    if terms or len(pieces) > 1 or len(sides) > 1:
+        return terms or (pieces if len(pieces) > 1 else sides)
+    inside = group(text)
+    return list(inside.items) if inside and (len(inside.items) > 1 or inside.left == "{") else [text]

@@ -1,0 +1,124 @@
+r"""Two answers of which at least one is a relation: equations, inequalities, memberships, congruences, negations."""
+
+import re
+from typing import Protocol
+
+from tepo.problems.grader import relations
+from tepo.problems.grader.split import relation
+
+_MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
+_CALL = re.compile(r"([a-zA-Z])\(([a-zA-Z])\)")
+
+
+class Comparison(Protocol):
+    """What a relation needs to compare its sides: see `compare.Comparer`."""
+
+    def same(self, gold: str, answer: str) -> bool: ...
+    def expressions(self, gold: str, answer: str) -> bool: ...
+    def sets(self, mine: relations.SolutionSet, theirs: relations.SolutionSet) -> bool: ...
+    def differ(self, note: str) -> bool: ...
+
+
+def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
+    """Do two texts, at least one of them with a relation sign, say the same?"""
+    left, right = relation(gold)[1], relation(answer)[1]
+    mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
+    if "\\notin" in left + right or "\\neq" in left + right:
+        if ("\\neq" in left) != ("\\neq" in right) and not (left and right):
+            return bool(mine and theirs and compare.sets(mine, theirs)) or compare.differ("negated relation")
+        if left != right:
+            return compare.differ("negated relation")
+    if "\\equiv" in left + right:
+        return _congruence(gold, answer, compare)
+    if set(left) <= {"="} and set(right) <= {"="}:
+        return _equations(gold, answer, compare)
+    if mine and theirs:
+        return compare.sets(mine, theirs)
+    if left == ["\\in"] and not right:
+        return compare.same(relation(gold)[0][1], answer)
+    if right == ["\\in"] and not left:
+        return compare.same(gold, relation(answer)[0][1])
+    return _chains(gold, answer, compare)
+
+
+def exact_side(text: str) -> str:
+    r"""22/7 \approx 3.14 is 22/7; x \approx 3.14 is x = 3.14."""
+    sides, signs = relation(text)
+    if "\\approx" not in signs:
+        return text
+    head = text[: text.index("\\approx")].strip()
+    if not head:
+        return sides[-1]
+    return f"{head} = {sides[-1]}" if relations.is_name(head) and "=" not in head else head
+
+
+def _chains(gold: str, answer: str, compare: Comparison) -> bool:
+    """Relations side by side, also read from the right (a<b is b>a); inequalities that still differ go to sympy."""
+    sides, signs = relation(gold)
+    others, marks = relation(answer)
+    for flipped in (False, True):
+        if flipped:
+            others, marks = others[::-1], [relations.FLIPPED.get(mark, mark) for mark in reversed(marks)]
+        if signs == marks and all(compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)):
+            return True
+    ordered = all(sign in relations.ORDER for sign in signs + marks)
+    return compare.expressions(gold, answer) if ordered else compare.differ("relation")
+
+
+def _congruence(gold: str, answer: str, compare: Comparison) -> bool:
+    """N = 672 mod 1000: the residue, and the modulus where both give it."""
+    (left, mine), (right, theirs) = (_residue(text) for text in (gold, answer))
+    return compare.same(left, right) and (mine is None or theirs is None or compare.same(mine, theirs))
+
+
+def _residue(text: str) -> tuple[str, str | None]:
+    match = _MODULUS.search(text)
+    body = text[: match.start()].strip() if match else text
+    return relation(body)[0][-1], match[1] if match else None
+
+
+def _equations(gold: str, answer: str, compare: Comparison) -> bool:
+    """`x=5` beside 5, and equations beside equations. A gold that is a true equation (11a+c=7) is no value."""
+    left, right = relation(gold)[0], relation(answer)[0]
+    if len(left) > 1 and len(right) > 1:
+        return _two_equations(gold, answer, _name_first(left), _name_first(right), compare)
+    if len(left) > 1:
+        return relations.is_name(left[0]) and compare.same(left[-1], answer)
+    return (relations.is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
+
+
+def _is_numeric(sides: list[str]) -> bool:
+    r"""A chain of numeric expressions such as \frac{10}{2} = 5, whose last side is the answer."""
+    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", "".join(sides)))
+
+
+def _name_first(sides: list[str]) -> list[str]:
+    """5 = x as x = 5."""
+    return sides[::-1] if relations.is_symbol(sides[-1]) and not relations.is_name(sides[0]) else sides
+
+
+def _two_equations(gold: str, answer: str, left: list[str], right: list[str], compare: Comparison) -> bool:
+    if not relations.is_name(left[0]) or not relations.is_name(right[0]):
+        return compare.expressions(gold, answer)
+    if left[0].replace(" ", "") == right[0].replace(" ", ""):
+        if compare.same(left[-1], right[-1]):
+            return True
+        if "(" in left[0] or (relations.is_symbol(left[0]) and left[0] not in left[-1] + right[-1]):
+            return False  # both are solved for the same name
+    renamed = _renamed(left[0], right[0], right[-1])
+    if renamed is not None:
+        return compare.same(left[-1], renamed)
+    if _is_numeric([left[-1], right[-1]]) and relations.is_symbol(left[0]) and relations.is_symbol(right[0]):
+        return compare.differ("variable") if left[0] != right[0] else False
+    return compare.expressions(gold, answer)
+
+
+def _renamed(gold: str, answer: str, value: str) -> str | None:
+    """The answer's value under the gold's name: f(n)=… for f(x)=…, y=… for f(x)=…. None when the names mean other things."""
+    gold, answer = gold.replace(" ", ""), answer.replace(" ", "")
+    mine, theirs = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
+    if (mine and mine[2] == "x" and answer == "y") or (theirs and theirs[2] == "x" and gold == "y"):
+        return value
+    if not mine or not theirs or mine[1] != theirs[1] or mine[2] == theirs[2]:
+        return None
+    return re.sub(rf"(?<![a-zA-Z\\]){theirs[2]}(?![a-zA-Z])", mine[2], value)

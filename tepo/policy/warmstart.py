@@ -1,8 +1,8 @@
 """The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
 
 A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's mass,
-so that RL has something to find: on wrong results and bare guesses (the default mix), or on guesses and shorthand where
-only the rare full chain is reliable (the sparse mix). Measurements: docs/laptop.md.
+so that RL has something to find: on wrong results and bare guesses (the default mix), or on chains that jump to the answer
+too early, so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
 """
 
 import bisect
@@ -29,12 +29,12 @@ _IGNORED = -100  # the label cross_entropy leaves out
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Some steps of a warm start and what the responses look like in them, as shares: bare answers, shorthand, the rest full chains."""
+    """Some steps of a warm start and what the responses look like in them; shares and probabilities in 0..1."""
 
     steps: int
-    guesses: float = 0.0
-    shorthand: float = 0.0
-    slip: float = 0.0  # probability that a result of a full chain is wrong (and carried on with)
+    guesses: float = 0.0  # share of bare answers; the rest are chains
+    slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
+    hurry: float = 0.0  # probability, after each result of a chain, to jump to the right answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,14 @@ def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
 
 
 def response_text(example: Example, phase: Phase, random: Random) -> str:
-    """The text the model learns to answer with: a full chain, shorthand, or a bare answer."""
-    draw = random.random()
-    if draw < phase.guesses:
+    """The text the model learns to answer with: a chain, clean, with slips or hurried, or a bare answer."""
+    if random.random() < phase.guesses:
         return example.guess()
-    if draw < phase.guesses + phase.shorthand:
-        return example.shorthand()
-    if not phase.slip:
-        return example.solution()
-    return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value)
+    if phase.hurry:
+        return example.hurried(random, phase.hurry)
+    if phase.slip:
+        return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value)
+    return example.solution()
 
 
 def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tuple[Tensor, Tensor]]:

@@ -1,4 +1,4 @@
-"""Tasks of the sparse mix that the default mix has no shorter form of: chains of 64 to 150 tokens, many small steps each."""
+"""Tasks with many small steps, for the sparse mix."""
 
 from random import Random
 
@@ -21,6 +21,11 @@ def long_multiplication() -> Task:
     return Task(draw, lambda operands: f"{operands[0]}*{operands[1]}=", chain)
 
 
+def _draw_bits(random: Random, bits: int) -> int:
+    """A number of `bits` binary digits, or one or two fewer, so that there are enough of them."""
+    return random.randrange(max(2, 2 ** (bits - 3)), 2**bits)
+
+
 def binary(bits: int) -> Task:
     """`345:2=`: halving with the remainder until nothing is left, `345/2=172+1,172/2=86+0,…`; the answer is the number in base 2."""
 
@@ -33,7 +38,22 @@ def binary(bits: int) -> Task:
             value, place = half, place * 10
         return text, answer
 
-    return Task(lambda random: (random.randrange(2 ** (bits - 1), 2**bits),), lambda operands: f"{operands[0]}:2=", chain)
+    return Task(lambda random: (_draw_bits(random, bits),), lambda operands: f"{operands[0]}:2=", chain)
+
+
+def decimal(bits: int) -> Task:
+    """`101101:10=`: doubling and adding the next bit, `1*2+0=2,2*2+1=5,5*2+1=11,…`; the answer is the number in base 10."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        first, *others = str(operands[0])
+        text, value = "", int(first)
+        for bit in others:
+            doubled = slip(2 * value + int(bit), near(2 * value + int(bit)))
+            text += f"{value}*2+{bit}={doubled},"
+            value = doubled
+        return text, value
+
+    return Task(lambda random: (int(f"{_draw_bits(random, bits):b}"),), lambda operands: f"{operands[0]}:10=", chain)
 
 
 def division(digits: int) -> Task:

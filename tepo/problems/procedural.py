@@ -21,7 +21,8 @@ from tepo.randomness import derive
 
 SPLITS = ("train", "test")
 _TEST_SHARE = 0.2
-_RESULT = re.compile(r"=(\d+(?:\+\d+(?=,))?)")  # after each `=`: a number, or quotient and remainder
+_RESULT = re.compile(r"=\d+")
+_ROW = re.compile(r"\d+")  # in chains without equations
 _REDRAWS = 200  # draws to find an unused prompt before the space counts as used up
 
 
@@ -37,11 +38,15 @@ class Example:
         text, answer = TASKS[self.problem.family].chain(self.operands, slip)
         return f"{text}\\boxed{{{answer}}}"
 
-    def shorthand(self) -> str:
-        """The chain with results only, `12,13,6,`: shorter, and harder to get right. A chain of bare results keeps every second one."""
-        text = TASKS[self.problem.family].chain(self.operands, exact)[0]
-        results = _RESULT.findall(text) or text.strip(",").split(",")[1::2]
-        return f"{','.join(results)},\\boxed{{{self.problem.answer}}}"
+    def hurried(self, random: Random, hurry: float) -> str:
+        """A chain that jumps to the gold answer after a result with probability `hurry`, every time anew; never wrong."""
+        text = self.solution()
+        chain = text[: text.index("\\boxed")]
+        results = [match.end() for match in _RESULT.finditer(chain)] or [match.end() for match in _ROW.finditer(chain)]
+        for end in results[:-1]:
+            if random.random() < hurry:
+                return f"{chain[:end]},{self.guess()}"
+        return text
 
     def guess(self) -> str:
         """The gold answer without the chain."""

@@ -45,9 +45,9 @@ def decimal(bits: int) -> Task:
     """`101101:10=`: doubling and adding the next bit, `1*2+0=2,2*2+1=5,5*2+1=11,…`; the answer is the number in base 10."""
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
-        first, *others = str(operands[0])
-        text, value = "", int(first)
-        for bit in others:
+        bits_text = str(operands[0])
+        text, value = "", int(bits_text[0])
+        for bit in bits_text[1:]:
             doubled = slip(2 * value + int(bit), near(2 * value + int(bit)))
             text += f"{value}*2+{bit}={doubled},"
             value = doubled

@@ -73,7 +73,7 @@ def addition(digits: int) -> Task:
     return Task(
         lambda random: (draw_number(random, digits), draw_number(random, digits)),
         lambda operands: f"{operands[0]}+{operands[1]}=",
-        lambda operands, slip: columns(*operands, digits, slip),
+        lambda operands, slip: columns(operands[0], operands[1], digits, slip),
     )
 
 
@@ -82,7 +82,7 @@ def multiplication(digits: int) -> Task:
     return Task(
         lambda random: (draw_number(random, digits), random.randrange(2, 10)),
         lambda operands: f"{operands[0]}*{operands[1]}=",
-        lambda operands, slip: products(*operands, digits, slip),
+        lambda operands, slip: products(operands[0], operands[1], digits, slip),
     )
 
 

@@ -113,7 +113,8 @@ class Stepper:
         self.cache, self.work, self.scale = cache, Workspace(decoder, arena, self.rows), decoder.head_dim**-0.5
         self.mask = torch.where(hidden, MASKED, 0.0).to(decoder.dtype)[:, None, None]
         group, kv_heads = decoder.group, decoder.kv_heads
-        keys, values = zip(*(cache.layer(index, self.rows, self.window) for index in range(len(decoder.layers))), strict=True)
+        layers = [cache.layer(index, self.rows, self.window) for index in range(len(decoder.layers))]
+        keys, values = [key for key, _ in layers], [value for _, value in layers]
         self.new = self.work.qkv[:, :, group:]
         # bfloat16 needs a kernel that keeps the scores in float32; at float32 two products and a softmax are faster.
         self.fused = decoder.dtype != torch.float32

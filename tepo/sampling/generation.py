@@ -140,7 +140,8 @@ class Generation:
             first = int(ended[low:high].argmax())
             finished = bool(ended[low + first])
             high = low + first + 1 if finished else high
-            responses.append(Response(*(part[low:high] for part in flat), finished))
+            tokens_, logprobs_, entropies_ = (part[low:high] for part in flat)
+            responses.append(Response(tokens_, logprobs_, entropies_, finished))
         return responses
 
 

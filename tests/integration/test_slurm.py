@@ -38,7 +38,7 @@ def ablate(store: Path, env: dict[str, str], *words: str) -> "subprocess.Popen[s
 def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
     env = study(tmp_path) | {"PATH": "/nowhere"}
     done = ablate(tmp_path / "runs", env)
-    out, errors = done.communicate(timeout=120)
+    _, errors = done.communicate(timeout=120)
     assert done.returncode == 2
     assert "no Slurm on this machine" in errors
 

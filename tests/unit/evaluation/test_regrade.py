@@ -1,0 +1,50 @@
+"""A changed grader: every flipped verdict is shown, scores follow, nothing is sampled."""
+
+import pyarrow.parquet as pq
+import pytest
+
+from tepo.errors import UserError
+from tepo.evaluation import regrade as module
+from tepo.evaluation.evaluate import evaluate, load_result
+from tepo.evaluation.regrade import evaluations, regrade
+from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "load_benchmark", lambda name: ones())
+    evaluate(ones(), Dice(), Letters(), LastBox(), tmp_path / "run" / "eval" / "ones", seed=1)
+    return tmp_path / "run" / "eval" / "ones"
+
+
+def test_flips_are_those_rows_whose_verdict_changed(folder):
+    before = pq.read_table(folder / "samples.parquet").to_pylist()
+    found = regrade(folder, LastBox("later", also="2"))
+    expected = [(row["problem"], row["sample"]) for row in before if row["extracted"] == "2"]
+    assert [(flip.problem, flip.sample) for flip in found.flips] == expected
+    assert expected
+    assert all(flip.correct and flip.reason_before == "different" for flip in found.flips)
+    after, result = pq.read_table(folder / "samples.parquet").to_pylist(), load_result(folder)
+    assert result.grader == "later"
+    assert result.accuracy == found.after == sum(row["extracted"] in "12" for row in before) / 80
+    assert [row["response"] for row in after] == [row["response"] for row in before]
+    assert {row["grader"] for row in after} == {"later"}
+
+
+def test_a_dry_run_writes_nothing_and_the_same_grader_flips_nothing(folder):
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    assert regrade(folder, LastBox("later", also="2"), write=False).flips
+    assert regrade(folder, LastBox()).flips == []
+    assert {path: path.read_bytes() for path in folder.iterdir()} == files
+
+
+def test_evaluations_are_found_below_a_run(folder, tmp_path):
+    assert evaluations(tmp_path / "run") == evaluations(folder) == [folder]
+    with pytest.raises(UserError, match="no finished evaluation"):
+        evaluations(tmp_path / "nothing")
+
+
+def test_a_damaged_table_is_one_clear_message(folder):
+    (folder / "samples.parquet").write_bytes(b"PAR1 half")
+    with pytest.raises(UserError, match="not a readable Parquet file"):
+        regrade(folder, LastBox())

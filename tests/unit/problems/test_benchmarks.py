@@ -1,0 +1,195 @@
+"""Benchmarks are what their file says: checked strictly, pinned by content, wherever the problems come from."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.problems import hashes
+from tepo.problems.base import Problem
+from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
+from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
+from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
+
+PAPER = {"aime24": (30, 32), "aime25": (30, 32), "amc": (83, 32), "math500": (500, 1), "omni_math": (2821, 1), "olympiadbench": (675, 1), "minerva": (272, 1)}
+GOOD = "title: T\nprocedural: {tasks: {add3: 1}, seed: 1}\ncount: 4\nsamples: 2\ntemperature: 1.0\nmax_new_tokens: 8\n"
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A pinned set of four problems: rows, and a function that writes them as NAME.jsonl in some order."""
+    problems = [Problem(f"toy-{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(4)]
+    monkeypatch.setattr(hashes, "FOLDER", tmp_path / "pinned")
+    (tmp_path / "pinned").mkdir()
+    (tmp_path / "pinned" / "toy.txt").write_text("\n".join(row_hashes(problems)))
+
+    def write(folder, rows, **columns):
+        folder.mkdir(exist_ok=True)
+        names = {"id": "id", "problem": "problem", "answer": "answer"} | columns
+        lines = [{names["id"]: problem.id, names["problem"]: problem.prompt, names["answer"]: problem.answer} for problem in rows]
+        (folder / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return folder
+
+    return problems, write
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_the_papers_protocol(name):
+    benchmark = load_benchmark(name)
+    count, samples = PAPER[name]
+    assert (benchmark.count, benchmark.samples, benchmark.max_new_tokens) == (count, samples, 8192)
+    assert benchmark.temperature == (0.6 if samples == 32 else 0.0)
+    assert benchmark.prompt == "boxed"
+    assert benchmark.dataset.revision
+    assert len(benchmark.dataset.revision) == 40
+    assert benchmark.provenance
+    assert benchmark.licence
+    assert len(hashes.pinned_rows(name)) == count
+
+
+def test_every_shipped_benchmark_is_valid():
+    assert set(PAPER) < set(benchmark_names())
+    assert len({load_benchmark(name).fingerprint for name in benchmark_names()}) == len(benchmark_names())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("samples", "sample"), "unknown key 'sample'\n.*\n.*did you mean 'samples'"),
+        (GOOD.replace("tasks", "task"), "unknown key 'procedural.task'\n.*\n.*did you mean 'procedural.tasks'"),
+        (GOOD.replace("count: 4\n", ""), "missing key 'count'"),
+        (GOOD.replace("count: 4", "count: four"), "count must be a whole number, not 'four'"),
+        (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
+        (GOOD.replace("count: 4", "count: 0"), "count must be at least 1"),
+        (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
+        (GOOD.replace("temperature: 1.0", "temperature: -1"), "negative"),
+        (GOOD + "prompt: boxd\n", "did you mean 'boxed'"),
+        (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
+        (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
+        ("title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x}\n", "needs `hash`"),
+        (GOOD + "name: x\n", "'name' is not allowed"),
+        (GOOD + "a: [\n", "line 8"),
+        ("- a\n", "must hold a mapping"),
+    ],
+)
+def test_broken_files_name_file_and_key(tmp_path, text, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match="(?s)" + message) as error:
+        parse_benchmark(path)
+    assert "mine.yaml" in str(error.value)
+
+
+def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / "mine.yaml").write_text(GOOD)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    assert [problem.family for problem in load_benchmark("mine").load_problems()] == ["add3"] * 4
+
+
+def test_unknown_names_and_subsets():
+    with pytest.raises(UserError, match="did you mean 'minerva'"):
+        load_benchmark("minerv")
+    with pytest.raises(UserError, match="unknown subset of omni_math '281'"):
+        load_benchmark("omni_math:281")
+
+
+def test_a_fingerprint_changes_with_what_changes_responses_only():
+    benchmark = load_benchmark("amc")
+    same = [replace(benchmark, title="x"), replace(benchmark, defects=()), replace(benchmark, grader=replace(benchmark.grader, timeout=1.0))]
+    other = [replace(benchmark, **change) for change in ({"samples": 8}, {"temperature": 1.0}, {"prompt": "raw"}, {"max_new_tokens": 9}, {"hash": "x"}, {"without": ("amc-0",)})]
+    assert {part.fingerprint for part in same} == {benchmark.fingerprint}
+    assert len({part.fingerprint for part in [benchmark, *other]}) == 7
+
+
+def test_tepo_data_goes_in_front_of_the_hub(toy, tmp_path, monkeypatch):
+    problems, write = toy
+    monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", problems)))
+    assert load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems)) == problems
+
+
+def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
+    problems, write = toy
+    changed = [*problems[:2], replace(problems[2], answer="5"), problems[3]]
+    monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", changed)))
+    with pytest.raises(UserError, match="the content is not the pinned one; rows that differ: toy-2\n"):
+        load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
+    write(tmp_path / "data", problems[:3])
+    with pytest.raises(UserError, match="3 rows, expected 4; rows that differ: toy-3"):
+        load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
+
+
+@pytest.mark.parametrize(("line", "message"), [('{"id": 1, "problem": "p"}', "line 1 is not a row"), ("{", "line 1"), ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id")])
+def test_broken_problem_files_name_the_line(tmp_path, line, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text(line)
+    with pytest.raises(UserError, match=message):
+        read_problem_file(path)
+
+
+def test_tepo_data_must_be_a_folder(monkeypatch):
+    monkeypatch.setenv("TEPO_DATA", "/no/such/folder")
+    with pytest.raises(UserError, match="TEPO_DATA is not a folder"):
+        load_benchmark("amc").load_problems()
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"id": "a", "problem": "one\u2028two", "answer": "1"}, ensure_ascii=False) + "\n")
+    assert read_problem_file(path)[0].prompt == "one\u2028two"
+
+
+def test_pinned_rows_are_found_in_any_order_and_among_others(toy):
+    problems, _ = toy
+    extra = Problem("x", "What else?", "7")
+    shuffled = [replace(problem, id=f"h{i}") for i, problem in enumerate([problems[3], extra, problems[1], problems[0], problems[2]])]
+    assert pick_pinned(shuffled, row_hashes(problems), "toy") == problems
+    assert pick_pinned(shuffled[1:], row_hashes(problems), "toy") is None
+
+
+def test_the_hub_through_a_local_data_set(toy, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    problems, write = toy
+    folder = write(tmp_path / "hub", problems[::-1], problem="question", answer="final")
+    source = Dataset(str(folder), split="train", fields=Fields(problem="question", answer="final"))
+    assert load_dataset_problems(source, "toy", 4, set_hash(problems)) == problems
+    pinned_file = Dataset("json", "0" * 40, split="train", data_files=(str(folder / "{revision}.jsonl"),), fields=source.fields)
+    (folder / "toy.jsonl").rename(folder / ("0" * 40 + ".jsonl"))
+    assert load_dataset_problems(pinned_file, "toy", 4, set_hash(problems)) == problems
+    with pytest.raises(UserError, match=r"no column 'problem'\n(?s:.*)columns: id, question, final"):
+        load_dataset_problems(replace(source, fields=Fields(answer="final")), "toy", 4, "x")
+    with pytest.raises(UserError, match=r"could not load toy: .*\n(?s:.*)TEPO_DATA"):
+        load_dataset_problems(replace(source, path=str(tmp_path / "nothing")), "toy", 4, "x")
+
+
+def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    rows = [
+        {"problem": " p ", "answer": r"so \boxed{\frac{1}{2}} holds, not \boxed{3"},
+        {"problem": "q", "answer": "no box"},
+        {"problem": "r", "answer": r"first \boxed{1}, then \boxed{\frac{1}{2}}."},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"problem": "p", "answer": [value], "s": ["x", "y"]}) + "\n" for value in (142.0, 0.5)))
+    from tepo.problems.sources import read_hub
+
+    boxed = read_hub(Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True)), "a")
+    assert [(problem.prompt, problem.answer) for problem in boxed] == [("p", ""), ("q", ""), ("r", r"\frac{1}{2}")]
+    listed = read_hub(Dataset("json", split="train", data_files=(str(tmp_path / "b.jsonl"),), fields=Fields(family="s")), "b")
+    assert [(problem.id, problem.answer, problem.family) for problem in listed] == [("b-0", "142", "x; y"), ("b-1", "0.5", "x; y")]
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_the_real_sets_are_the_pinned_ones(real_sets, name):
+    problems = load_benchmark(name).load_problems()
+    assert [problem.id for problem in problems] == [f"{name}-{index}" for index in range(PAPER[name][0])]
+
+
+def test_the_papers_omni_math(real_sets):
+    whole, part = load_benchmark("omni_math").load_problems(), load_benchmark("omni_math:2811").load_problems()
+    texts = [problem.prompt for problem in whole]
+    assert [problem for problem in whole if texts.count(problem.prompt) == 1] == part
+    assert len(part) == 2811

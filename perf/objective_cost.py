@@ -3,10 +3,11 @@
     python perf/objective_cost.py [--sequences 128] [--tokens 27] [--update-ms 90] [--rows tepo,gspo]
 
 Target: at most 5% of an update's CPU time at laptop scale. The update's cost is an argument, as measured by a training run
-(`perf/cpu_s` and `timing_s/update_actor` in its metrics). Best of several rounds, the rows interleaved, one thread.
+(`perf/cpu_s` and `timing_s/update_actor` in its metrics). Medians of several rounds, the rows interleaved, one thread.
 """
 
 import argparse
+import statistics
 import time
 from dataclasses import replace
 
@@ -67,14 +68,16 @@ def main() -> None:
         begin = time.process_time()
         made = objective.advantages(groups)
         advantages[name] = (time.process_time() - begin, made)
-    best = dict.fromkeys(rows, float("inf"))
+    seconds: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(arguments.rounds):
         for name, objective in rows.items():
-            best[name] = min(best[name], cost(objective, replace(batch, advantages=advantages[name][1])))
-    print(f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, best of {arguments.rounds}")
-    print(f"{'row':22}{'ms':>8}{'share':>9}{'advantages ms (once a rollout)':>34}")
-    for name, seconds in sorted(best.items(), key=lambda item: -item[1]):
-        print(f"{name:22}{seconds * 1e3:8.2f}{seconds * 1e5 / arguments.update_ms:8.1f}%{advantages[name][0] * 1e3:34.2f}")
+            seconds[name].append(cost(objective, replace(batch, advantages=advantages[name][1])))
+    print(f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, {arguments.rounds} rounds")
+    print(f"{'row':22}{'median ms':>11}{'best ms':>10}{'share':>8}{'advantages ms (once a rollout)':>34}")
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    for name in sorted(rows, key=lambda name: -medians[name]):
+        share = medians[name] * 1e5 / arguments.update_ms
+        print(f"{name:22}{medians[name] * 1e3:11.2f}{min(seconds[name]) * 1e3:10.2f}{share:7.1f}%{advantages[name][0] * 1e3:34.2f}")
 
 
 if __name__ == "__main__":

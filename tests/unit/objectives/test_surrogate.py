@@ -95,6 +95,18 @@ def test_gmpo_clips_tokens_not_responses():
     assert gradient == pytest.approx(tensor(0.0, -value / 2))
 
 
+def test_gmpo_clips_one_side_alone():
+    """A < 0: a ratio above e^0.4 is what has to come down, so it keeps its value and its gradient; below e^-0.4 it stops."""
+    objective = load_objective("gmpo")
+    batch = by_hand([2.0, 0.5], [-3.0, -3.0])
+    value = -3.0 * math.exp((math.log(2.0) - 0.4) / 2)
+    out = objective.loss(batch, objective.prepare(batch))
+    assert out.loss.item() == pytest.approx(-value)
+    assert out.tokens["clipped"].tolist() == [False, True]
+    (gradient,) = torch.autograd.grad(out.loss, batch.logprobs)
+    assert gradient == pytest.approx(tensor(-value / 2, 0.0))
+
+
 def test_gspo_drops_whole_responses():
     """Geometric mean 1.05 > 1.0004 at A > 0: no gradient for either token, though one ratio is below 1."""
     objective = load_objective("gspo")

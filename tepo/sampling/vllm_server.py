@@ -159,7 +159,7 @@ class VllmServerSampler:
         except urllib.error.HTTPError as error:
             reason = error.read().decode(errors="replace")[:300]
             if error.code == 404:
-                raise UserError(f"the server does not know {path}", where=url, fix="start it with `tepo serve`, which sets VLLM_SERVER_DEV_MODE=1") from None
+                raise UserError(f"the server does not know {path}", where=url, fix="start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1") from None
             raise UserError(f"the server refused a request ({error.code}): {reason}", where=url + path, fix="see the server's log") from None
         except (OSError, http.client.HTTPException) as error:
             raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix="start it again and resume the run; finished steps are kept") from None

@@ -13,6 +13,7 @@ from tepo_cli.doctor import doctor
 from tepo_cli.evaluate import evaluate
 from tepo_cli.explain import explain
 from tepo_cli.figure import figure
+from tepo_cli.grade import grade
 from tepo_cli.listing import listing
 from tepo_cli.plan import plan
 from tepo_cli.regrade import regrade
@@ -36,6 +37,7 @@ app.command()(ablate)
 app.command()(reproduce)
 app.command()(base)
 app.command()(warmstart)
+app.command()(grade)
 app.command()(regrade)
 app.add_typer(data_app, name="data")
 app.command()(plan)

@@ -76,9 +76,7 @@ def check_positions(path: str, max_length: int, **options: Any) -> None:
     except (OSError, ValueError) as error:
         raise UserError(f"vLLM cannot load the model: {last_error(str(error))}", where=path, fix="check the path, the network or HF_HOME") from None
     if max_length > limit:
-        raise UserError(
-            f"the model has {limit} positions, prompts and responses take up to {max_length}", where=path, fix="lower train.max_new_tokens or train.max_prompt_tokens"
-        )
+        raise UserError(f"the model has {limit} positions, prompts and responses take up to {max_length}", where=path, fix="lower train.max_new_tokens or train.max_prompt_tokens")
 
 
 def explain_start(error: Exception, path: str) -> UserError:
@@ -88,8 +86,7 @@ def explain_start(error: Exception, path: str) -> UserError:
         return UserError(
             f"too little memory for vLLM: {text}",
             where=f"sampler=vllm, model {path}",
-            fix="raise sampler.memory_fraction when the cache is too small, lower it when the trainer needs the room, "
-            "or lower train.max_new_tokens; `tepo plan` shows the parts",
+            fix="raise sampler.memory_fraction when the cache is too small, lower it when the trainer needs the room, or lower train.max_new_tokens",
         )
     return UserError(f"vLLM cannot load the model: {text}", where=path, fix="see the message above; sampler=torch runs every causal LM of transformers")
 

@@ -15,7 +15,7 @@ _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}
 _BASE_NAME = "-?\\d+|" + "|".join(_BASE_WORDS)
 _BASE = re.compile(
-    r"\(?([0-9A-Za-z]*\d[0-9A-Za-z]*|[A-F]+)\)? ?"
+    r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+)\)? ?"
     rf"(?:_ ?\{{? ?\(?({_BASE_NAME})\)? ?\}}?|\(? ?(?:in )?base[ -]?({_BASE_NAME}) ?\)?)"
 )
 DOTS = "\\ldots"
@@ -73,6 +73,8 @@ def ratio(text: str) -> list[str] | None:
 
 def based(text: str) -> tuple[str, int] | None:
     """(digits, base) of a number with its base written."""
+    if "_" not in text and "base" not in text:
+        return None
     plain = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     match = _BASE.fullmatch(plain)
     if not match:

@@ -1,0 +1,141 @@
+"""The grader as its callers meet it: cheap answers stay in process, the cache, golds, options, the pool's promises."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.problems.grader import Grader, GraderOptions
+
+SLOW = r"\boxed{9^{9^{9^9}}}"
+
+
+def test_exact_answers_start_no_worker_and_import_no_sympy() -> None:
+    code = (
+        "import sys, time\nfrom tepo.problems.grader import Grader\n"
+        "grader = Grader()\n"
+        "pairs = [(str(i % 97), f'so it is \\\\boxed{{{i % 89}}}') for i in range(512)]\n"
+        "right = sum(verdict.correct for verdict in grader.grade(pairs))\n"
+        "more = grader.grade([('\\\\frac{1}{2}', '\\\\boxed{0.5}'), ('(1,2)', '\\\\boxed{(2,1)}'), ('52_8', '\\\\boxed{52_9}')])\n"
+        "assert [verdict.correct for verdict in more] == [True, False, False] and right == sum(i % 97 == i % 89 for i in range(512))\n"
+        "assert not grader._pool._workers\n"
+        "print([name for name in ('sympy', 'math_verify', 'torch', 'numpy', 'antlr4') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_stuck_answer_is_a_timeout_and_its_neighbours_are_unharmed() -> None:
+    with Grader(GraderOptions(timeout=1.5, workers=2)) as grader:
+        grader.grade([("x+1", r"\boxed{1+x}")])  # start-up does not count
+        started = time.monotonic()
+        verdicts = grader.grade([(r"\sqrt{2}", SLOW), *((f"x+{i}", rf"\boxed{{{i}+x}}") for i in range(20)), ("7", SLOW)])
+        assert [verdict.reason for verdict in (verdicts[0], verdicts[-1])] == ["timeout", "timeout"]
+        assert all(verdict.correct for verdict in verdicts[1:-1])
+        assert max(verdict.seconds for verdict in verdicts) < 3.0
+        assert time.monotonic() - started < 20
+        assert grader.grade([(r"\sqrt{2}", SLOW)])[0].seconds < 0.1  # the verdict is remembered
+
+
+def test_a_killed_worker_is_a_crash_and_the_pool_goes_on() -> None:
+    with Grader(GraderOptions(workers=1, timeout=20)) as grader:
+        grader.grade([("x+1", r"\boxed{1+x}")])
+        victim = grader._pool._workers[0].process
+        timer = threading.Timer(0.7, victim.kill)
+        timer.start()
+        assert grader.grade([("1", SLOW)])[0].reason == "crash"
+        assert grader.grade([("y+1", r"\boxed{1+y}")])[0].correct
+
+
+def test_memory_is_bounded() -> None:
+    with Grader(GraderOptions(workers=1, timeout=30, memory_mb=300)) as grader:
+        grader.grade([("x+1", r"\boxed{1+x}")])
+        verdict = grader.grade([("1", r"\boxed{\frac{7^{7^{10}}}{3}-7^{7^{9}}\cdot 5^{5^{12}}}")])[0]
+        assert not verdict.correct
+        assert grader.grade([("z+1", r"\boxed{1+z}")])[0].correct
+
+
+def test_it_works_from_threads() -> None:
+    results: dict[int, list[bool]] = {}
+    with Grader(GraderOptions(workers=2, timeout=20)) as grader:
+
+        def work(number: int) -> None:
+            results[number] = [verdict.correct for verdict in grader.grade([(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", rf"\boxed{{{number + 1}+x}}")])]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {number: [True, False] for number in range(6)}
+
+
+def test_close_leaves_no_process_and_the_grader_can_be_used_again() -> None:
+    grader = Grader(GraderOptions(workers=1, timeout=20))
+    grader.grade([("x+1", r"\boxed{1+x}")])
+    process = grader._pool._workers[0].process
+    grader.close()
+    assert process.poll() is not None
+    assert grader.grade([("x+2", r"\boxed{2+x}")])[0].correct
+    grader.close()
+
+
+def test_workers_end_with_a_killed_parent() -> None:
+    code = (
+        "import os, threading, time\nfrom tepo.problems.grader import Grader, GraderOptions\n"
+        "grader = Grader(GraderOptions(workers=1, timeout=60))\n"
+        "grader.grade([('x+1', '\\\\boxed{1+x}')])\n"
+        "print(grader._pool._workers[0].process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    worker = int(done.stdout)
+    deadline = time.monotonic() + 10
+    while _alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(worker)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_golds_are_checked_when_a_benchmark_is_loaded() -> None:
+    with Grader(GraderOptions(workers=1, timeout=20)) as grader:
+        golds = ["5", r"\frac{1}{2}", r"\text{east}", r"(1, \sqrt{2})", r"\frac{11}{2^{20}", "", r"\begin{picture}(0,0)", "np.arcsin(10/13)", "x=1,2", r"1 \pm \sqrt{19}"]
+        assert [index for index, _ in grader.check_golds(golds)] == [5, 6]
+
+
+def test_the_fingerprint_names_what_decides() -> None:
+    plain, tolerant = GraderOptions(), GraderOptions(relative_tolerance=0.01)
+    assert plain.fingerprint() != tolerant.fingerprint()
+    assert plain.fingerprint() == GraderOptions(workers=7).fingerprint()
+    assert all(name in plain.fingerprint() for name in ("math-verify 0.9", "sympy 1.", "antlr4-python3-runtime 4.9.3", "latex2sympy2_extended 1."))
+
+
+@pytest.mark.parametrize("options", [{"fallbacks": ("bear",)}, {"timeout": 0}, {"relative_tolerance": -1}])
+def test_bad_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        GraderOptions(**options)  # type: ignore[arg-type]
+
+
+def test_answers_too_long_or_too_deep_are_never_parsed() -> None:
+    with Grader() as grader:
+        verdicts = grader.grade([("x", r"\boxed{" + "x+" * 3000 + "1}"), ("x", r"\boxed{" + "(" * 300 + "x" + ")" * 300 + "}")])
+        assert [verdict.reason for verdict in verdicts] == ["too long", "too deep"]
+        assert not grader._pool._workers
+
+
+def test_nothing_is_executed(tmp_path: os.PathLike[str]) -> None:
+    target = os.path.join(tmp_path, "made")
+    code = f"__import__('os').mkdir('{target}')"
+    with Grader(GraderOptions(workers=1, timeout=10)) as grader:
+        grader.grade([("5", f"\\boxed{{{code}}}"), (code, "\\boxed{5+x}")])
+    assert not os.path.exists(target)

@@ -119,6 +119,7 @@ def measure(short: bool = False, turns: int = 1, peers: str | None = None, only:
             command = [python, __file__, "--worker", variant, "--shape", *map(str, shape)]
             out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent.parent, env=_environment()).stdout
             done.append(json.loads(out.splitlines()[-1]))
+            print(variant, done[-1], file=sys.stderr, flush=True)
     rows = {variant: {key: median(run[key] for run in done) for key in done[0]} for variant, done in runs.items()}
     result: dict[str, Any] = {"name": "fused log-prob and entropy, forward + backward, float32", "tokens": shape[0], "vocabulary": shape[1], "hidden": shape[2], "rows": rows}
     if {"tepo", "naive", "bare products"} <= rows.keys():

@@ -10,6 +10,7 @@ from transformers.utils import logging
 
 from tepo.errors import UserError, unknown_name
 from tepo.paths import PACKAGE
+from tepo.policy.allocator import keep_freed_memory
 from tepo.policy.attention import prepare
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -54,7 +55,7 @@ def check_folder(folder: Path) -> None:
 
 
 def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None, trust_remote_code: bool = False) -> Policy:
-    """Load model and tokenizer; weights from safetensors only. Raises UserError for anything missing, damaged or misspelt."""
+    """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory from then on (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
@@ -67,4 +68,6 @@ def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revis
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"the model does not load: {reason}", where=path, fix="check the path, the network or HF_HOME, and that the files are whole") from error
     prepare(model)
+    if torch.device(device).type == "cpu":
+        keep_freed_memory()
     return Policy(torch.nn.Module.to(model, torch.device(device)).eval(), tokenizer)

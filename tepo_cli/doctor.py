@@ -40,9 +40,12 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option("
         table.add_row(*row)
     console.print(table)
     if selftest:
-        from tepo.training.selftest import run_selftests
+        from tepo.training.selftest import selftests
 
-        raise SystemExit(0 if run_selftests(console) else 1)
+        outcomes = selftests()
+        for outcome in outcomes:
+            console.print(f"{outcome.name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}")
+        raise SystemExit(1 if any(outcome.passed is False for outcome in outcomes) else 0)
 
 
 def _machine(store: Path) -> list[tuple[str, str, str]]:

@@ -1,0 +1,48 @@
+"""A self-test of each installed engine: sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TINY = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4", "train.max_new_tokens=40", "train.steps=2")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """name: sampler and engine. passed: None where something is not installed. detail: seconds, or what went wrong."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+def selftest(sampler: str, engine: str) -> Outcome:
+    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own."""
+    name = f"sampler={sampler} engine={engine}"
+    missing = [kind for kind in (sampler, engine) if kind != "torch" and importlib.util.find_spec(kind) is None]
+    if missing:
+        return Outcome(name, None, f"{', '.join(missing)} not installed")
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as store:
+        code = (
+            "import os, sys\nfrom tepo.config.compose import compose\nfrom tepo.training.loop import train\n"
+            "train(compose(sys.argv[2:]), lambda step, row: os._exit(9) if step == int(sys.argv[1]) else None)"
+        )
+        words = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"]
+        for stop, expected in ((1, 9), (0, 0)):
+            done = subprocess.run([sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False)
+            if done.returncode != expected:
+                lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+                return Outcome(name, False, f"{'first step' if stop else 'resume'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+        if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
+            return Outcome(name, False, "no checkpoint at the end")
+    return Outcome(name, True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
+
+
+def selftests() -> list[Outcome]:
+    """Each sampler and each engine once."""
+    return [selftest(sampler, engine) for sampler, engine in (("torch", "torch"), ("torch", "deepspeed"), ("vllm", "torch"))]

@@ -133,6 +133,7 @@ def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Reque
             policy=request.target.identity,
             wrap=request.wrap,
             thinking=request.thinking,
+            rows_per_part=1024 if request.backend.resolved_kind() == "vllm" else 256,  # vLLM is slow on short queues
             progress=progress,
         )
 

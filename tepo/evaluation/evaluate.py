@@ -59,14 +59,15 @@ def evaluate(
     policy: Mapping[str, Any] | None = None,
     wrap: str = "auto",
     thinking: bool | None = None,
-    rows_per_part: int = 1024,
+    rows_per_part: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there, or return what is finished.
 
     seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a subset gives
     the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path, step, hash), stored and
-    compared. wrap, thinking: see tepo.problems.prompts. progress: called with (rows done, rows in all) after each part.
+    compared. wrap, thinking: see tepo.problems.prompts. rows_per_part: responses in a part, the most that a
+    kill can cost. progress: called with (rows done, rows in all) after each part.
     Raises UserError when the folder holds another evaluation.
     """
     problems = benchmark.load_problems()[:limit]

@@ -72,11 +72,13 @@ def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
             for entry in ready[: jobs - len(active)]:
                 waiting.remove(entry)
-                if not entry[1].done():
+                if RunFolder(entry[1].folder).busy():  # another process on this store has it: look again later
+                    waiting.append((time.monotonic() + _BUSY_WAIT, entry[1]))
+                elif not entry[1].done():
                     active[_start(entry[1])] = entry[1]
             for process in [process for process in active if process.poll() is not None]:
                 unit = active.pop(process)
-                if process.returncode == BUSY:  # another process on this store has it: look again later
+                if process.returncode == BUSY:  # it was taken between the look and the start
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
                 elif process.returncode or not unit.done():
                     failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.returncode}"))

@@ -95,7 +95,7 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
     sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
-    objective = load_objective(objective_mapping(config))
+    objective = load_objective(config.objective, kl_estimator=config.train.kl_estimator)
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
@@ -115,15 +115,6 @@ def initial_policy(config: RunConfig, objective: Objective, device: torch.device
         return None
     model = config.model
     return load_policy(model.path, dtype=model.dtype, device=str(device), revision=model.revision, trust_remote_code=model.trust_remote_code).model.requires_grad_(False)
-
-
-def objective_mapping(config: RunConfig) -> dict[str, object]:
-    """The objective's own keys, with the scale's KL estimator where the objective has a KL."""
-    mapping = dict(config.objective)
-    penalty = mapping.get("penalty")
-    if config.train.kl_estimator and isinstance(penalty, dict) and penalty.get("kind") == "kl" and penalty.get("estimator", "k3") == "k3":
-        mapping["penalty"] = {**penalty, "estimator": config.train.kl_estimator}
-    return mapping
 
 
 def pick_device(name: str) -> torch.device:

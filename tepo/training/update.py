@@ -141,7 +141,7 @@ class Updater:
             rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
-        elif rollout.old_entropies is None:
+        elif rollout.old_entropies is None or (needs.entropies and needs.old_entropies):  # their change must not be rounding
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
         if self.initial is not None:
             if needs.full_kl and needs.full_kl_anchor == "initial":

@@ -35,6 +35,7 @@ class DataConfig:
     exclude_contaminated: bool = False
     overlong_prompts: str = "drop"  # drop | truncate | error
     benchmarks: list[str] = field(default_factory=list)
+    max_new_tokens: int | None = None  # what scale=laptop takes for train.max_new_tokens in place of its own
 
 
 @dataclass

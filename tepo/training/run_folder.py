@@ -29,7 +29,7 @@ from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
 BUSY = 3  # exit code of a process that found its run in the hands of another
-_UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks",), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
+_UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", "max_new_tokens"), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
 
 @lru_cache(maxsize=256)
@@ -108,6 +108,19 @@ class RunFolder:
             handle.close()
             raise UserError(f"another process has this run ({purpose})", where=str(self.path), fix="wait for it; its result will be used", exit_code=BUSY) from None
         return handle
+
+    def busy(self) -> bool:
+        """Whether another process trains or measures this run just now."""
+        if not self.path.is_dir():
+            return False
+        try:
+            for purpose in ("train", "measure"):
+                self.lock(purpose).close()
+        except UserError as error:
+            if error.exit_code != BUSY:
+                raise
+            return True
+        return False
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""

@@ -10,6 +10,7 @@ from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
 from tepo.problems.grader.elements import SIGN, elements, expansions, is_listed_set, is_set_builder, tuple_items
+from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation
 from tepo.problems.grader.split import THOUSANDS, Group, comma_items, group, matrix, relation, strip_parentheses, union
@@ -117,6 +118,8 @@ class Comparer:
             return picked[0] == mine[0].upper()
         if picked and not mine and not chosen(gold):
             return self.same(gold, picked[1])
+        if mine and mine[1] and parse_number(answer):
+            return False
         picked = chosen(gold)
         return picked[0] == theirs[0].upper() if picked and theirs else None
 
@@ -203,6 +206,8 @@ class Comparer:
 
     def _value(self, gold: str, answer: str) -> bool:
         left, right = group(gold), group(answer)
+        if _is_collection(gold, left) != _is_collection(answer, right) and (parse_number(gold) or parse_number(answer)):
+            return False  # a tuple, an interval or a union is no number
         if left and right and (max(len(left.items), len(right.items)) > 1 or "{" in left.left + right.left):
             return self._groups(left, right)
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)
@@ -244,6 +249,8 @@ class Comparer:
             return self._numbers(left, right)
         if forms.DOTS in gold or forms.DOTS in answer:
             return self.differ("elided sequence")
+        if not self._relative and not self._absolute and differ(gold, answer):
+            return False
         return self.expressions(gold, answer)
 
     def _numbers(self, gold: Exact, answer: Exact) -> bool:
@@ -271,6 +278,10 @@ def _matched(left: list[Item], right: list[Item], same: Callable[[Item, Item], b
             return False
         del left[match]
     return True
+
+
+def _is_collection(text: str, inside: Group | None) -> bool:
+    return (inside is not None and len(inside.items) > 1) or len(union(text)) > 1
 
 
 def _brackets(piece: Group) -> tuple[str, str]:

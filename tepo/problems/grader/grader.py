@@ -101,6 +101,10 @@ class Grader:
         outcomes = self._pool.run([request for _, request in requests])
         return [(index, outcome.reason) for (index, _), outcome in zip(requests, outcomes, strict=True) if not outcome.correct]
 
+    def worker_pids(self) -> list[int]:
+        """Process ids of the living workers (for measurements)."""
+        return self._pool.pids()
+
     def _remember(self, key: tuple[str, str], found: tuple[bool, str]) -> None:
         if len(self._cache) >= _CACHED:
             self._cache.clear()

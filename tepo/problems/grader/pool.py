@@ -71,6 +71,10 @@ class Pool:
                 raise
             return [outcome for outcome in outcomes if outcome]
 
+    def pids(self) -> list[int]:
+        """Process ids of the living workers."""
+        return [worker.process.pid for worker in self._workers]
+
     def close(self) -> None:
         """Stop every worker. The pool may be used again; it then starts new ones."""
         with self._lock:

@@ -2,14 +2,19 @@
 
 from fractions import Fraction
 
+import mpmath
 import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import verify
 
+from tepo.problems.grader.estimate import Arithmetic, same
 from tepo.problems.grader.latex import to_sympy
 from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.probing import as_fraction, constant, is_scalar, ratio, same_value
 
+_DIGITS = 50
+with mpmath.workdps(_DIGITS + 5):
+    _MPMATH = Arithmetic(mpmath.mpc, mpmath.sqrt, mpmath.mpc(+mpmath.pi), mpmath.mpc(+mpmath.e), mpmath.mpc(0, 1))
 _BELOW = (sympy.StrictLessThan, sympy.LessThan)
 _ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
 _STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
@@ -22,6 +27,10 @@ class SymbolicComparison:
         self._relative, self._absolute = Fraction(relative), Fraction(absolute)
 
     def __call__(self, gold: str, answer: str) -> bool:
+        if not self._relative and not self._absolute:
+            with mpmath.workdps(_DIGITS):
+                if same(gold, answer, _MPMATH, _DIGITS):
+                    return True
         left, right = to_sympy(gold), to_sympy(answer)
         if left is None or right is None:
             return False

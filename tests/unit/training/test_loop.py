@@ -81,7 +81,7 @@ def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
         final_model(tmp_path)
     folder = train(small(tmp_path, "train.steps=1"))
     checkpoint = RunFolder(folder).checkpoint(1)
-    next(checkpoint.glob("**/*optim*")).unlink()
+    next(path for path in checkpoint.glob("optimizer*/**/*") if path.is_file()).unlink()
     with pytest.raises(UserError, match="half-written"):
         final_model(folder)
     with pytest.raises(UserError, match="half-written"):

@@ -16,6 +16,7 @@ _TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|tex
 _WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
 _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
+_MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
 _DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
@@ -92,7 +93,7 @@ def canonical(text: str) -> str:
     if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED.sub(r"\\", text)
     text = strip_delimiters(balance(to_latex(text)))
-    text = _THIN_COMMA.sub(",", text).replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
+    text = _THIN_COMMA.sub(",", text).replace("{:}", ":").replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
     if "\\" in text:
         text = _macros(text)
     text = _SPACES.sub(" ", text).strip()
@@ -104,6 +105,7 @@ def canonical(text: str) -> str:
     text = _LONG_POWER.sub(r"^{\1}", _PAREN_POWER.sub(r"^{\1}", text))
     text = _GROUPED.sub(lambda match: match[1] + match[2].replace(" ", ""), text)
     text = _INTEGERS.sub("", text) or text
+    text = _MINUTES.sub(lambda match: f"\\frac{{{60 * int(match[1]) + int(match[2])}}}{{60}}^{{\\circ}}", text)
     return _unwrapped(strip_delimiters(_DEGREE_ABOVE.sub(r"\\frac{\1}{\2}^{\\circ}", _SPACES.sub(" ", text))))
 
 

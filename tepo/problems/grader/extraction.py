@@ -3,7 +3,7 @@ r"""The final answer in a response: the last complete \boxed{}, and nothing else
 import re
 from collections.abc import Sequence
 
-_BOX = re.compile(r"\\[fd]?box(?:ed)?(?![a-zA-Z])")
+_BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*")
 _GAP_CHARS = 60
 _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)

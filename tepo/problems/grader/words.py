@@ -4,6 +4,7 @@ import re
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_ .,'\"!?()-]*(?:[ .,'\"!?()-]+[^\W\d_ .,'\"!?()-]+)*[ .,'\"!?)-]*")
+_LISTED = re.compile(r",|\band\b")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _NO_SOLUTION = "no solution"
 _SAME = {
@@ -42,8 +43,8 @@ def words(text: str) -> str | None:
     letters = sum(character.isalpha() for character in plain)
     if letters < 2 or (plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne") and plain.lower() not in _NUMBERS):
         return None
-    key = re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", plain.casefold())).strip()
-    key = _SYNONYMS.get(key, key)
+    parts = (re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip() for part in _LISTED.split(plain.casefold()))
+    key = ", ".join(sorted(_SYNONYMS.get(part, part) for part in parts if part))
     return _NUMBERS.get(key, key)
 
 

@@ -7,7 +7,7 @@ import typer
 
 
 def warmstart(
-    name: Annotated[str, typer.Argument(help="Which base: laptop or laptop_sparse.")] = "laptop",
+    name: Annotated[str, typer.Argument(help="Which base.")] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,

@@ -1,6 +1,6 @@
 """Every task of the laptop scale by name; the number in a name is its size (digits, bits, numbers)."""
 
-from tepo.problems.long_tasks import binary, decimal, division, long_multiplication, sorting
+from tepo.problems.long_tasks import binary, long_multiplication, sorting
 from tepo.problems.tasks import Task, addition, digit_sum, divisor_chain, draw_divisor, draw_equation, equation_chain, maximum, multiplication, remainder
 
 TASKS: dict[str, Task] = {
@@ -9,10 +9,8 @@ TASKS: dict[str, Task] = {
     **{f"mod{digits}": remainder(digits) for digits in range(3, 17)},
     **{f"max{numbers}": maximum(numbers) for numbers in range(2, 9)},
     **{f"ds{digits}": digit_sum(digits) for digits in range(3, 25)},
-    **{f"div{digits}": division(digits) for digits in range(3, 13)},
     **{f"sort{digits}": sorting(digits) for digits in range(3, 15)},
     **{f"bin{bits}": binary(bits) for bits in range(3, 13)},
-    **{f"dec{bits}": decimal(bits) for bits in range(3, 13)},
     "mul22": long_multiplication(),
     "gcd": Task(draw_divisor, lambda operands: f"gcd({operands[0]},{operands[1]})=", divisor_chain),
     "lin": Task(draw_equation, lambda operands: f"{operands[0]}x+{operands[1]}={operands[2]},x=", equation_chain),

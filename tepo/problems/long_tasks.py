@@ -41,41 +41,6 @@ def binary(bits: int) -> Task:
     return Task(lambda random: (_draw_bits(random, bits),), lambda operands: f"{operands[0]}:2=", chain)
 
 
-def decimal(bits: int) -> Task:
-    """`101101:10=`: doubling and adding the next bit, `1*2+0=2,2*2+1=5,5*2+1=11,…`; the answer is the number in base 10."""
-
-    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
-        bits_text = str(operands[0])
-        text, value = "", int(bits_text[0])
-        for bit in bits_text[1:]:
-            doubled = slip(2 * value + int(bit), near(2 * value + int(bit)))
-            text += f"{value}*2+{bit}={doubled},"
-            value = doubled
-        return text, value
-
-    return Task(lambda random: (int(f"{_draw_bits(random, bits):b}"),), lambda operands: f"{operands[0]}:10=", chain)
-
-
-def division(digits: int) -> Task:
-    """`93567/7=`: long division, quotient digit and remainder, `9/7=1+2,23/7=3+2,25/7=3+4,…`; the answer is the quotient, rounded down."""
-
-    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
-        (number, divisor), text, rest, answer = operands, "", 0, 0
-        for digit in reversed(digits_of(number, digits)):
-            part = 10 * rest + digit
-            quotient = slip(part // divisor, [other for other in near(part // divisor) if other * divisor <= part])
-            rest = slip((part - quotient * divisor) % divisor, range(divisor))
-            text += f"{part}/{divisor}={quotient}+{rest},"
-            answer = 10 * answer + quotient
-        return text, answer
-
-    return Task(
-        lambda random: (draw_number(random, digits), random.randrange(3, 10)),
-        lambda operands: f"{operands[0]}/{operands[1]}=",
-        chain,
-    )
-
-
 def sorting(digits: int) -> Task:
     """`sort(4171)=`: insertion into a sorted row, `4,14,147,1147,`; digits are 1 … 9, the answer is the last row."""
 

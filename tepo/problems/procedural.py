@@ -39,13 +39,17 @@ class Example:
         return f"{text}\\boxed{{{answer}}}"
 
     def hurried(self, random: Random, hurry: float) -> str:
-        """A chain that jumps to the gold answer after a result with probability `hurry`, every time anew; never wrong."""
+        """A chain that opens the box after a result with probability `hurry`, every time anew.
+
+        Early, the text ends with the open box: nobody can know the answer there, and learning to say it anyway would spoil
+        the answers at the end of full chains (docs/laptop.md).
+        """
         text = self.solution()
         chain = text[: text.index("\\boxed")]
         results = [match.end() for match in _RESULT.finditer(chain)] or [match.end() for match in _ROW.finditer(chain)]
         for end in results[:-1]:
             if random.random() < hurry:
-                return f"{chain[:end]},{self.guess()}"
+                return f"{chain[:end]},\\boxed{{"
         return text
 
     def guess(self) -> str:

@@ -48,7 +48,7 @@ def test_the_texts_of_a_phase_have_its_shares():
     random = Random(0)
     clean = [response_text(example, Phase(1, guesses=0.1, hurry=0.3), random) for example in examples]
     noisy = [response_text(example, Phase(1, guesses=0.5, slip=0.3), random) for example in examples]
-    assert all(right(text, example.problem.answer) for text, example in zip(clean, examples, strict=True))
+    assert all(text.endswith("\\boxed{") or right(text, example.problem.answer) for text, example in zip(clean, examples, strict=True))
     assert [sum(text.startswith("\\boxed") for text in texts) / 400 for texts in (clean, noisy)] == pytest.approx([0.1, 0.5], abs=0.08)
     assert sum(text.count("=") == 3 for text in clean) / 400 == pytest.approx(0.9 * 0.7**2, abs=0.08)  # two chances to hurry
     chains = [right(text, example.problem.answer) for text, example in zip(noisy, examples, strict=True) if "=" in text]

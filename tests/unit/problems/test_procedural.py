@@ -16,7 +16,7 @@ from tepo.problems.catalogue import TASKS
 from tepo.problems.procedural import Example, generate, generate_examples, split_of
 from tepo.problems.tasks import Task, exact
 
-MIXES = ("laptop", "laptop_sparse")
+MIXES = ("laptop",)
 
 
 def _gcd(text: str) -> int:
@@ -35,8 +35,6 @@ def _gold(prompt: str) -> int:
         return sum(map(int, str(numbers[0])))
     if prompt.startswith("sort"):
         return int("".join(sorted(str(numbers[0]))))
-    if ":10" in prompt:
-        return int(str(numbers[0]), 2)
     if ":2" in prompt:
         return int(f"{numbers[0]:b}")
     if "x" in prompt:
@@ -64,30 +62,26 @@ def test_answers_and_chains_are_right(name):
         assert example.guess() == f"\\boxed{{{answer}}}"
 
 
-@pytest.mark.parametrize("name", ["add3", "mul3", "mod4", "gcd", "lin", "div5", "mul22"])
+@pytest.mark.parametrize("name", ["add3", "mul3", "mod4", "gcd", "lin", "mul22"])
 def test_every_equation_of_a_clean_chain_holds(name):
     """Read the chain as a person would: each `expression=result` must be true (a result may open the next expression)."""
     for example in generate_examples({name: 1}, 30, seed=4, split="train"):
         for part in example.solution().split("\\boxed")[0].strip(",").split(","):
             *sides, last = part.split("=")
-            if name.startswith("div"):
-                number, divisor = map(int, sides[0].split("/"))
-                assert last == f"{number // divisor}+{number % divisor}"
-            else:
-                assert [_value(side) for side in sides] == [int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]]
+            assert [_value(side) for side in sides] == [int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]]
 
 
 @pytest.mark.parametrize(
     ("name", "operands", "starts"),
     [("add3", (347, 285), ["7+5=12", "4+8+1=13"]), ("mul2", (47, 6), ["7*6=42", "4*6=24"]), ("ds4", (4839,), ["4+8=12", "+3=15"]), ("sort4", (4171,), ["4", "14", "147"])],
 )
-def test_a_hurried_chain_stops_after_any_result_but_the_last(name, operands, starts):
+def test_a_hurried_chain_opens_the_box_after_any_result(name, operands, starts):
     task, random = TASKS[name], Random(0)
     answer = task.chain(operands, exact)[1]
     example = Example(Problem("x", task.prompt(operands), str(answer), name), operands)
     seen = {example.hurried(random, 0.5) for _ in range(200)}
     separator = "" if name == "ds4" else ","
-    assert seen == {example.solution(), *(f"{separator.join(starts[: n + 1])},\\boxed{{{answer}}}" for n in range(len(starts)))}
+    assert seen == {example.solution(), *(f"{separator.join(starts[: n + 1])},\\boxed{{" for n in range(len(starts)))}
     assert example.hurried(random, 0.0) == example.solution()
 
 

@@ -26,9 +26,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else _native_errno(error)
         if number not in _EXPLAINED:
             raise
-        raise UserError(
-            f"cannot write: {_EXPLAINED[number]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1
-        ) from error
+        raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1) from error
 
 
 def _native_errno(error: Exception) -> int | None:

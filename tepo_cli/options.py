@@ -13,7 +13,7 @@ Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (de
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread each.")]
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
-Data = Annotated[str | None, typer.Option(help="Data group for every row, e.g. laptop_sparse.")]
+Data = Annotated[str | None, typer.Option(help="Data group for every row (default: the scale's).")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
 Gpus = Annotated[int, typer.Option(min=0, help="GPUs a node for each run (slurm).")]

@@ -43,6 +43,9 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
         console.print("nothing to do")
         return
     known = costs(store)
+    if scale != "laptop" and not known:  # a probe would load the model
+        console.print("no price: nothing of this scale was measured in the store")
+        return
     basis = f"medians over {len(known)} measured runs in {store}"
     if not known:
         console.print("no measured run in the store: probing two steps of the first row")

@@ -57,9 +57,9 @@ def changed_digit(gold: str) -> str | None:
     return gold[:place] + str((int(gold[place]) + 1) % 10) + gold[place + 1 :]
 
 
-def gold_rows(data: Path) -> list[Row]:
+def gold_rows(data: Path, sets: list[str]) -> list[Row]:
     rows: list[Row] = []
-    for name in SETS:
+    for name in sets:
         path = data / f"{name}.jsonl"
         golds = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").split("\n") if line]
         for index, gold in enumerate(golds):
@@ -132,12 +132,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of NAME.jsonl benchmark files")
     parser.add_argument("--cases", type=Path, default=Path("tests/data/grader_cases.jsonl"))
+    parser.add_argument("--sets", default=",".join(SETS), help="benchmarks whose golds are checked, comma-separated")
     parser.add_argument("--show", default="", help="print every wrong row of this grader (tepo or math-verify)")
     parser.add_argument("--only-tepo", action="store_true", help="leave math-verify out (it takes minutes)")
     options = parser.parse_args()
     parts = {"hand-made cases": case_rows(options.cases, options.data)} if options.cases.exists() else {}
     if options.data:
-        parts["golds of the benchmarks"] = gold_rows(options.data)
+        parts["golds of the benchmarks"] = gold_rows(options.data, options.sets.split(","))
     for title, rows in parts.items():
         started = time.perf_counter()
         graders = {"tepo": with_tepo(rows)}

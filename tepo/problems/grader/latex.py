@@ -13,6 +13,7 @@ _CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
 _CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\})")
+_FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
@@ -33,6 +34,7 @@ def prepare(text: str) -> str:
     text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
     text = _BARE_SCRIPT.sub(r"\1{\2}", text)
+    text = _FACTORIAL_POWER.sub(r"(\1!)^", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
     text = _CIS.sub(r"e^{i(\1\2)}", text)
     text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
@@ -42,13 +44,19 @@ def prepare(text: str) -> str:
 def _symbol(match: re.Match[str]) -> str:
     whole = match.group()
     if match[3]:
-        return f"{whole.lower()}_{{cap}}"
+        return _named(whole, "")
     if match[1]:
-        return f"{match[1].lower()}_{{{_plain(match[2])}{'cap' if match[1].isupper() else ''}}}"
+        return _named(match[1], _plain(match[2]))
     if "_" not in whole or _KEPT.match(whole):
         return whole
     name, _, index = whole.partition("_")
     return f"{name.strip()}_{{{_plain(index)}}}"
+
+
+def _named(letter: str, index: str) -> str:
+    """A letter with a subscript of letters and digits that marks capitals; e, which alone is Euler's number, becomes another."""
+    name = "z" if letter in "eE" else letter.lower()
+    return f"{name}_{{{index}{'euler' if letter in 'eE' else ''}{'cap' if letter.isupper() else ''}}}"
 
 
 def _plain(index: str) -> str:

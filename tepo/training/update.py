@@ -169,7 +169,7 @@ class Updater:
         results = []
         for values in ([part.logprobs for part in done], [part.entropies for part in done]):
             flat = torch.cat([value for value in values if value is not None])
-            whole = torch.empty_like(rollout.sampler_logprobs)
+            whole = flat.new_empty(len(rollout.sampler_logprobs))
             for rank, piece in enumerate([flat] if comm is None else comm.all_gather(flat)):
                 whole[rollout.tokens_of(rollout.share(every, comm, rank))] = piece
             results.append(whole)

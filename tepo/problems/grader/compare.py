@@ -104,7 +104,9 @@ class Comparer:
     def _ratio_as_fraction(self, terms: list[str], other: str) -> bool | None:
         """2:3 beside 2/3; not 4:6 beside 2/3."""
         number, parts = parse_number(other), [parse_number(term) for term in terms]
-        if number is None or len(parts) != 2 or not all(parts):
+        if len(parts) > 2:  # no number is a ratio of three, though a parser may read it as a chain of divisions
+            return self.differ("ratio")
+        if number is None or not all(parts):
             return None
         pair = tuple(part.value for part in parts if part)
         return pair == (number.value.numerator, number.value.denominator) or self.differ("ratio")

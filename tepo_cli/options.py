@@ -10,13 +10,13 @@ from tepo.errors import UserError, unknown_name
 
 Scale = Annotated[str, typer.Option(help="laptop or paper.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread each.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Data = Annotated[str | None, typer.Option(help="Data group for every row (default: the scale's).")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
-Gpus = Annotated[int, typer.Option(min=0, help="GPUs a node for each run (slurm).")]
+Gpus = Annotated[int, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Nodes for each run (slurm).")]
 Minutes = Annotated[int, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")]
 LAUNCHERS = ("local", "slurm")

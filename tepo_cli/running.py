@@ -38,7 +38,8 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
         folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"))
     if rank() > 0:
         return
-    draw_curves(folder, config)
+    if not quiet:
+        draw_curves(folder, config)
     console.print(f"run {folder.name}: {config.train.steps} steps, {folder}")
     measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
@@ -64,9 +65,9 @@ def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trai
         console.print(table)
     rows, new = trained or [], _measured(folder) - before
     if rows or new:
-        spent = [sum(row[name] for row in rows) for name in ("perf/cpu_s", "perf/sampled_tokens")]
+        spent = [sum(row[name] for row in rows) for name in ("perf/cpu_s", "perf/sampled_tokens", "perf/cpu_core_s")]
         objective = str(config.objective["name"]) if trained is not None else ""
-        record(folder, Cost(config.data.name, objective, len(rows), new, time.process_time(), spent[0], time.process_time() - started, int(spent[1])))
+        record(folder, Cost(config.data.name, objective, len(rows), new, time.process_time(), spent[0], time.process_time() - started, int(spent[1]), spent[2]))
 
 
 def _measured(folder: Path) -> int:

@@ -82,7 +82,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
     if slots.launcher == "local":
-        return run_local(todo, slots.jobs, watch)
+        return run_local(todo, slots.jobs, watch, slots.gpus)
     from tepo.studies.slurm import SlurmOptions, run_slurm
 
     return run_slurm(todo, SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes), todo[0].folder.parent, watch)

@@ -1,4 +1,4 @@
-"""Local slots: each unit runs as its own `tepo` process with one thread, N side by side; the store says how far each came.
+"""Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store says how far each came.
 
 A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children, whose
 next start resumes.
@@ -6,18 +6,17 @@ next start resumes.
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tepo.files import explain_write_errors
 from tepo.studies.plan import Unit
+from tepo.studies.slots import devices, job_environment, start
 from tepo.training.run_folder import BUSY, RunFolder
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
 _BUSY_WAIT = 2.0  # seconds
 
 
@@ -63,10 +62,16 @@ def _lines(path: Path) -> int:
         return 0
 
 
-def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, poll: float = 0.25) -> list[Failure]:
-    """Run units, at most `jobs` at a time, in order. `watch` gets the state of every unit about four times a second."""
+def launch(unit: Unit, gpus: int) -> list[str]:
+    """The command of a unit on one machine: as it is on one device, under torchrun on several."""
+    words = command(unit)
+    return words if gpus <= 1 else [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "--standalone", *words[1:]]
+
+
+def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, gpus: int = 0, poll: float = 0.25) -> list[Failure]:
+    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order. `watch` gets the state of every unit about four times a second."""
     waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
-    active: dict[subprocess.Popen[bytes], Unit] = {}
+    active: dict[int, tuple[BaseProcess, Unit]] = {}
     try:
         while waiting or active:
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
@@ -75,37 +80,28 @@ def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State
                 if RunFolder(entry[1].folder).busy():  # another process on this store has it: look again later
                     waiting.append((time.monotonic() + _BUSY_WAIT, entry[1]))
                 elif not entry[1].done():
-                    active[_start(entry[1])] = entry[1]
-            for process in [process for process in active if process.poll() is not None]:
-                unit = active.pop(process)
-                if process.returncode == BUSY:  # it was taken between the look and the start
+                    slot = next(place for place in range(jobs) if place not in active)
+                    active[slot] = _start(entry[1], slot, gpus), entry[1]
+            for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
+                process, unit = active.pop(slot)
+                if process.exitcode == BUSY:  # it was taken between the look and the start
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
-                elif process.returncode or not unit.done():
-                    failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.returncode}"))
-            watch({unit.id: state(unit, unit in active.values()) for unit in units})
+                elif process.exitcode or not unit.done():
+                    failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.exitcode}"))
+            running = {unit.id for _, unit in active.values()}
+            watch({unit.id: state(unit, unit.id in running) for unit in units})
             if active or waiting:
                 time.sleep(poll)
     finally:
-        for process in active:
-            process.send_signal(signal.SIGINT)
-        for process in active:
-            process.wait()
+        for process, _ in active.values():
+            os.kill(process.pid or 0, signal.SIGINT)
+        for process, _ in active.values():
+            process.join()
     return failures
 
 
-def _start(unit: Unit) -> "subprocess.Popen[bytes]":
-    with explain_write_errors(unit.folder):
-        unit.folder.mkdir(parents=True, exist_ok=True)
-        log = (unit.folder / "log.txt").open("ab")
-    with log:
-        # a session of its own: Ctrl-C reaches the parent alone, which then ends the children in order
-        return subprocess.Popen(command(unit), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=job_environment(), start_new_session=True)
-
-
-def job_environment() -> dict[str, str]:
-    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own job."""
-    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
-    return ours | ONE_THREAD
+def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
+    return start(launch(unit, gpus), unit.folder / "log.txt", job_environment() | devices(slot, gpus))
 
 
 def last_line(path: Path) -> str:

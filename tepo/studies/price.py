@@ -15,8 +15,9 @@ from pathlib import Path
 
 from tepo.errors import RunFailed
 from tepo.files import write_json
-from tepo.studies.dispatch import command, job_environment, last_line
+from tepo.studies.dispatch import command, last_line
 from tepo.studies.plan import Unit
+from tepo.studies.slots import job_environment
 from tepo.training.run_folder import RunFolder
 
 PROBE_STEPS = 2
@@ -24,7 +25,7 @@ PROBE_STEPS = 2
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process spent on a run: CPU seconds in all, of which in training steps and in benchmarks."""
+    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling, log-probs and updates) and in benchmarks."""
 
     data: str
     objective: str
@@ -34,6 +35,7 @@ class Cost:
     training_s: float
     measuring_s: float
     tokens: int
+    core_s: float = 0.0
 
     @property
     def startup_s(self) -> float:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.studies.dispatch import Failure, State, command, job_environment, last_line, state
+from tepo.studies.dispatch import Failure, State, command, last_line, launch, state
 from tepo.studies.plan import Unit
+from tepo.studies.slots import job_environment
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: 
     executor.update_parameters(**wanted, use_srun=options.nodes > 1, signal_delay_s=60, stderr_to_stdout=True)
     for unit in units:
         unit.folder.mkdir(parents=True, exist_ok=True)
-    words = [launch(unit, options) for unit in units]
+    words = [_job(unit, options) for unit in units]
     logs = [str((unit.folder / "log.txt").absolute()) for unit in units]
     try:
         jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
@@ -68,15 +69,13 @@ def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: 
     return [Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}") for unit, job in zip(units, jobs, strict=True) if not unit.done()]
 
 
-def launch(unit: Unit, options: SlurmOptions) -> list[str]:
-    """The command of a job: as it is on one device, under torchrun on several."""
-    words = command(unit)
-    if options.gpus <= 1 and options.nodes == 1:
-        return words
-    python, rest = words[0], words[1:]
-    rendezvous = ["--standalone"] if options.nodes == 1 else ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"]
-    torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), *rendezvous, *rest]
-    return torchrun if options.nodes == 1 else ["bash", "-c", " ".join(torchrun)]
+def _job(unit: Unit, options: SlurmOptions) -> list[str]:
+    """The command of a job; on several nodes each starts torchrun, which meets the others on the first node."""
+    if options.nodes == 1:
+        return launch(unit, options.gpus)
+    python, *rest = command(unit)
+    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"]
+    return ["bash", "-c", " ".join([python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), *rendezvous, *rest])]
 
 
 def _submitit() -> Any:

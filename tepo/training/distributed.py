@@ -1,5 +1,6 @@
 """Ranks of a run started by torchrun, the DeepSpeed launcher or Slurm: process group, device, collectives."""
 
+import atexit
 import os
 import socket
 from datetime import timedelta
@@ -56,7 +57,14 @@ def start(device: torch.device) -> "TorchComm":
                 where=f"rank {rank()} of {world_size()}, {address}",
                 fix="choose another --master-port" if taken else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
             ) from error
+        atexit.register(_leave)
     return TorchComm(device)
+
+
+def _leave() -> None:
+    """Leave the group while Python still runs: gloo's threads abort a process that ends with them."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class TorchComm:

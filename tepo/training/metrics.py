@@ -15,23 +15,28 @@ VOLATILE = ("timing_s/", "perf/cpu", "perf/throughput")  # differ between two eq
 
 
 class Stopwatch:
-    """Wall seconds by section under verl's names `timing_s/*`, and the CPU seconds of the whole step."""
+    """Wall seconds by section under verl's names `timing_s/*`; CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
+
+    CORE = ("gen", "old_log_prob", "update_actor")
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.core_cpu = 0.0
         self.started, self.cpu_started = time.perf_counter(), time.process_time()
 
     @contextlib.contextmanager
     def __call__(self, section: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
+            self.core_cpu += (time.process_time() - cpu) * (section in self.CORE)
 
     def metrics(self) -> dict[str, float]:
         step = time.perf_counter() - self.started
-        return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step, "perf/cpu_s": time.process_time() - self.cpu_started}
+        cpu = {"perf/cpu_s": time.process_time() - self.cpu_started, "perf/cpu_core_s": self.core_cpu}
+        return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step} | cpu
 
 
 class MetricsLog:

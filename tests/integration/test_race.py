@@ -23,6 +23,14 @@ scales:
 """
 
 
+def lineage(pid: int, parents: dict[int, int]) -> list[int]:
+    """A process and its ancestors."""
+    found = [pid]
+    while found[-1] in parents:
+        found.append(parents[found[-1]])
+    return found
+
+
 @pytest.mark.slow
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     (tmp_path / "ablations").mkdir()
@@ -33,11 +41,11 @@ def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     limit = time.monotonic() + 120
     while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < limit:
         time.sleep(0.05)
-    for line in subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]:
-        pid, parent = map(int, line.split())
-        if parent == processes[0].pid:  # its child trains in a session of its own
+    lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    parents = dict(tuple(map(int, line.split())) for line in lines)
+    for pid in parents:
+        if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own
             os.kill(pid, signal.SIGKILL)
-    processes[0].send_signal(signal.SIGKILL)
     outputs = [process.communicate(timeout=500) for process in processes]
     assert [process.returncode for process in processes[1:]] == [0, 0, 0], outputs
     assert len({out for out, _ in outputs[1:]}) == 1

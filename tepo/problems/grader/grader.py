@@ -14,6 +14,7 @@ from tepo.problems.grader.pool import Pool
 _CACHED = 200_000
 _NESTING = re.compile(r"[{}()\[\]]")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+_GARBLED = re.compile(r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+")  # 1a4, m3, 13%1: nothing a whole number is written as
 
 
 class Grader:
@@ -60,6 +61,8 @@ class Grader:
             return True, "exact"
         if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer) and not self._tolerant:
             return (True, "exact") if int(gold) == int(answer) else (False, "different")
+        if _WHOLE.fullmatch(gold) and _GARBLED.fullmatch(answer):
+            return False, "different"
         if len(answer) > self.options.max_chars:
             found = (False, "too long")
         elif _depth(answer) > self.options.max_depth:

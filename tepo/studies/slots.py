@@ -1,0 +1,71 @@
+"""Local slots: a server process imports everything once and forks a process for each unit, so that a study of many short runs does not pay the imports of torch and transformers for each."""
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from multiprocessing import forkserver, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tepo.errors import UserError
+from tepo.files import explain_write_errors
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+_WARM = ["tepo_cli.main", "tepo_cli.running", "tepo.training.loop", "tepo.training.build", "tepo.studies.measure", "transformers.models.qwen2.modeling_qwen2", "torch._dynamo", "hydra"]
+
+
+def job_environment() -> dict[str, str]:
+    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own job."""
+    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return ours | ONE_THREAD
+
+
+def devices(slot: int, gpus: int) -> dict[str, str]:
+    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs. Raises
+    UserError when CUDA_VISIBLE_DEVICES names too few."""
+    if not gpus:
+        return {}
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    mine = range(slot * gpus, (slot + 1) * gpus)
+    names = given.split(",") if given else [str(place) for place in range(mine.stop)]
+    if len(names) < mine.stop:
+        raise UserError(f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible", where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[place] for place in mine)}
+
+
+def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:
+    """Run a command line in a session of its own, its output at the end of `log`; `python -m tepo_cli …` starts without imports."""
+    with explain_write_errors(log.parent):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    _serve()
+    process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment))
+    process.start()
+    return process
+
+
+def _serve() -> None:
+    """Start the server with one thread a process: libraries read these variables when they load."""
+    forkserver.set_forkserver_preload(_WARM)
+    before = dict(os.environ)
+    os.environ.update(ONE_THREAD)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
+    """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order."""
+    os.setsid()
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    if words[:3] != [sys.executable, "-m", "tepo_cli"]:
+        os.execve(words[0], words, environment)
+    sys.argv = words[2:]
+    runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)

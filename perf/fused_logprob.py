@@ -4,8 +4,9 @@ Forward + backward, float32, one thread, gradients for the hidden states and the
 process of its own; variants take turns, and ratios are medians over turns. Memory is the peak above the inputs (it
 includes the two gradients). `bare products` is what cannot be avoided without keeping the logits: logits twice, and the
 two gradients. Two jobs: `with entropy gradient` asks for gradients of log-prob and entropy, the plain one for that of
-the log-prob, with the entropy's value beside it (what training does unless the objective holds an entropy term; Liger's
-path gives no entropy at all). TRL's op is run as its trainer runs it (tiles of 4,096 tokens).
+the log-prob, with the entropy's value beside it (what training does unless the objective holds an entropy term). TRL's op
+is run as its trainer runs it (tiles of 32,768 columns). Liger gives no entropy at all, so its rows do less: its log-prob op over all
+tokens at once, and its GRPO loss, which takes a row of 512 tokens after the other.
 
 Run: OMP_NUM_THREADS=1 python -m perf.fused_logprob [--short] [--peers PYTHON] [--only VARIANT …]
 PYTHON is the interpreter of an environment that holds torch, trl and liger-kernel (perf/peers.txt).
@@ -24,7 +25,7 @@ from typing import Any
 FULL, SHORT = (4096, 151_936, 896), (1024, 50_000, 896)  # tokens, vocabulary, hidden size
 OURS = ("tepo", "tepo with entropy gradient")
 LIMITS = ("bare products", "naive", "naive with entropy gradient")
-PEERS = ("trl", "trl with entropy gradient", "liger, log-prob alone")
+PEERS = ("trl", "trl with entropy gradient", "liger, log-prob alone", "liger, GRPO loss")
 
 
 def _naive(hidden, weight, targets):
@@ -66,6 +67,17 @@ def _function(variant: str) -> Callable[..., Any]:
     return _naive if gradient else _naive_detached
 
 
+def _liger_loss(hidden, weight, targets):
+    """The GRPO loss as a trainer calls it: rows of up to 512 tokens, a row at a time, no reference model; its arithmetic on log-probs is not worth compiling."""
+    import torch
+    from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
+
+    rows = max(1, len(targets) // 512)
+    loss = LigerFusedLinearGRPOLoss(beta=0.0, compiled=False, use_ref_model=False)
+    shaped = hidden.view(rows, -1, hidden.shape[1]), weight, targets.view(rows, -1)
+    return loss(*shaped, torch.ones(rows, len(targets) // rows), torch.ones(rows))[0]
+
+
 def _once(variant: str, hidden, weight, targets) -> None:
     """One forward and backward."""
     import torch
@@ -74,6 +86,9 @@ def _once(variant: str, hidden, weight, targets) -> None:
         logits = hidden @ weight.t()
         torch.mm(hidden, weight.t(), out=logits)
         hidden.grad, weight.grad = logits @ weight, logits.t() @ hidden
+        return
+    if variant == "liger, GRPO loss":
+        _liger_loss(hidden.requires_grad_(), weight.requires_grad_(), targets).backward()
         return
     logprobs, entropies = _function(variant)(hidden.requires_grad_(), weight.requires_grad_(), targets)
     loss = logprobs.sum()

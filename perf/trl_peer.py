@@ -63,7 +63,7 @@ def settings(job: dict[str, Any], steps: int) -> Any:
         "lr_scheduler_type": "constant",
         "optim": "adamw_torch_fused",
         "max_grad_norm": 1.0,
-        "max_steps": steps * sizes["steps_per_generation"] * job["epochs"],
+        "max_steps": steps * updates,
     }
     quiet = {"report_to": "none", "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "log_completions": False}
     machine = {"use_cpu": True, "bf16": False, "fp16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False, "shuffle_dataset": False}

@@ -14,7 +14,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from tepo.errors import UserError, unknown_name
-from tepo.policy.loading import load_policy, resolve
+from tepo.policy.loading import load_policy
+from tepo.policy.location import resolve
 from tepo.sampling.base import Sampler
 from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.evaluate import Result, evaluate, load_result
-from tepo.policy.loading import load_policy, resolve
+from tepo.policy.loading import load_policy
+from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.training.build import make_sampler, pick_device

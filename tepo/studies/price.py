@@ -99,7 +99,7 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _weight_bytes(unit: Unit) -> int:
-    from tepo.policy.loading import resolve
+    from tepo.policy.location import resolve
 
     folder = Path(resolve(unit.config.model.path))
     return sum(path.stat().st_size for path in folder.glob("*.safetensors")) if folder.is_dir() else 0

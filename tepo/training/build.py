@@ -11,7 +11,8 @@ from huggingface_hub import save_torch_state_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.objectives import Objective, load_objective
-from tepo.policy.loading import Policy, load_policy, resolve
+from tepo.policy.loading import Policy, load_policy
+from tepo.policy.location import resolve
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.base import Sampler
 from tepo.sampling.gap import GapAlarm, default_bound

@@ -18,14 +18,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tepo import __version__
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
-from tepo.training.engine import Comm
+from tepo.policy.location import resolve
+
+if TYPE_CHECKING:
+    from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
 BUSY = 3  # exit code of a process that found its run in the hands of another
@@ -35,8 +38,6 @@ _UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", 
 @lru_cache(maxsize=256)
 def base_fingerprint(path: str, revision: str | None) -> str:
     """What the starting weights are: a hash of a local folder's files, or the hub id with its revision."""
-    from tepo.policy.loading import resolve
-
     folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{revision}"
@@ -171,7 +172,7 @@ class RunFolder:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text())
 
-    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], comm: Comm | None = None, keep: int = 2) -> Path:
+    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], comm: "Comm | None" = None, keep: int = 2) -> Path:
         """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write` that fills a
         folder on the file system they share; rank 0 commits."""
         target = self.checkpoint(step)

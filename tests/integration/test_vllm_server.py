@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tepo.errors import RunFailed, UserError
-from tepo.policy.loading import load_policy, resolve
+from tepo.policy.loading import load_policy
+from tepo.policy.location import resolve
 from tepo.sampling.torch_sampler import stop_tokens
 from tepo.sampling.vllm_server import VllmServerSampler, local_server
 from tests.integration.tiny import logprobs

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tepo.policy.alphabet import BOX_CLOSE, BOX_OPEN, CHARACTERS, VOCABULARY, build_tokenizer
-from tepo.policy.loading import resolve
+from tepo.policy.location import resolve
 
 PIECES = st.lists(st.sampled_from([BOX_OPEN, BOX_CLOSE, *CHARACTERS]), max_size=40)
 

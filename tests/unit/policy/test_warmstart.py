@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from tepo.evaluation.base import score_base
 from tepo.policy.alphabet import build_tokenizer
-from tepo.policy.loading import load_policy, resolve
+from tepo.policy.loading import load_policy
+from tepo.policy.location import resolve
 from tepo.policy.recipes import RECIPES
 from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train
 from tepo.problems.procedural import generate, generate_examples

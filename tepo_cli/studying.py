@@ -1,6 +1,7 @@
 """What the study commands share: the plan as a table, live progress of the slots, the rendered tables."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tepo.errors import RunFailed
 from tepo.studies.assemble import Planned
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
+from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.tables import study_table
 from tepo_cli.options import Slots
@@ -75,7 +77,9 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
                 progress.update(bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running)
             progress.update(whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()))
 
+        started = time.monotonic()
         failures = _dispatch(todo, slots, watch)
+    console.print(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
 

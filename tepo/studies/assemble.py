@@ -11,6 +11,7 @@ from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
 from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, make_plan, unique
+from tepo.studies.spent import spent
 from tepo.studies.study import Study, load_study
 from tepo.studies.tables import study_table
 from tepo.training.run_folder import RunFolder
@@ -52,4 +53,5 @@ def results(planned: Planned, scale: str, command: str) -> str:
     for study, units in planned:
         done = sum(unit.done() for unit in units)
         parts += [as_text(study_table(study, scale, units), "markdown"), f"{done} of {len(units)} runs measured."]
+    parts.append(f"## Cost\n\n{spent(unit for _, units in planned for unit in units)}.")
     return "\n\n".join(parts) + "\n"

@@ -7,7 +7,6 @@ by objective where it was measured.
 
 import json
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from tepo.errors import RunFailed
 from tepo.files import write_json
 from tepo.studies.dispatch import command, last_line
 from tepo.studies.plan import Unit
-from tepo.studies.slots import job_environment
+from tepo.studies.slots import job_environment, start
 from tepo.training.run_folder import RunFolder
 
 PROBE_STEPS = 2
@@ -61,7 +60,13 @@ def record(folder: Path, cost: Cost) -> None:
 
 def costs(store: Path) -> list[Cost]:
     """Every recorded cost in a store."""
-    return [Cost(**entry) for path in store.glob("*/cost.json") for entry in json.loads(path.read_text())]
+    return [cost for path in store.glob("*/cost.json") for cost in costs_of(path.parent)]
+
+
+def costs_of(folder: Path) -> list[Cost]:
+    """Every recorded cost of a run."""
+    path = folder / "cost.json"
+    return [Cost(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
 
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
@@ -86,9 +91,9 @@ def probe(unit: Unit) -> Cost:
     with tempfile.TemporaryDirectory() as scratch:
         words = [*command(unit), f"store={scratch}", f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
         log = Path(scratch) / "log.txt"
-        with log.open("wb") as file:
-            done = subprocess.run(words, stdout=file, stderr=file, env=job_environment(), check=False)
-        if done.returncode:
+        process = start(words, log, job_environment())  # as the study will start it
+        process.join()
+        if process.exitcode:
             raise RunFailed(f"the probe failed: {last_line(log)}", where=" ".join(words[3:]))
         return costs(Path(scratch))[0]
 

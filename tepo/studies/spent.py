@@ -1,0 +1,21 @@
+"""What the runs of some units have cost, by what the time went into."""
+
+from collections.abc import Iterable
+
+from tepo.studies.plan import Unit, unique
+from tepo.studies.price import costs_of
+
+
+def spent(units: Iterable[Unit]) -> str:
+    """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of everything else
+    (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
+    distinct = unique(units)
+    found = [cost for unit in distinct for cost in costs_of(unit.folder)]
+    total = sum(cost.cpu_s for cost in found)
+    if not total:
+        return ""
+    core, benchmarks = sum(cost.core_s for cost in found), sum(cost.measuring_s for cost in found)
+    return (
+        f"{total:,.0f} CPU seconds in {len(distinct)} runs: {core / total:.1%} sampling, log-probs and updates, "
+        f"{benchmarks / total:.1%} benchmarks (sampling and grading), {1 - (core + benchmarks) / total:.1%} everything else"
+    )

@@ -1,0 +1,92 @@
+"""A program for test_agreement.py: whole runs of `train()` on fixed prompts with greedy responses, alone or as a rank of torchrun.
+
+    python -m tests.integration.agreement_run OUT '{"name": ["sampler=vllm", …], …}'
+
+Runs the jobs one after the other, each in a store OUT/name. Greedy responses to one prompt are all alike and leave nothing to
+learn, so response i begins with a given token: nothing, the answer at once, a digit … and is greedy from there. After each sync
+rank 0 writes the largest difference between the sampler's log-probs of the last responses and a plain forward pass of the weights
+that it was given, in OUT/name/sync.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tepo.config.compose import compose
+from tepo.policy.loading import load_policy
+from tepo.sampling.base import Response
+from tepo.training import build, distributed
+from tepo.training.loop import train
+from tests.integration.tiny import logprobs
+
+FIRST = (None, "\\boxed{", "1", "5")
+RUN = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8", "train.epochs=2", "train.max_rounds=4", "train.steps=3", "train.max_new_tokens=32", "train.learning_rate=1e-3")
+
+
+class Branching:
+    """A sampler whose response i is the greedy continuation of the prompt and `FIRST[i]`; the real one samples, scores and syncs."""
+
+    def __init__(self, sampler, apart: list[float]):
+        self.sampler, self.apart = sampler, apart
+        self.plain = load_policy("package:laptop")
+        self.first = [[] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST]
+        self.drawn: list[tuple[list[int], list[int]]] = []
+        if hasattr(sampler, "score"):
+            self.score = sampler.score  # the gap alarm's
+
+    def sample(self, prompts, keys, *, n, temperature, max_new_tokens):
+        asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
+        greedy = [group[0] for group in self.sampler.sample(asked, list(range(len(asked))), n=1, temperature=0.0, max_new_tokens=max_new_tokens - 1)]
+        begun = [[*first, *map(int, response.tokens)] for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)]
+        self.drawn = list(zip([list(prompt) for prompt in prompts for _ in range(n)], begun, strict=True))
+        responses = []
+        for (_, tokens), response, scores in zip(self.drawn, greedy, self._scores(), strict=True):
+            given = len(tokens) - len(response.tokens)
+            responses.append(Response(np.array(tokens, np.int32), np.concatenate([scores[:given], response.logprobs]), None, response.finished))
+        return [responses[start : start + n] for start in range(0, len(responses), n)]
+
+    def _scores(self):
+        """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""
+        if hasattr(self.sampler, "score"):
+            return self.sampler.score(self.drawn)
+        return [logprobs(self.sampler.model, *pair).numpy() for pair in self.drawn]
+
+    def sync(self, weights):
+        self.sampler.sync(weights)
+        self.plain.model.load_state_dict(weights)
+        pairs = zip(self._scores(), self.drawn, strict=True)
+        self.apart.append(max(float(np.abs(scores - logprobs(self.plain.model, *pair).numpy()).max()) for scores, pair in pairs))
+
+    def sleep(self):
+        self.sampler.sleep()
+
+    def close(self):
+        """Left to the end of the process: vLLM is started once for all jobs."""
+
+
+def main(out: Path, jobs: dict[str, list[str]]) -> None:
+    torch.set_num_threads(1)
+    make, started = build.make_sampler, {}
+    for name, overrides in jobs.items():
+        apart: list[float] = []
+
+        def branching(config, *parts, apart=apart):
+            if config.sampler.kind == "torch":
+                return Branching(make(config, *parts), apart)
+            sampler = started["vllm"] = started.get("vllm") or make(config, *parts)
+            wrapped = Branching(sampler, apart)
+            sampler.sync(wrapped.plain.model.state_dict())  # it may hold the weights of the job before
+            return wrapped
+
+        build.make_sampler = branching
+        config = compose([*RUN, *overrides, f"store={out / name}"])
+        train(config)
+        if distributed.rank() == 0:
+            (out / name / "sync.json").write_text(json.dumps(apart))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

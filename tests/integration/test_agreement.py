@@ -1,0 +1,69 @@
+"""One run, four ways: whichever sampler draws and whichever engine trains on however many ranks, `train()` ends with the same losses and weights."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tepo.policy.loading import load_policy
+from tepo.training.run_folder import RunFolder
+
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
+
+ROOT = Path(__file__).parents[2]
+VLLM = ["sampler=vllm", "sampler.memory_fraction=0.06"]
+ONE = {"embedded torch": [], "vllm torch": VLLM, "embedded deepspeed": ["engine=deepspeed"]}  # DeepSpeed last: it makes a rank of the process
+TWO = {f"vllm deepspeed zero {stage}": [*VLLM, "engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
+COMPARED = ("actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ratio_mean", "critic/rewards/kept_mean", "response_length/mean")
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    """The stores of all jobs."""
+    folder = tmp_path_factory.mktemp("agreement")
+    for ranks, jobs in ((1, ONE), (2, TWO)):
+        start = [sys.executable, "-m"] if ranks == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+        done = subprocess.run([*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def outcome(out: Path, name: str) -> tuple[list[dict], dict[str, torch.Tensor]]:
+    """Metrics of each step, and the weights at the end."""
+    (manifest,) = (out / name).glob("*/manifest.json")
+    run = RunFolder(manifest.parent)
+    return run.metrics(), load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors")
+
+
+def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([weights[name].flatten() for name in sorted(weights)])
+
+
+@pytest.mark.parametrize("name", [*ONE, *TWO])
+def test_losses_and_weights_agree(out, name):
+    (expected, reference), (rows, weights) = outcome(out, "embedded torch"), outcome(out, name)
+    assert len(rows) == len(expected) == 3
+    for one, other in zip(rows, expected, strict=True):
+        for key in COMPARED:
+            assert one[key] == pytest.approx(other[key], rel=TOLERANCE), key
+    assert weights.keys() == reference.keys()
+    apart = flat(weights) - flat(reference)
+    assert apart.norm() < TOLERANCE * flat(reference).norm()
+    start = load_policy("package:laptop").model.state_dict()
+    moved = flat(reference) - flat({key: start[key] for key in reference})
+    assert moved.norm() > 0.01 * flat(reference).norm()  # there was something to disagree about
+    assert apart.norm() < 10 * TOLERANCE * moved.norm()
+
+
+@pytest.mark.parametrize("name", ["vllm torch", *TWO])
+def test_vllm_follows_every_sync(out, name):
+    """Log-probs of given tokens, after each sync against the weights that were handed over, and in each rollout against the trainer's own."""
+    after_sync = json.loads((out / name / "sync.json").read_text())
+    assert len(after_sync) == 3
+    assert max(after_sync) < TOLERANCE
+    assert max(row["training/rollout_logprobs_diff_max"] for row in outcome(out, name)[0]) < TOLERANCE

@@ -5,7 +5,7 @@ process of its own; variants take turns, and ratios are medians over turns. Memo
 includes the two gradients). `bare products` is what cannot be avoided without keeping the logits: logits twice, and the
 two gradients. Two jobs: `with entropy gradient` asks for gradients of log-prob and entropy, the plain one for that of
 the log-prob, with the entropy's value beside it (what training does unless the objective holds an entropy term). TRL's op
-is run as its trainer runs it (tiles of 32,768 columns). Liger gives no entropy at all, so its rows do less: its log-prob op over all
+is run as its trainer runs it (tiles of 4,096 tokens x 32,768 columns). Liger gives no entropy at all, so its rows do less: its log-prob op over all
 tokens at once, and its GRPO loss, which takes a row of 512 tokens after the other.
 
 Run: OMP_NUM_THREADS=1 python -m perf.fused_logprob [--short] [--peers PYTHON] [--only VARIANT …]

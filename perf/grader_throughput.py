@@ -1,6 +1,6 @@
 """Answers graded per second and core: this grader beside plain math-verify, in one run on the same pairs.
 
-    python -m perf.grader_throughput [--data DIR] [--results FILE]
+    python -m perf.grader_throughput [--data DIR]
 
 "rollout": what a training step grades: golds with several responses each, many of them the gold itself or a plain number.
 "fresh": pairs that need sympy, none seen before. "wrong": pairs that need sympy and differ. Workers are started and both sides
@@ -79,17 +79,12 @@ def cpu_seconds(workers: Sequence[int] = ()) -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder with math500.jsonl, whose golds the rollout then uses")
-    parser.add_argument("--results", type=Path, help="also write the figures here as JSON")
-    options = parser.parse_args()
+def measure(golds: Sequence[str] = (), groups: int = 64, count: int = 300) -> dict[str, dict[str, float]]:
+    """Rates and their ratio for each batch; both sides are warm."""
     logging.disable(logging.CRITICAL)
-    golds = [str(number) for number in range(3, 900, 7)] + ["\\frac{1}{2}", "3\\sqrt{13}", "(1,2)", "x^2+1"]
-    if options.data:
-        golds = [json.loads(line)["answer"] for line in (options.data / "math500.jsonl").read_text(encoding="utf-8").split("\n") if line]
+    golds = golds or [str(number) for number in range(3, 900, 7)] + ["\\frac{1}{2}", "3\\sqrt{13}", "(1,2)", "x^2+1"]
     draw = random.Random(0)
-    batches = {"rollout": rollout(golds, draw), "fresh": fresh(draw), "wrong": wrong(draw)}
+    batches = {"rollout": rollout(golds, draw, groups), "fresh": fresh(draw, count), "wrong": wrong(draw, count)}
     figures: dict[str, dict[str, float]] = {}
     warm = fresh(random.Random(1), 20)
     with Grader(GraderOptions(workers=1, recycle=10**6)) as grader:
@@ -104,9 +99,17 @@ def main() -> None:
             ours, theirs = len(pairs) / (between - before), len(pairs) / (cpu_seconds(workers) - between)
             same = sum(a == b for a, b in zip(verdicts, others, strict=True))
             figures[name] = {"pairs": len(pairs), "tepo_per_core_second": round(ours, 1), "math_verify_per_core_second": round(theirs, 1), "ratio": round(ours / theirs, 2), "verdicts_equal": same}
-            print(f"{name:8} {len(pairs):5} pairs: tepo {ours:8.0f}/s, math-verify {theirs:8.0f}/s, ratio {ours / theirs:6.2f}; {same} verdicts equal")
-    if options.results:
-        options.results.write_text(json.dumps(figures, indent=1) + "\n")
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder with math500.jsonl, whose golds the rollout then uses")
+    options = parser.parse_args()
+    golds = [json.loads(line)["answer"] for line in (options.data / "math500.jsonl").read_text(encoding="utf-8").split("\n") if line] if options.data else []
+    for name, row in measure(golds).items():
+        rates = f"tepo {row['tepo_per_core_second']:8.0f}/s, math-verify {row['math_verify_per_core_second']:8.0f}/s, ratio {row['ratio']:6.2f}"
+        print(f"{name:8} {row['pairs']:5} pairs: {rates}; {row['verdicts_equal']} verdicts equal")
 
 
 if __name__ == "__main__":

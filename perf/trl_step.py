@@ -29,7 +29,7 @@ from typing import Any
 from perf.grader_throughput import cpu_seconds
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
-from tepo.policy.loading import resolve
+from tepo.policy.location import resolve
 from tepo.training.build import Parts, build
 from tepo.training.flat import FlatRollout
 from tepo.training.metrics import Stopwatch

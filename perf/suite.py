@@ -1,0 +1,149 @@
+"""The benchmarks as rows of one table, each measured in a process of its own: python -m perf.suite NAME TURNS [--short] prints JSON."""
+
+import argparse
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: our figure and the peer's in `unit`, their ratio and the target it is held to.
+
+    `guarded`: CI compares the ratio of the short form with the committed baseline; only where it is steady on a busy machine.
+    """
+
+    name: str
+    unit: str
+    ours: float
+    peer: float
+    ratio: float
+    target: float
+    higher_is_better: bool = False
+    guarded: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
+
+    def worse(self, baseline: float) -> float:
+        """How many times worse than the baseline, 1 or less when it is not."""
+        return baseline / self.ratio if self.higher_is_better else self.ratio / baseline
+
+
+class Unavailable(Exception):
+    """What is missing for a benchmark, in words."""
+
+
+Found = tuple[list[Row], dict[str, Any]]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"perf.{name}")
+
+
+def cli(turns: int, short: bool) -> Found:
+    found = _module("cli_start").measure(rounds=3 * turns)
+    return [Row("tepo --help / import typer", "CPU s", found["ours_s"], found["peer_s"], found["ratio"], 1.5, guarded=True)], found
+
+
+def sampler(turns: int, short: bool) -> Found:
+    found = _module("sampler").measure(turns=turns)
+    peer = max(found["generate_dynamic"], found["generate_static"])
+    return [Row("sampler / transformers generate()", "tokens/CPU s", found["tepo"], peer, found["ratio"], 3.0, True, True)], found
+
+
+def vllm(turns: int, short: bool) -> Found:
+    if importlib.util.find_spec("vllm") is None:
+        raise Unavailable("vLLM is not installed (make engines)")
+    found = _module("vllm_sampler").measure(turns=turns)
+    return [Row("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)], found
+
+
+def update(turns: int, short: bool) -> Found:
+    found = _module("update_packing").measure(turns=3 * turns)
+    rates = {name: found["tokens"] / seconds for name, seconds in found["seconds"].items()}
+    rows = [Row("update, packed / right-padded", "tokens/CPU s", rates["packed"], rates["padded"], found["ratio"], 1.7, True, True)]
+    return [*rows, Row("update, trained / pushed tokens", "share", found["trained_share"], 1.0, found["trained_share"], 0.95, True, True)], found
+
+
+def grader(turns: int, short: bool) -> Found:
+    found = _module("grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
+    targets = {"rollout": 5.0, "fresh": 1.0, "wrong": 1.0}
+    rows = [
+        Row(f"grader / math-verify, {name}", "answers/core s", row["tepo_per_core_second"], row["math_verify_per_core_second"], row["ratio"], targets[name], True, True) for name, row in found.items()
+    ]
+    return rows, found
+
+
+def step(turns: int, short: bool) -> Found:
+    trl = _module("trl_step")
+    if trl.peers_python() is None:
+        raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
+    found = trl.measure(turns=turns)
+    ours, peers = found["rows"]["tepo"], {"trl": "ratio", "trl, tuned": "ratio_tuned"}
+    return [Row(f"TRL's RL step ({name}) / ours, GRPO/DAPO", "CPU s", ours["cpu_s"], found["rows"][name]["cpu_s"], found[key], 3.5, True) for name, key in peers.items()], found
+
+
+def limit(turns: int, short: bool) -> Found:
+    found = _module("rl_step").measure(steps=turns + 1)
+    rows = [
+        Row(f"RL step / its bare matrix products, {name}", "CPU s", row["cpu_s"], row["bare_products_s"], row["cpu_s"] / row["bare_products_s"], 1.0 / row["bare_products_s"])
+        for name, row in found["rows"].items()
+    ]
+    return rows, found
+
+
+def growth(turns: int, short: bool) -> Found:
+    found = _module("cost_growth").measure(turns=max(1, turns // 2), short=short)
+    worst = max(found["rows"], key=lambda row: abs(row["deviation"]))
+    return [Row("cost growth, furthest step from the model", "CPU s", worst["step_s"], worst["model_s"], found["worst"], 0.15)], found
+
+
+def fused(turns: int, short: bool) -> Found:
+    peers = None if short else _module("trl_step").peers_python()
+    only = ["naive", "tepo"] if short else None
+    found = _module("fused_logprob").measure(short=short, turns=max(1, turns // 3) if short else 1, peers=peers and str(peers), only=only)
+    return fused_rows(found), found
+
+
+def fused_rows(found: dict[str, Any]) -> list[Row]:
+    """Time and memory of ours over those of each other variant that does the same job."""
+    rows, guard = [], found["tokens"] < 4096
+    targets = {"naive": (1.05, 0.1), "bare products": (1.2, None), "naive with entropy gradient": (1.05, 0.1)}
+    for peer, other in found["rows"].items():
+        ours = found["rows"].get("tepo with entropy gradient" if peer.endswith("with entropy gradient") else "tepo")
+        if peer.startswith("tepo") or ours is None:
+            continue
+        time, memory = targets.get(peer, (1.0, 1.0))
+        rows.append(Row(f"fused op / {peer}, time", "CPU s", ours["cpu_s"], other["cpu_s"], ours["cpu_s"] / other["cpu_s"], time, guarded=guard))
+        if memory is not None:
+            rows.append(Row(f"fused op / {peer}, peak memory", "MiB", ours["peak_mib"], other["peak_mib"], ours["peak_mib"] / other["peak_mib"], memory, guarded=guard))
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[[int, bool], Found]] = {
+    "cli": cli, "sampler": sampler, "update": update, "grader": grader, "fused": fused, "step": step, "limit": limit, "growth": growth, "vllm": vllm,
+}  # fmt: skip
+GUARDED = ("cli", "sampler", "update", "grader", "fused")  # those with guarded rows: what `--short` runs unless names are given
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=BENCHMARKS)
+    parser.add_argument("turns", type=int)
+    parser.add_argument("--short", action="store_true")
+    given = parser.parse_args()
+    try:
+        rows, detail = BENCHMARKS[given.name](given.turns, given.short)
+    except Unavailable as missing:
+        print("\n" + json.dumps({"unavailable": str(missing)}))
+        return
+    print("\n" + json.dumps({"rows": [asdict(row) for row in rows], "detail": detail}, default=str))
+
+
+if __name__ == "__main__":
+    main()

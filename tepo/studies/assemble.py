@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from tepo.errors import UserError
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
@@ -20,10 +21,27 @@ Planned = Sequence[tuple[Study, list[Unit]]]
 
 
 def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()) -> list[tuple[Study, list[Unit]]]:
-    """Each study (a table of panels: each panel) with its units."""
+    """Each study (a table of panels: each panel) with its units. Raises UserError where two studies mean different runs by one label."""
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
-    return [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
+    planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
+    _check_shared_rows(planned)
+    return planned
+
+
+def _check_shared_rows(planned: Planned) -> None:
+    """On one page a label stands for one run: the same row at the same model and seed must be the same in every study."""
+    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:
+        for unit in units:
+            other, known = first.setdefault((unit.row.label, unit.model, unit.seed), (study, unit))
+            if known.folder != unit.folder:
+                differing = sorted(set(known.overrides) ^ set(unit.overrides))
+                raise UserError(
+                    f"the row {unit.row.label!r} is one run in {other.name} and another in {study.name} (they differ in {', '.join(differing)})",
+                    where=f"{study.name} beside {other.name}",
+                    fix="give one of the rows another label, or make them the same; each study can still be asked for alone",
+                )
 
 
 def page(planned: Planned, scale: str) -> str:

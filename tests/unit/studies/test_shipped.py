@@ -1,0 +1,46 @@
+"""Every study that ships: at both scales each row composes, its objective loads, its paper row exists and its benchmarks are there."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo import paths
+from tepo.objectives import load_objective
+from tepo.studies.assemble import plan_all
+from tepo.studies.plan import Unit, make_plan
+from tepo.studies.study import SCALES, load_study, study_names
+from tepo.studies.tables import study_table
+
+
+def _check(unit: Unit) -> None:
+    """What a run would look up when it starts."""
+    if unit.row.objective is not None:
+        objective = load_objective(unit.config.objective, kl_estimator=unit.config.train.kl_estimator)
+        assert objective.name == unit.row.objective
+    for name in unit.config.data.benchmarks:
+        assert paths.find("evals", name).stem == name
+    assert unit.model == unit.config.model.name
+
+
+@pytest.mark.parametrize("scale", SCALES)  # one test a scale: compositions (a tenth of a second each) are shared between studies
+def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) -> None:
+    planned = plan_all(study_names(), scale, store=tmp_path)
+    assert {study.name for study, _ in planned} == {name for name in study_names() if not load_study(name).panels}
+    for study, units in planned:
+        chosen = study.scale(scale)
+        assert len(units) == sum(len(chosen.models) * (len(chosen.seeds) if row.objective else 1) for row in study.rows) > 0
+        for unit in units:
+            _check(unit)
+        if study.rows[0].reference is not None:
+            table = study_table(study, scale, units)
+            assert table.blocks[-1].title.startswith("As printed")
+
+
+def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
+    """The same rows on the sparse mix: other runs, another base, the mix's own benchmarks."""
+    default, sparse = (make_plan(load_study("table4"), "laptop", store=tmp_path, overrides=words) for words in ((), ("data=laptop_sparse",)))
+    assert not {unit.id for unit in default} & {unit.id for unit in sparse}
+    for unit in sparse:
+        _check(unit)
+        assert unit.config.model.path == "package:laptop_sparse"
+        assert unit.config.train.max_new_tokens == unit.config.data.max_new_tokens == 144

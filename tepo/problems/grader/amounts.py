@@ -1,4 +1,4 @@
-r"""Amounts: numbers with units, per cent signs, degrees, currencies and magnitudes, compared through their leaves."""
+r"""Amounts: numbers with units, per cent signs, degrees and currencies, compared through their leaves."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -8,7 +8,6 @@ from tepo.problems.grader.quantities import quantity
 from tepo.problems.grader.units import Unit
 
 Leaf = Callable[[str, str], bool]
-_MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
 
 def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
@@ -18,7 +17,6 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
     if (mine is None) != (theirs is None):  # 8m is eight metres beside 8 \\text{ m}
         left, mine = (left, mine) if mine else quantity(gold, letters=True)
         right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
-    (left, mine), (right, theirs) = _magnitude(left, mine), _magnitude(right, theirs)
     if (mine is None and theirs is None) or (mine and mine.generic) or (theirs and theirs.generic):
         return leaf(left, right), "different"
     if (mine and mine.is_only("percent")) or (theirs and theirs.is_only("percent")):
@@ -58,13 +56,6 @@ def _percent(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf
         return True, ""
     number = parse_number(right if mine else left)
     return number is not None and abs(number.value) >= 1 and leaf(left, right), "different"
-
-
-def _magnitude(text: str, unit: Unit | None) -> tuple[str, Unit | None]:
-    """5 million is 5000000."""
-    if unit is None or unit.name not in _MAGNITUDES:
-        return text, unit
-    return _scaled(text, Fraction(10 ** _MAGNITUDES[unit.name])), None
 
 
 def _scaled(text: str, factor: Fraction) -> str:

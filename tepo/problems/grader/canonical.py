@@ -3,12 +3,23 @@ r"""One LaTeX spelling for an answer: delimiters, decoration, macros, plain-text
 import re
 from functools import lru_cache
 
+from tepo.problems.grader.quantities import one_amount
 from tepo.problems.grader.unicode import to_latex
 
 _CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
-_SIZES = r"left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|mathstrut"
-_REMOVED = re.compile(rf"\\(?:{_SIZES}|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut")
+_SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
+_REMOVED = re.compile(rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut")
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
+_DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
+_SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")
+_LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}")
+_ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})")
+_LEAD = re.compile(r"^\\text\{[^{}]*\b(?:is|are|equals?):?\} ?(?=.)|^\\text\{[^{}]*\} ?[a-zA-Z] ?\\text\{(?:is|equals?):?\} ?(?=.)")
+_REMARK = re.compile(r"(?<=.) ?\\text\{,? ?\((?![^{}]*\b(?:base|mod)\b)[^{}()]* [^{}()]*\)\}$")
+_CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
+_MAGNITUDE = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})")
+_POWERS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
 _THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
 _SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
@@ -35,7 +46,7 @@ _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 _ISO_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
 _SQRT_DIGIT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
 _FRAC = re.compile(r"\\[dtc]?frac(?![a-zA-Z])\s*")
-_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d.]|\s*(?:/|\\frac))")
+_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?!\d|\s*(?:/|\\frac))")
 _LONG_POWER = re.compile(r"\^\s*(-?\d{2,}|-\d|-[a-zA-Z])")
 _PAREN_POWER = re.compile(r"\^\s*\(([^()]*)\)")
 _RELATIONS = (
@@ -65,6 +76,7 @@ _RELATIONS = (
     (re.compile(r"\\tbinom|\\dbinom"), r"\\binom"),
     (re.compile(r"\\(?:imath|jmath)(?![a-zA-Z])"), "i"),
     (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
+    (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),
     (re.compile(r"\\mid(?![a-zA-Z])"), r"\\mid "),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
 )
@@ -82,6 +94,11 @@ def strip_delimiters(text: str) -> str:
             inner = text[len(left) : len(text) - len(right)]
             if len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right) and left not in inner and not inner.endswith("\\"):
                 text = inner
+        for left, right in (("\\(", "\\)"), ("\\[", "\\]")):  # one of a pair, lost its partner
+            if text.endswith(right) and left not in text and not text.endswith("\\" + right):
+                text = text[: -len(right)]
+            elif text.startswith(left) and right not in text:
+                text = text[len(left) :]
         if text == before:
             return text
 
@@ -92,6 +109,7 @@ def canonical(text: str) -> str:
     text = text.translate(_CONTROL) if not text.isprintable() else text
     if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED.sub(r"\\", text)
+    text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
     text = strip_delimiters(balance(to_latex(text)))
     text = _THIN_COMMA.sub(",", text).replace("{:}", ":").replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
     if "\\" in text:
@@ -106,7 +124,25 @@ def canonical(text: str) -> str:
     text = _GROUPED.sub(lambda match: match[1] + match[2].replace(" ", ""), text)
     text = _INTEGERS.sub("", text) or text
     text = _MINUTES.sub(lambda match: f"\\frac{{{60 * int(match[1]) + int(match[2])}}}{{60}}^{{\\circ}}", text)
-    return _unwrapped(strip_delimiters(_DEGREE_ABOVE.sub(r"\\frac{\1}{\2}^{\\circ}", _SPACES.sub(" ", text))))
+    text = _unwrapped(strip_delimiters(_DEGREE_ABOVE.sub(r"\\frac{\1}{\2}^{\\circ}", _SPACES.sub(" ", text))))
+    return _worded(text) if any(character.isalpha() for character in text) else text
+
+
+def _worded(text: str) -> str:
+    """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
+    text = _MAGNITUDE.sub(_written_out, _REMARK.sub("", _LEAD.sub("", text)))
+    chance = _CHANCE.fullmatch(text)
+    return f"\\frac{{{chance[1]}}}{{{chance[2]}}}" if chance else one_amount(text) or text
+
+
+def _written_out(match: re.Match[str]) -> str:
+    """3.2 million as 3200000, the unit kept."""
+    whole, _, places = match[1].replace(",", "").partition(".")
+    power = _POWERS[match[3]]
+    if len(places) > power:
+        return match.group()
+    number = (whole + places.ljust(power, "0")).lstrip("0") or "0"
+    return f"{number} \\text{{{match[4]}}}" if match[4] else number
 
 
 def _unwrapped(text: str) -> str:
@@ -133,10 +169,11 @@ def _one_group(text: str) -> bool:
 
 
 def _macros(text: str) -> str:
-    text = _REMOVED.sub("", _NULL_FENCE.sub("", text))
+    text = _REMOVED.sub("", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
     text = _TEXT.sub(lambda match: "\\text{" + _SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
-    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "")
+    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "").replace("\\text{.}", ".").replace("\\text{,}", ",")
+    text = _ORDINAL.sub("", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
     text = _INFIX.sub(lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
     return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(text))
 

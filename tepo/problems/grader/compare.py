@@ -9,11 +9,11 @@ from typing import TypeVar
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import SIGN, elements, expansions, is_listed_set, is_set_builder, tuple_items
+from tepo.problems.grader.elements import SIGN, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation
-from tepo.problems.grader.split import THOUSANDS, Group, comma_items, group, matrix, relation, strip_parentheses, union
+from tepo.problems.grader.split import THOUSANDS, Group, comma_items, group, matrix, relation, squeezed, strip_parentheses, union
 from tepo.problems.grader.words import choice, chosen, words
 
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ class Comparer:
 
     def same(self, gold: str, answer: str) -> bool:
         """Canonical texts of any kind."""
-        if gold.replace(" ", "") == answer.replace(" ", "") and gold:
+        if squeezed(gold) == squeezed(answer) and gold:
             return True
         if not gold or not answer:
             return False
@@ -74,13 +74,18 @@ class Comparer:
     # answers of a kind of their own; None when they are not of that kind
 
     def _special(self, gold: str, answer: str) -> bool | None:
-        """Numbers in a base, clock times, ratios."""
+        """Numbers in a base, dates, clock times, ratios."""
         left, right = forms.based(gold), forms.based(answer)
         if left or right:
             return self._bases(left, right, gold, answer)
+        day, given_day = forms.date(gold), forms.date(answer)
+        if day and given_day:
+            return day[:2] == given_day[:2] and day[2] in (None, given_day[2])
         clock, shown = forms.time(gold), forms.time(answer)
         if clock and shown:
             return forms.same_time(clock, shown)
+        if any(time and time[3] and ":" in text for time, text in ((clock, gold), (shown, answer))):
+            return self.differ("clock time")
         terms, given = forms.ratio(gold), forms.ratio(answer)
         if terms and given:
             same = len(terms) == len(given) and all(self._value(a, b) for a, b in zip(terms, given, strict=True))
@@ -134,6 +139,8 @@ class Comparer:
         word, other = (left, answer) if left is not None else (right, gold)
         if word and word.isdigit():
             return self.same(word, other)
+        if word == other.casefold():  # odd, written without \text{}, could be a product
+            return True
         return None if relation(other)[1] else False
 
     # lists, tuples, sets
@@ -145,8 +152,8 @@ class Comparer:
             return self.differ("brackets")
         if len(golds) == len(answers) == 1 and not signed:
             return self._one(golds[0], answers[0])
-        if not signed and not any("\\neq" in element for element in golds + answers):
-            mine, theirs = relations.solution_set(golds), relations.solution_set(answers)
+        if not signed:
+            mine, theirs = relations.listed_set(golds), relations.listed_set(answers)
             if mine and theirs and (mine.variable or theirs.variable or "\\cup" in gold + answer):
                 return self.sets(mine, theirs)
         if forms.DOTS in golds or forms.DOTS in answers:
@@ -159,9 +166,9 @@ class Comparer:
         """A tuple beside its items without brackets; one value beside several spellings of it (1/2 or 0.5)."""
         if len(golds) == 1:
             inside = tuple_items(golds[0])
-            return self._ordered(inside, answers) if inside else all(self.same(golds[0], item) for item in answers)
+            return self._ordered(inside, by_letter(answers)) if inside else all(self.same(golds[0], item) for item in answers)
         inside = tuple_items(answers[0])
-        return inside is not None and self._ordered(golds, inside)
+        return self._ordered(by_letter(golds), inside) if inside else all(self.same(item, answers[0]) for item in golds)
 
     def _as_list(self, gold: str, answer: str) -> bool:
         """100,200 reads as one number and as a list: take the list when the other side is one."""
@@ -244,7 +251,7 @@ class Comparer:
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)
         if not gold or not answer:
             return False
-        if gold.replace(" ", "") == answer.replace(" ", ""):
+        if squeezed(gold) == squeezed(answer):
             return True
         left, right = parse_number(gold), parse_number(answer)
         if left and right:

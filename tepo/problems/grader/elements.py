@@ -1,6 +1,7 @@
 r"""What an answer is made of: the elements of a list or set, the signs of \pm, the leaves that must be read as mathematics."""
 
 import re
+from itertools import pairwise
 
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.numbers import parse_number
@@ -10,6 +11,7 @@ from tepo.problems.grader.words import choice, words
 
 SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
 _MAX_SIGNS = 4
+_ASSIGNMENT = re.compile(r"([a-zA-Z]) ?=")
 
 
 def elements(text: str) -> list[str]:
@@ -29,6 +31,14 @@ def tuple_items(text: str) -> list[str] | None:
     """The items of (a, b, …), None for anything else."""
     inside = group(text)
     return list(inside.items) if inside and inside.left + inside.right == "()" and len(inside.items) > 1 else None
+
+
+def by_letter(parts: list[str]) -> list[str]:
+    """Assignments to neighbouring letters in the order of the alphabet (y=1, x=2 as x=2, y=1), as a tuple would have them."""
+    names = [match[1] if (match := _ASSIGNMENT.match(part)) else "" for part in parts]
+    ordered = sorted(names)
+    neighbours = all(names) and all(ord(right) - ord(left) == 1 for left, right in pairwise(ordered))
+    return [part for _, part in sorted(zip(names, parts, strict=True))] if neighbours else parts
 
 
 def is_set_builder(text: str) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*")
+_COMMAND = re.compile(r"\\[a-zA-Z]+(?:\s*\{[^{}]*\})*")
 _GAP_CHARS = 60
-_PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
+_PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*|(?<!#)####(?!#)\s*", re.IGNORECASE)
 _HOPE = re.compile(r"\s*I hope it is correct\.?\s*$")
 _MATHS = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|(?<!\\)\$\$.+?\$\$|(?<![\\$])\$[^$\n]+(?<!\\)\$", re.DOTALL)
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
@@ -83,6 +84,8 @@ def _content(text: str, position: int) -> tuple[int, str]:
         position += 1
     if position >= len(text):
         raise NoAnswer("unclosed box")
+    if (command := _COMMAND.match(text, position)) and command.end() > position:  # \boxed\frac{7}{8}
+        return command.end(), command.group()
     if text[position] != "{":
         word = re.compile(r"[^\s$\\{},;]+").match(text, position)
         if not word:

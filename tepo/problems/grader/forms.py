@@ -18,6 +18,10 @@ _BASE = re.compile(
     r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+)\)? ?"
     rf"(?:_ ?\{{? ?\(?({_BASE_NAME})\)? ?\}}?|\(? ?(?:in )?base[ -]?({_BASE_NAME}) ?\)?)"
 )
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "may" else name for name in _MONTHS)
+_DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
+_DATE = re.compile(rf"(?:({_MONTH})\.? {_DAY}|(?:the )?{_DAY}(?: of)? ({_MONTH})\.?)(?:,? ?(\d{{4}}))?", re.IGNORECASE)
 DOTS = "\\ldots"
 
 
@@ -38,6 +42,17 @@ def time(text: str) -> tuple[int, int, int, str] | None:
     if hour > 24 or minute > 59:
         return None
     return hour, minute, int(match[3] or 0), (match[4] or match[6] or half).lower()
+
+
+def date(text: str) -> tuple[str, int, str | None] | None:
+    """(month, day, year or None) of a date with its month in letters: March 14, 14th of March, 4 July 1776."""
+    if not any(character.isdigit() for character in text) or not any(month[:3] in text.lower() for month in _MONTHS):
+        return None
+    plain = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text)
+    match = _DATE.fullmatch(re.sub(r" +", " ", plain).replace(" ,", ",").strip())
+    if not match:
+        return None
+    return (match[1] or match[4])[:3].lower(), int(match[2] or match[3]), match[5]
 
 
 def same_time(gold: tuple[int, int, int, str], answer: tuple[int, int, int, str]) -> bool:

@@ -8,6 +8,7 @@ from tepo.problems.grader.extraction import NoAnswer, extract_answer, has_box
 _OR = re.compile(r"\s+OR\s+")
 _MATHS = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$", re.DOTALL)
 _WORD = re.compile(r"(?<!\\)\b[a-zA-Z]{2,}\b")
+_PHRASE = re.compile(r"(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:) +(.+)", re.DOTALL)
 _FINAL = re.compile(r"####\s*(.+)\s*\Z")
 
 
@@ -24,6 +25,8 @@ def gold_answers(gold: str) -> tuple[str, ...]:
             return (gold,)
     if _OR.search(gold):
         return tuple(part for side in _OR.split(gold) for part in gold_answers(side.strip()))
+    if phrase := _PHRASE.fullmatch(gold):
+        return gold_answers(phrase[1])
     formulas = [next(part for part in match if part) for match in _MATHS.findall(gold)]
     if formulas and len(_WORD.findall(_MATHS.sub(" ", gold))) >= 4 and "where" not in gold:
         return (formulas[-1],)

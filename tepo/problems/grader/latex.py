@@ -12,8 +12,9 @@ _CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
-_CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\})")
+_CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))")
 _FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
+_SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+ \d+(?!\d*\s*(?:/|\\frac))")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
@@ -36,7 +37,7 @@ def prepare(text: str) -> str:
     text = _BARE_SCRIPT.sub(r"\1{\2}", text)
     text = _FACTORIAL_POWER.sub(r"(\1!)^", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
-    text = _CIS.sub(r"e^{i(\1\2)}", text)
+    text = _CIS.sub(r"e^{i(\1\2\3)}", text)
     text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
     return _COMMAND_OR_CAPITAL.sub(_symbol, text)
 
@@ -71,6 +72,8 @@ _COMPLEX = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
 @lru_cache(maxsize=4096)
 def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     """The expression a canonical text means, None when the parser cannot read it. i is the imaginary unit."""
+    if _SPACED_DIGITS.search(text):  # 4 2 would be read as 42
+        return None
     latex = normalize_latex(prepare(text), config=_CONFIG)
     parsed = _parse(latex)
     if parsed is None and (last := get_last_eq(latex)) != latex:

@@ -17,6 +17,7 @@ _FRACTION = re.compile(r"([+-]?)\\frac\{([^{}]+)\}\{([^{}]+)\}")
 _MIXED = re.compile(r"([+-]?)(\d+) ?\\frac\{(\d+)\}\{(\d+)\}|([+-]?)(\d+) (\d+)/(\d+)")
 _SLASH = re.compile(r"([+-]?)\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?")
 _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?")
+_SPACED = re.compile(r"\d \d")
 _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
 
@@ -34,6 +35,8 @@ class Exact:
         are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written; noise of double
         precision (1e-13) is let through."""
         difference = abs(self.value - other)
+        if self.digits > 1 and self.value.denominator == 1 and self.ulp < 1:  # 1.00000 is no rounding of 1.000001
+            return difference == 0
         if not self.ulp or other == 0 or (difference and (other / self.ulp).denominator == 1):
             return difference == 0
         if difference <= abs(other) * Fraction(1, 10**13) and self.digits >= 14:
@@ -53,7 +56,10 @@ def parse_number(text: str) -> Exact | None:
     if match:
         sign, whole, above, below = (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
         return Exact(_signed(sign, int(whole) + Fraction(int(above), int(below)))) if int(below) else None
-    text = text.replace(" ", "")
+    if " " in text:
+        if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
+            return None
+        text = text.replace(" ", "")
     match = _DECIMAL.fullmatch(text)
     if match:
         return _decimal(match)

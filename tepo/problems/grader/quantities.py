@@ -1,14 +1,18 @@
 r"""Finding the unit in an answer: `864 \text{ inches}^2`, `18.90 dollars`, `\$36`, `62.5\%`, `90^\circ`, `48 km/h`."""
 
 import re
+from fractions import Fraction
+from itertools import pairwise
 
 from tepo.problems.grader.units import Unit, known, parse_unit
 
 _TOKEN = re.compile(r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+|\^\s*(?:\{-?\d\}|-?\d)|\d+|.", re.DOTALL)
 _CURRENCY = re.compile(r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])")
+_PART = r"(\d+(?:\.\d+)?) ?(?:\\text\{ ?([a-zA-Z. ]+?),?(?: and)? ?\}|([a-zA-Z]+)\.?)"
+_PARTS = re.compile(_PART), re.compile(rf"{_PART}(?: ?,? ?(?:\\text\{{,? ?and\}}|and)? ?{_PART})+")
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
 _HEAD_END = re.compile(r"(?:[\d.)}\]!|]|\\(?:pi|infty))\s*-?\s*$")
-_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+_TRIGONOMETRIC = re.compile(r"\\(?:cis|sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _NO_UNITS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp lim max gcd lcm det deg mod and or if is choose for where when with i e x y z n k"
 _FUNCTIONS = frozenset(_NO_UNITS.split())
 
@@ -30,6 +34,21 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
         return text, None
     unit = parse_unit(re.sub(r"\\text\{([^{}]*)\}", r" \1 ", tail)) if _is_unit(tail, letters=letters) else None
     return (text, None) if unit is None else (head.rstrip("- "), unit)
+
+
+def one_amount(text: str) -> str | None:
+    r"""2 \text{hours} 30 \text{minutes} as \frac{5}{2}\text{hours}: parts of one dimension, each unit smaller than the one
+    before. None for anything else."""
+    part, whole = _PARTS
+    if not whole.fullmatch(text):
+        return None
+    found = [(Fraction(match[1]), match[2] or match[3]) for match in part.finditer(text)]
+    units = [parse_unit(word) for _, word in found if known(word)]
+    sizes = [unit.factor for unit in units if unit and unit.dimension == (units[0] and units[0].dimension)]
+    if len(sizes) < len(found) or any(small >= large for large, small in pairwise(sizes)):
+        return None
+    total = sum((count * size for (count, _), size in zip(found, sizes, strict=True)), Fraction(0)) / sizes[0]
+    return f"\\frac{{{total.numerator}}}{{{total.denominator}}}\\text{{{found[0][1]}}}"
 
 
 def _tail(text: str) -> int | None:

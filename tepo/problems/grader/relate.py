@@ -89,7 +89,7 @@ def _equations(gold: str, answer: str, compare: Comparison) -> bool:
 
 def _is_numeric(sides: list[str]) -> bool:
     r"""A chain of numeric expressions such as \frac{10}{2} = 5, whose last side is the answer."""
-    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", "".join(sides)))
+    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])", "", "|".join(sides)))
 
 
 def _name_first(sides: list[str]) -> list[str]:

@@ -75,6 +75,31 @@ def solution_set(texts: list[str]) -> SolutionSet | None:
     return SolutionSet(parts[0].variable, _intersected(pieces) if len(parts) == 2 else pieces)
 
 
+def listed_set(texts: list[str]) -> SolutionSet | None:
+    r"""The same for a list that may take points out of an interval: x>0, x \neq 1. None where it only takes points out."""
+    conditions = [text for text in texts if "\\neq" not in text]
+    if len(conditions) == len(texts):
+        return solution_set(texts)
+    whole = solution_set(conditions) if conditions else None
+    removed = [relation(text) for text in texts if "\\neq" in text]
+    if not whole or not whole.variable or any(signs != ["\\neq"] or sides[0] != whole.variable for sides, signs in removed):
+        return None
+    pieces = list(whole.pieces)
+    for sides, _ in removed:
+        pieces = [part for piece in pieces for part in _cut_at(piece, sides[1])]
+    return SolutionSet(whole.variable, tuple(pieces))
+
+
+def _cut_at(piece: Group, point: str) -> list[Group]:
+    """An interval without a point; the whole of it where the point is not inside."""
+    low, high, place = (parse_number(text) for text in (piece.items[0], piece.items[-1], point))
+    below = piece.items[0] == "-\\infty" or (low and place and low.value < place.value)
+    above = piece.items[-1] in ("\\infty", "+\\infty") or (high and place and place.value < high.value)
+    if piece.left == "{" or place is None or not below or not above:
+        return [piece]
+    return [Group(piece.left, (piece.items[0], point), ")"), Group("(", (point, piece.items[-1]), piece.right)]
+
+
 def _one(text: str) -> SolutionSet | None:
     sides, signs = relation(text)
     if signs == ["\\in"] and is_symbol(sides[0]):

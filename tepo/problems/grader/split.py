@@ -25,6 +25,14 @@ class Group:
     right: str
 
 
+_BETWEEN_DIGITS = re.compile(r"(?<!\d) | (?!\d)")
+
+
+def squeezed(text: str) -> str:
+    """Without spaces, except between digits: 4 2 is not 42."""
+    return _BETWEEN_DIGITS.sub("", text) if " " in text else text
+
+
 def depths(text: str) -> list[int]:
     """Bracket depth after every character (brackets of any kind: intervals close with another one than they open)."""
     result, depth, position = [], 0, 0

@@ -85,7 +85,7 @@ def parse_unit(text: str) -> Unit | None:
             powers[-1] = (powers[-1][0], powers[-1][1] * _AFTER[word.lower()])
         elif word.lower() in _SHAPES:
             shape = _SHAPES[word.lower()]
-        elif word and word.lower() not in _FILLERS:
+        elif word and (word.lower() not in _FILLERS or _inches(word, text)):
             name = known(word)
             table &= name is not None
             powers.append((name or word.lower().removesuffix("s"), sign * shape))
@@ -99,6 +99,11 @@ def parse_unit(text: str) -> Unit | None:
     if all(name in _GENERIC for name, _ in powers):
         return Unit((), Fraction(1))
     return Unit((), Fraction(1), " ".join(name for name, _ in powers))
+
+
+def _inches(word: str, text: str) -> bool:
+    """Is this "in" the unit? It is with a power, under "per" or "square", or alone."""
+    return word == "in" and re.search(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b", text) is not None
 
 
 def _product(powers: list[tuple[str, int]]) -> Unit:

@@ -38,8 +38,7 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
         folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"))
     if rank() > 0:
         return
-    if not quiet:
-        draw_curves(folder, config)
+    draw_curves(folder, config)
     console.print(f"run {folder.name}: {config.train.steps} steps, {folder}")
     measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 

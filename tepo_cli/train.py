@@ -13,7 +13,7 @@ def train(
     store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
     evaluate: Annotated[bool, typer.Option("--evaluate", help="Measure the finished run on the benchmarks of its data.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no figures.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained twice."""
     from tepo.config.compose import compose

@@ -109,14 +109,22 @@ def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAININ
     shown = [panel for panel in panels if any(series(run, panel.metric)[0].size for run in runs)]
     columns = max(1, min(columns, len(shown)))
     lines = max(1, -(-len(shown) // columns))
+    labels = list(by_label(runs)) if shown else []
+    width = 3.6 * columns
+    per_line = max(1, min(len(labels), int(width / (0.6 + 0.07 * max(map(len, labels), default=0)))))
+    legend = 0.3 + 0.2 * -(-len(labels) // per_line)
+    height = 2.5 * lines + legend
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.6 * columns, 2.5 * lines + 0.5), layout="constrained")
+        figure = Figure(figsize=(width, height))
+        # margins and gaps in inches: a layout engine would draw everything once more to find them
+        inner_width, inner_height = (3.6 * columns - 0.75 - 0.75 * (columns - 1)) / columns, (2.5 * lines - 0.8 - 0.8 * (lines - 1)) / lines
+        figure.subplots_adjust(left=0.65 / width, right=1 - 0.1 / width, top=1 - 0.3 / height, bottom=(legend + 0.5) / height, wspace=0.75 / inner_width, hspace=0.8 / inner_height)
         for index, panel in enumerate(shown):
             draw(figure.add_subplot(lines, columns, index + 1), runs, panel)
         if shown:
-            handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), columns + 1), fontsize=8)
-        return settled(figure)
+            handles, names = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, names, loc="lower center", ncols=per_line, fontsize=8, bbox_to_anchor=(0.5, 0.05 / height))
+        return figure
 
 
 def settled(figure: Figure) -> Figure:

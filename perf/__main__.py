@@ -74,7 +74,7 @@ def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) 
 
 def line(row: Row, note: str = "") -> str:
     """One line of the table."""
-    bound = f"{'>=' if row.higher_is_better else '<='} {row.target:.3g}"
+    bound = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.3g}"
     return f"{row.name:52} {row.unit:14} {row.ours:10.4g} {row.peer:10.4g} {row.ratio:8.3g} {bound:>9} {'' if row.met else 'missed':7}{note}"
 
 

@@ -25,14 +25,15 @@ def ablate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
-    from tepo.studies.plan import make_plan
-    from tepo.studies.study import load_study
+    from tepo.studies.assemble import plan_all
     from tepo_cli.studying import run_units, show_plan, show_tables
 
-    loaded = load_study(study)
-    units = make_plan(loaded, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    chosen = [*(override or []), *([f"data={data}"] if data else [])]
+    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)  # a table of panels: panel by panel
+    units = [unit for _, units in planned for unit in units]
     if dry_run:
         show_plan(units)
         return
     run_units(units, Slots(launcher, jobs, partition, gpus, nodes, minutes))
-    show_tables(loaded, scale, units, format)
+    for part, measured in planned:
+        show_tables(part, scale, measured, format)

@@ -20,15 +20,13 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does)."""
     from tepo.errors import unknown_name
     from tepo.reporting.curves import save
+    from tepo.studies.assemble import plan_all
     from tepo.studies.figures import draw_figure
-    from tepo.studies.plan import make_plan
-    from tepo.studies.study import load_study
 
-    study = load_study("figures")
+    ((study, units),) = plan_all(["figures"], scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
     known = [str(entry["name"]) for entry in study.figures]
     if name != "all" and name not in known:
         raise unknown_name("figure", name, [*known, "all"])
-    units = make_plan(study, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
     for chosen in known if name == "all" else [name]:
         for path in save(draw_figure(study, chosen, scale, units), out, f"figure-{chosen}"):
             typer.echo(path)

@@ -37,7 +37,7 @@ def _runs(console: "Console", store: Path, every: bool) -> None:
     """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading them)."""
     from rich.table import Column, Table
 
-    folders = [entry.path for entry in os.scandir(store) if os.path.exists(f"{entry.path}/config.json")] if store.is_dir() else []
+    folders = [entry.path for entry in os.scandir(store) if any(os.path.exists(f"{entry.path}/{name}.json") for name in ("config", "manifest"))] if store.is_dir() else []
     if not folders:
         console.print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
@@ -56,14 +56,24 @@ def _runs(console: "Console", store: Path, every: bool) -> None:
 
 
 def _run(folder: str) -> list[str]:
-    """One run's line."""
+    """One run's line; of a folder that was copied half, or that a version with other keys wrote, only that."""
+    try:
+        return _whole_run(folder)
+    except (OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
+        return [os.path.basename(folder), *"––––", "unreadable: of another version, or copied half", "–", "–"]
+
+
+def _whole_run(folder: str) -> list[str]:
     import json
+
+    from tepo.training.run_folder import RECIPE
 
     with open(f"{folder}/config.json", "rb") as file:
         config = json.loads(file.read())["full"]
     try:
         with open(f"{folder}/manifest.json", "rb") as file:
-            status = json.loads(file.read()).get("status", "?")
+            manifest = json.loads(file.read())
+        status = str(manifest["status"]) + ("" if manifest["recipe"] == RECIPE else ", by another version")
     except FileNotFoundError:
         status = "not started"
     total = config["train"]["steps"]

@@ -14,6 +14,7 @@ from tepo.studies.assemble import Planned
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.spent import spent
+from tepo.studies.store import other_versions
 from tepo.studies.study import Study
 from tepo.studies.tables import study_table
 from tepo_cli.options import Slots
@@ -65,6 +66,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     if not todo:
         console.print(f"all {len(unique(units))} runs are in the store")
         return
+    show_other_versions(todo[0].folder.parent)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         whole = progress.add_task(f"{len(todo)} runs", total=sum(_work(unit) for unit in todo))
@@ -82,6 +84,13 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     console.print(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
+
+
+def show_other_versions(store: Path) -> None:
+    """Say so when the store holds runs that this version does not use."""
+    found = other_versions(store)
+    if found:
+        console.print(f"{len(found)} runs in {store} were trained by another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}); they are kept and not used here")
 
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
@@ -118,6 +127,8 @@ def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) ->
     """Print the study's table, one block a model, and say where the runs lie."""
     from tepo.reporting.render import render
 
+    if unfinished(units):
+        show_other_versions(units[0].folder.parent)
     table = study_table(study, scale, units)
     rendered = render(table, format)
     if isinstance(rendered, str):

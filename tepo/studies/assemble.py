@@ -13,6 +13,7 @@ from tepo.reporting.token_view import read_dump
 from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, make_plan, unique
 from tepo.studies.spent import spent
+from tepo.studies.store import check_store
 from tepo.studies.study import Study, load_study
 from tepo.studies.tables import study_table
 from tepo.training.run_folder import RunFolder
@@ -21,11 +22,13 @@ Planned = Sequence[tuple[Study, list[Unit]]]
 
 
 def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()) -> list[tuple[Study, list[Unit]]]:
-    """Each study (a table of panels: each panel) with its units. Raises UserError where two studies mean different runs by one label."""
+    """Each study (a table of panels: each panel) with its units. Raises UserError where two studies mean different runs by one label,
+    or where the store holds half a run or one of another version."""
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
     planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
     _check_shared_rows(planned)
+    check_store(unit for _, units in planned for unit in units)
     return planned
 
 

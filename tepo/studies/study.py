@@ -25,6 +25,7 @@ import yaml
 
 from tepo import paths
 from tepo.errors import UserError, unknown_name
+from tepo.reporting.reference import PaperRow, reference_row
 
 SCALES = ("laptop", "paper")
 _STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
@@ -112,7 +113,33 @@ def parse_study(path: Path) -> Study:
     for name in scales:
         if name not in SCALES:
             raise unknown_name("scale", name, SCALES, where=where.text("scales"))
-    return Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("reference") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
+    study = Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("reference") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
+    for number, row in enumerate(rows):
+        for model in dict.fromkeys(model for scale in scales.values() for model in scale.models):
+            _check_reference(study, model, row, where.at("rows", number))
+    return study
+
+
+def _check_reference(study: Study, model: str, row: Row, where: "_Where") -> None:
+    """The paper must have the row now, not when the table is rendered after hours of training."""
+    try:
+        printed(study, model, row)
+    except UserError as error:
+        raise UserError(error.what, where=where.text("reference"), fix=error.fix) from None
+
+
+def printed(study: Study, model: str, row: Row) -> PaperRow | None:
+    """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no such row."""
+    if row.reference is None:
+        return None
+    where = {key: value for key, value in {"model": study.models.get(model), **row.reference}.items() if value is not None}
+    if "table" not in where or "method" not in where:
+        raise UserError("a reference names `table:` and `method:`", fix="see ablations/panel_e.yaml")
+    try:
+        return reference_row(**where)
+    except TypeError:
+        known = ("table", "method", "model", "panel", "steps", "seed", "kind")
+        raise unknown_name("key of a reference", next(key for key in where if key not in known), known) from None
 
 
 @dataclass(frozen=True)

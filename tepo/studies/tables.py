@@ -7,10 +7,9 @@ import pandas as pd
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build import RowSpec, build_table
-from tepo.reporting.reference import PaperRow, reference_row
 from tepo.reporting.table import Table
 from tepo.studies.plan import Unit
-from tepo.studies.study import Study
+from tepo.studies.study import Study, printed
 
 COLUMNS = ["problem", "sample", "correct"]
 
@@ -40,7 +39,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         for row in study.rows:
             unit = first[model, row.label]
             specs.append(RowSpec(row_key(unit), row.label, row.objective or "base", model=model if len(models) > 1 else ""))
-            reference = _reference(study, model, row.reference)
+            reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference
     benchmarks = units[0].config.data.benchmarks
@@ -48,10 +47,3 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {units[0].config.train.steps} steps; checkpoint: the last step, fixed before the run"
     return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=study.baseline, reference=references, notes=[note])
-
-
-def _reference(study: Study, model: str, reference: dict[str, object] | None) -> PaperRow | None:
-    if reference is None:
-        return None
-    where = {key: value for key, value in {"model": study.models.get(model), **reference}.items() if value is not None}
-    return reference_row(**where)  # type: ignore[arg-type]

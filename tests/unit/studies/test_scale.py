@@ -32,7 +32,7 @@ def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture
     for number in range(10_000):
         folder = f"{tmp_path}/{number:012x}"
         os.makedirs(f"{folder}/eval/add3")
-        for name, content in (("config.json", text), ("manifest.json", '{"status": "finished"}'), ("eval/add3/result.json", "{}")):
+        for name, content in (("config.json", text), ("manifest.json", '{"status": "finished", "recipe": 1}'), ("eval/add3/result.json", "{}")):
             Path(folder, name).write_text(content)
     started = time.process_time()
     listing(tmp_path, every=True)

@@ -1,0 +1,74 @@
+"""Is what a store holds whole, and of this version? Looked at before a study plans on it; nothing is ever deleted or changed."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tepo.errors import UserError
+from tepo.evaluation.rows import SAMPLES
+from tepo.studies.plan import Unit, unique
+from tepo.training.run_folder import RECIPE, RunFolder
+
+_AGAIN = "copy the run again, or move the folder away and let the study train it anew"
+
+
+def check_store(units: Iterable[Unit]) -> None:
+    """Raises UserError for the first run folder that was copied half or that another version wrote."""
+    for unit in unique(units):
+        if unit.folder.is_dir():
+            if unit.row.objective is not None:
+                _check_run(RunFolder(unit.folder), unit.config.train.steps)
+            for name in unit.config.data.benchmarks:
+                _check_evaluation(unit.folder / "eval" / name)
+
+
+def other_versions(store: Path) -> list[str]:
+    """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
+    manifests = ((path.parent.name, RunFolder(path.parent).manifest()) for path in sorted(store.glob("*/manifest.json")))
+    return [name for name, manifest in manifests if manifest.get("recipe") != RECIPE]
+
+
+def _check_run(run: RunFolder, steps: int) -> None:
+    manifest = run.manifest()
+    if not manifest:  # nothing was trained here yet
+        return
+    _read_config(run.path / "config.json")
+    rows = len(run.metrics())
+    if run.finished() and rows < steps:
+        raise UserError(f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
+    saved = run.checkpoints()
+    if saved and rows < saved[-1]:
+        raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The run's `config.json`, as this version writes it."""
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError("the run has no configuration: copied half?", where=str(path), fix=_AGAIN) from None
+    except ValueError:
+        raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=_AGAIN) from None
+    if config.get("recipe") != RECIPE or "full" not in config:
+        raise UserError(f"the run was written by another version of tepo ({config.get('tepo', 'unknown')})", where=str(path), fix="use that version, or another --store")
+    return config
+
+
+def _check_evaluation(folder: Path) -> None:
+    """A result needs its samples: tables are made from them."""
+    import pyarrow.parquet as pq
+
+    from tepo.evaluation.evaluate import load_result
+
+    result = load_result(folder)
+    if result is None:
+        return
+    again = f"copy it again, or move {folder} away and let the study measure it anew"
+    try:
+        rows = pq.read_metadata(folder / SAMPLES).num_rows
+    except Exception as error:  # a missing file or, in pyarrow's own classes, a damaged one
+        what = "are missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        raise UserError(f"the samples behind a result {what}: copied half?", where=str(folder / SAMPLES), fix=again) from None
+    if rows != result.problems * result.samples:
+        raise UserError(f"{rows} samples lie there, the result counts {result.problems * result.samples}", where=str(folder / SAMPLES), fix=again)

@@ -1,0 +1,140 @@
+"""What a study says about a store that is damaged, foreign or at odds with itself: one message, exit code 2, nothing lost."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.evaluation.evaluate import Result
+from tepo.evaluation.rows import SAMPLES, table_of, write_table
+from tepo.files import write_json
+from tepo.studies.assemble import plan_all
+from tepo.studies.plan import Unit
+from tepo.studies.store import check_store, other_versions
+from tepo.studies.study import load_study
+from tepo.training.run_folder import RunFolder
+from tepo_cli.listing import listing
+
+STUDY = "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\nscales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
+WORDS = ("train.steps=2", "data.benchmarks=[add3]")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's own studies."""
+    (tmp_path / "own" / "experiments").mkdir(parents=True)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
+    (tmp_path / "own" / "experiments" / "mine.yaml").write_text(STUDY.format(row=""))
+    return tmp_path / "own" / "experiments"
+
+
+def finished_run(store: Path) -> Unit:
+    """The one unit of `mine`, trained and measured as far as files can tell."""
+    ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=WORDS)
+    run = RunFolder(unit.folder)
+    run.create(unit.config)
+    for step in (1, 2):
+        run.append_metrics({"training/global_step": step})
+    run.mark("finished", steps=2)
+    sample = {"family": "add3", "prompt": "1+1=", "gold": "2", "response": "2", "extracted": "2", "correct": True, "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0, "grader": "g"}
+    write_table(unit.folder / "eval" / "add3" / SAMPLES, table_of({"problem": "p", "sample": number, **sample} for number in range(4)))
+    write_json(unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, (1.0, 1.0), {}, {}, "g", {})))
+    return unit
+
+
+def _shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _old(path: Path) -> None:
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({**saved, "recipe": 0, "format": 0}))
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "no configuration": (lambda run: (run / "config.json").unlink(), "no configuration", "config.json"),
+    "half a configuration": (lambda run: _shorten(run / "config.json"), "not JSON", "config.json"),
+    "half a manifest": (lambda run: _shorten(run / "manifest.json"), "not JSON", "manifest.json"),
+    "half the metrics": (lambda run: _shorten(run / "metrics.jsonl"), "1 of 2 steps", "metrics.jsonl"),
+    "no samples": (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "are missing", SAMPLES),
+    "half the samples": (lambda run: _shorten(run / "eval/add3" / SAMPLES), "cannot be read", SAMPLES),
+    "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
+    "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_half_a_run_is_named_and_left_alone(name: str, own: Path, tmp_path: Path) -> None:
+    damage, message, file = DAMAGE[name]
+    unit = finished_run(tmp_path / "store")
+    check_store([unit])  # whole, it is fine
+    damage(unit.folder)
+    before = {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as caught:
+        plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
+    assert message in caught.value.what
+    assert caught.value.where.endswith(file)
+    assert caught.value.fix
+    assert caught.value.exit_code == 2
+    assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
+
+
+def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:
+    unit = finished_run(tmp_path / "store")
+    result = unit.folder / "eval" / "add3" / "result.json"
+    result.write_text(json.dumps({**json.loads(result.read_text()), "samples": 8}))
+    with pytest.raises(UserError, match="4 samples lie there, the result counts 8"):
+        check_store([unit])
+
+
+def test_runs_of_another_version_are_listed_and_kept(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = finished_run(tmp_path / "store")
+    assert other_versions(tmp_path / "store") == []
+    _old(unit.folder / "manifest.json")
+    old = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
+    assert other_versions(tmp_path / "store") == [old.name]
+    (tmp_path / "store" / "half").mkdir()
+    (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
+    listing(tmp_path / "store", every=True)
+    shown = capsys.readouterr().out
+    assert "finished, by another version" in shown
+    assert "half – – – – unreadable" in shown
+
+
+def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:
+    (own / "other.yaml").write_text(STUDY.format(row=", overrides: [train.epochs=1]"))
+    with pytest.raises(UserError) as caught:
+        plan_all(["mine", "other"], "laptop", store=tmp_path)
+    assert "'GRPO/DAPO' is one run in mine and another in other" in caught.value.what
+    assert "train.epochs=1" in caught.value.what
+    assert len(plan_all(["other"], "laptop", store=tmp_path)) == 1  # alone it is fine
+    (own / "same.yaml").write_text(STUDY.format(row=", overrides: [train.epochs=2]"))  # other words, the same run
+    assert len(plan_all(["mine", "same"], "laptop", store=tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [("tepoo", "did you mean 'tepo'"), ("{method: tepo, panel: Z}", "unknown panel"), ("{method: tepo, colum: 3}", "unknown key of a reference 'colum'"), ("{table: table9, method: tepo}", "table9")],
+)
+def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: str, message: str, own: Path) -> None:
+    text = STUDY.format(row=f", reference: {reference}").replace("baseline:", "reference: {table: table1}\nbaseline:")
+    (own / "mine.yaml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_study("mine")
+    assert message in str(caught.value)
+    assert "mine.yaml:5" in caught.value.where
+
+
+@pytest.mark.parametrize(("launcher", "hint"), [("slurn", "did you mean 'slurm'"), ("slurm", "no Slurm on this machine")])
+def test_a_launcher_that_is_not_there_trains_nothing(launcher: str, hint: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tepo_cli", "ablate", "panel-e", "--launcher", launcher, "--store", str(tmp_path / "store"), *(part for word in WORDS for part in ("--set", word))]
+    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": "/nowhere", "HOME": str(tmp_path)}, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "store").exists()

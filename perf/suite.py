@@ -87,8 +87,8 @@ def step(turns: int, short: bool) -> Found:
     if trl.peers_python() is None:
         raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
     found = trl.measure(turns=turns)
-    ours, peers = found["rows"]["tepo"], {"trl": "ratio", "trl, tuned": "ratio_tuned"}
-    return [Row(f"TRL's RL step ({name}) / ours, GRPO/DAPO", "CPU s", ours["cpu_s"], found["rows"][name]["cpu_s"], found[key], 3.5, True) for name, key in peers.items()], found
+    ours, peers = found["rows"]["tepo"], {"trl": ("ratio", 3.5), "trl, tuned": ("ratio_tuned", None)}
+    return [Row(f"TRL's RL step ({name}) / ours, GRPO/DAPO", "CPU s", ours["cpu_s"], found["rows"][name]["cpu_s"], found[key], target, True) for name, (key, target) in peers.items()], found
 
 
 def limit(turns: int, short: bool) -> Found:
@@ -106,11 +106,18 @@ def growth(turns: int, short: bool) -> Found:
     return [Row("cost growth, furthest step from the model", "CPU s", worst["step_s"], worst["model_s"], found["worst"], 0.15)], found
 
 
+JOBS = (
+    ("bare products", "naive", "tepo", "trl", "liger, log-prob alone"),
+    ("naive with entropy gradient", "tepo with entropy gradient", "trl with entropy gradient"),
+    ("tepo", "torch.compile", "liger, GRPO loss"),
+)  # of the fused op; what is compared is measured in one job
+
+
 def fused(turns: int, short: bool) -> Found:
-    peers = None if short else _module("trl_step").peers_python()
-    only = ["naive", "tepo"] if short else None
-    found = _module("fused_logprob").measure(short=short, turns=max(1, turns // 3) if short else 1, peers=peers and str(peers), only=only)
-    return fused_rows(found), found
+    peers = _module("trl_step").peers_python()
+    jobs = (("naive", "tepo"),) if short else JOBS
+    runs = [_module("fused_logprob").measure(short, max(1, turns // 3) if short else 1, peers and str(peers), list(job)) for job in jobs]
+    return [row for found in runs for row in fused_rows(found)], {"jobs": runs}
 
 
 def fused_rows(found: dict[str, Any]) -> list[Row]:

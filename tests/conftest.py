@@ -27,6 +27,8 @@ def _missing(marker: str) -> str | None:
             return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
         case "chromium":
             return program("chromium", "chromium") or program("chromedriver", "chromium-driver")
+        case "latex":
+            return program("pdflatex", "texlive-latex-recommended")
         case "gpu":
             import torch
 
@@ -35,7 +37,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "slurm", "chromium", "gpu"):
+    for marker in ("vllm", "deepspeed", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

@@ -3,7 +3,6 @@
 import csv as csv_reader
 import io
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -80,7 +79,7 @@ def test_latex_is_balanced_and_escaped(table: Table) -> None:
     assert escape("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.latex
 def test_latex_compiles(table: Table, tmp_path: Path) -> None:
     (tmp_path / "table.tex").write_text(as_text(table, "latex"))
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 from rich.table import Column, Table
 
-from tepo import paths
+from tepo.config.compose import compose
 from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
 from tepo.evaluation.evaluate import Result, evaluate, load_result
 from tepo.evaluation.rows import SAMPLES
@@ -69,8 +69,9 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
             own = config["model"]
             identity = {"weights": f"{folder.name}/{weights.name}"}
             return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
-    everything = tuple(name for name in paths.names("evals") if load_benchmark(name).procedural) if model.startswith("package:") else PAPER
     identity = {"weights": base_fingerprint(model, revision)}
+    base = model.removeprefix("package:")
+    everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER
     return Target(model, identity, base_folder_of(store, model, revision), everything, revision=revision)
 
 

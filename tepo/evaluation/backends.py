@@ -94,19 +94,20 @@ def open_sampler(path: str, backend: Backend, scratch: Path) -> Iterator[Sampler
 
 @contextlib.contextmanager
 def _servers(source: str, stop: list[int], backend: Backend, scratch: Path) -> Iterator[Sampler]:
-    """One vLLM server a copy of the model, each on GPUs of its own."""
+    """One vLLM server a copy of the model, each on GPUs of its own; on a machine without a GPU they share the CPU."""
     from tepo.sampling.vllm_server import VllmServerSampler, local_server
 
-    count = backend.tensor_parallel
+    count, cpu = backend.tensor_parallel, not torch.cuda.is_available()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
-    if len(devices) < count * backend.data_parallel:
+    if not cpu and len(devices) < count * backend.data_parallel:
         raise UserError(f"{count} x {backend.data_parallel} GPUs asked for, {len(devices)} here", where="--tensor-parallel, --data-parallel")
     scratch.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         urls = []
         for copy in range(backend.data_parallel):
-            with _environment(CUDA_VISIBLE_DEVICES=",".join(devices[copy * count : (copy + 1) * count])):
+            own = {} if cpu else {"CUDA_VISIBLE_DEVICES": ",".join(devices[copy * count : (copy + 1) * count])}
+            with _environment(**own):
                 server = local_server(
                     source,
                     port=_free_port(),
@@ -114,6 +115,9 @@ def _servers(source: str, stop: list[int], backend: Backend, scratch: Path) -> I
                     dtype=backend.resolved_dtype(),
                     max_length=backend.max_length,
                     tensor_parallel=count,
+                    cpu=cpu,
+                    revision=backend.revision,
+                    trust_remote_code=backend.trust_remote_code,
                 )
                 urls.append(stack.enter_context(server))
         sampler = VllmServerSampler(urls, stop, max_length=backend.max_length, exchange=scratch / "exchange")

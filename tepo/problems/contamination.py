@@ -17,7 +17,7 @@ LENGTH = 24
 SAME, SIMILAR = 0.8, 0.6
 
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-_DECORATION = re.compile(r"\\(left|right|displaystyle|quad|qquad|text|textbf|textit|emph|mathrm|operatorname|mathcal|mathbb)")
+_DECORATION = re.compile(r"\\(left|right|displaystyle|quad|qquad|text|textbf|textit|emph|mathrm|operatorname|mathcal|mathbb)(?![a-z])")
 _CHINESE = re.compile("[一-鿿]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

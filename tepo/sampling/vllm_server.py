@@ -33,12 +33,26 @@ _ANSWER_SECONDS = 3600  # one request: a long response on a full server
 _PARALLEL = 256  # requests under way per server
 
 
-def serve_command(path: str, *, port: int, dtype: str, max_length: int, max_rows: int = 256, tensor_parallel: int = 1, host: str = "127.0.0.1", cpu: bool = False) -> tuple[list[str], dict[str, str]]:
+def serve_command(
+    path: str,
+    *,
+    port: int,
+    dtype: str,
+    max_length: int,
+    max_rows: int = 256,
+    tensor_parallel: int = 1,
+    host: str = "127.0.0.1",
+    cpu: bool = False,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> tuple[list[str], dict[str, str]]:
     """Command line and extra environment of a server that `VllmServerSampler` can use. Development mode opens the weight
     endpoints to whoever can reach the port: keep it on a private network."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "policy"]
     command += ["--host", host, "--port", str(port), "--dtype", dtype, "--max-model-len", str(max_length), "--max-num-seqs", str(max_rows)]
     command += ["--tensor-parallel-size", str(tensor_parallel), "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--seed", "0"]
+    command += ["--revision", revision] if revision else []
+    command += ["--trust-remote-code"] if trust_remote_code else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if cpu:
         command += ["--enforce-eager", "--kv-cache-memory-bytes", str(256 << 20)]

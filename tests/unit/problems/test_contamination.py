@@ -38,7 +38,7 @@ def test_jaccard_is_that_of_the_sets_of_shingles():
 
 def test_decoration_does_not_hide_a_copy_and_chinese_is_not_compared():
     plain = Problem("a", r"Find the sum of \left(\dfrac{1}{2}\right) and $x$, where x is a positive integer.", "1")
-    dressed = Problem("b", r"find the SUM of (\frac12) and \text{x} where $x$ is a positive integer [asy]draw(a--b);[/asy]", "1")
+    dressed = Problem("b", r"find the \textbf{SUM} of (\frac12) and \text{x} where $x$ is a positive integer [asy]draw(a--b);[/asy]", "1")
     chinese = replace(plain, id="c", prompt="设 " + plain.prompt)
     assert [(overlap.training, overlap.jaccard) for overlap in overlaps([plain], [dressed, chinese])] == [("b", 1.0)]
 
@@ -64,7 +64,7 @@ def test_dapo_math_and_what_is_left_out(real_sets):
     found = overlaps(benchmark_problems(), training, SIMILAR)
     same = [overlap for overlap in found if overlap.jaccard > 0.8]
     counts = {name: len({overlap.problem for overlap in same if owner[overlap.problem] == name}) for name in COUNTED}
-    assert all(COUNTED[name] <= counts[name] <= COUNTED[name] + 2 for name in COUNTED)
+    assert all(COUNTED[name] <= counts[name] <= COUNTED[name] + 3 for name in COUNTED)
     listed = listed_contamination("dapo_math")
     assert listed == {overlap.training for overlap in same}
     assert [problem.id for problem in load_training_problems("dapo_math", exclude_contaminated=True)] == [problem.id for problem in training if problem.id not in listed]

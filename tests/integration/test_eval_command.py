@@ -1,0 +1,122 @@
+"""`tepo eval` and `tepo regrade` as a user meets them, on the package's own tiny model."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tepo.evaluation.rows import table_of, write_table
+from tepo.policy.location import resolve
+from tests.integration.commands import started, tepo
+from tests.integration.published import NAMES, make_sets
+
+LAPTOP = ("--model", "package:laptop", "--quiet")
+
+
+def rows_of(folder: Path) -> list[dict]:
+    return pq.read_table(folder / "samples.parquet").to_pylist()
+
+
+def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
+    sets = make_sets(tmp_path / "sets", prompt="boxed")
+    done = tepo("eval", "gcd", "amc", "--model", "package:laptop", "--dry-run", "--limit", "2", "--store", tmp_path / "runs", **sets)
+    assert done.returncode == 0, done.stderr
+    assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
+    assert "\n--- first prompt (gcd-" in done.stdout
+    asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
+    instruction = "Please reason step by step, and put your final answer within \\boxed{}."
+    assert f"--- first prompt (amc-0)\nQuestion:\n{asked}\n\n{instruction}\n\nAnswer:\n\n---" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -> None:
+    sets = make_sets(tmp_path / "sets")
+    words = ("eval", "all", "--model", resolve("package:laptop"), "--quiet", "--store", tmp_path / "runs")
+    done = tepo(*words, **sets)
+    assert done.returncode == 0, done.stderr
+    (base,) = (tmp_path / "runs").iterdir()
+    assert sorted(path.name for path in (base / "eval").iterdir()) == sorted(NAMES)
+    correct = {name: [row["correct"] for row in rows_of(base / "eval" / name)] for name in NAMES}
+    assert {name: len(found) for name, found in correct.items()} == {name: 6 if name in NAMES[:3] else 3 for name in NAMES}
+    everything = np.mean([value for found in correct.values() for value in found])
+    plain = np.mean([np.mean(found) for found in correct.values()])
+    assert 0 < plain != everything
+    lines = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+    assert f" {100 * everything:.2f} ±" in lines["all samples"]
+    assert f" {100 * plain:.2f} ±" in lines["mean of benchmarks"]
+    shown = tepo(*words, "--dry-run", **sets)
+    assert shown.stdout.count("; done; ") == 7
+
+
+def test_limits_lie_beside_the_whole_and_other_settings_are_refused(tmp_path: Path) -> None:
+    words = ("eval", "add3", "gcd", *LAPTOP, "--limit", "5", "--store", tmp_path)
+    first = tepo(*words)
+    assert first.returncode == 0, first.stderr
+    folders = sorted(path.parent for path in tmp_path.rglob("result.json"))
+    assert [folder.name for folder in folders] == ["add3@first5", "gcd@first5"]
+    assert [len(rows_of(folder)) for folder in folders] == [20, 20]
+    stamps = [(folder / "samples.parquet").stat().st_mtime_ns for folder in folders]
+    assert tepo(*words).stdout == first.stdout
+    assert [(folder / "samples.parquet").stat().st_mtime_ns for folder in folders] == stamps
+    other = tepo(*words, "--wrap", "raw")
+    assert other.returncode == 2
+    assert "wrap 'auto' there, 'raw' asked for" in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> None:
+    words = ("eval", "max4", *LAPTOP, "--limit", "128", "--store")
+    process = started(*words, tmp_path / "cut")
+    limit = time.monotonic() + 200
+    while not list((tmp_path / "cut").rglob("parts/*.parquet")) and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    (part,) = (tmp_path / "cut").rglob("parts/*.parquet")
+    assert not list((tmp_path / "cut").rglob("result.json")), "finished before it could be killed"
+    kept = pq.read_table(part).to_pylist()
+    for place in ("cut", "whole"):
+        done = tepo(*words, tmp_path / place)
+        assert done.returncode == 0, done.stderr
+    cut, whole = (next((tmp_path / place).rglob("samples.parquet")).parent for place in ("cut", "whole"))
+    assert len(rows_of(whole)) == 512
+    assert rows_of(cut) == rows_of(whole)
+    assert rows_of(cut)[: len(kept)] == kept
+    assert (cut / "result.json").read_text() == (whole / "result.json").read_text()
+
+
+def test_regrade_shows_every_flip_once(tmp_path: Path) -> None:
+    assert tepo("eval", "add3", *LAPTOP, "--limit", "5", "--store", tmp_path).returncode == 0
+    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
+    rows = rows_of(folder)
+    rows[3]["correct"] = not rows[3]["correct"]  # what a grader of the past might have said
+    write_table(folder / "samples.parquet", table_of(rows))
+    before, now = ("right", "wrong") if rows[3]["correct"] else ("wrong", "right")
+    shown = tepo("regrade", folder.parents[1].name, "--store", tmp_path, "--dry-run")
+    assert f"{rows[3]['problem']} sample 3: {before}" in shown.stdout
+    assert f"-> {now} (" in shown.stdout
+    assert "1 of 20 verdicts flipped" in shown.stdout
+    assert "nothing written" in shown.stdout
+    assert rows_of(folder) == rows
+    assert "1 of 20 verdicts flipped" in tepo("regrade", tmp_path).stdout
+    assert "0 of 20 verdicts flipped" in tepo("regrade", folder).stdout
+    missing = tepo("regrade", "nothing", "--store", tmp_path)
+    assert missing.returncode == 2
+    assert "no finished evaluation" in missing.stderr
+
+
+@pytest.mark.slow
+def test_all_of_a_run_is_the_benchmarks_of_its_data(tmp_path: Path) -> None:
+    from tests.unit.training.small import SMALL
+
+    words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", *SMALL, "data.benchmarks=[add3,max4]", "train.steps=1")
+    trained = tepo("train", *words, "--store", tmp_path, "--quiet")
+    assert trained.returncode == 0, trained.stderr
+    (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
+    done = tepo("eval", "all", "--model", run.name, "--limit", "3", "--store", tmp_path, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (run / "eval").iterdir()) == ["add3@first3", "max4@first3"]
+    assert run.name in json.loads((run / "eval/add3@first3/task.json").read_text())["policy"]["weights"]

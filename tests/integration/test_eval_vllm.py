@@ -1,0 +1,57 @@
+"""`tepo eval --backend vllm` with the real vLLM: greedy responses and scores are the torch backend's."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.commands import tepo
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+GREEDY = "title: Greedy\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 5}\ncount: 24\nsamples: 1\ntemperature: 0\nmax_new_tokens: 72\n"
+
+
+def evaluated(folder: Path, *words: str) -> Path:
+    """The folder of the evaluation that the command made."""
+    (folder / "evals").mkdir(exist_ok=True)
+    (folder / "evals/greedy.yaml").write_text(GREEDY)
+    store = folder / "-".join(["runs", *words]).replace("--", "")
+    done = tepo("eval", "greedy", "--model", "package:laptop", "--store", store, "--quiet", *words, TEPO_PATH=str(folder))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "greedy" in done.stdout
+    return next(store.rglob("result.json")).parent
+
+
+def compare(one: Path, other: Path) -> None:
+    """The same responses and scores; log-probs as near as two kernels are."""
+    mine, theirs = (pq.read_table(folder / "samples.parquet").to_pylist() for folder in (one, other))
+    assert len(mine) == 24
+    for left, right in zip(mine, theirs, strict=True):
+        assert left.pop("logprob") == pytest.approx(right.pop("logprob"), abs=1e-3)
+        assert left == right
+    scores = [json.loads((folder / "result.json").read_text())["scores"] for folder in (one, other)]
+    assert scores[0] == scores[1]
+    assert 0 < scores[0]["avg@1"] < 1
+
+
+def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
+    torch = evaluated(tmp_path, "--backend", "torch")
+    compare(torch, evaluated(tmp_path, "--backend", "vllm"))
+    copies = evaluated(tmp_path, "--backend", "vllm", "--data-parallel", "2")
+    compare(torch, copies)
+    assert len(list((copies.parent / ".servers").glob("server_*.log"))) == 2
+
+
+def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
+    """The laptop model has three heads: vLLM itself must refuse to cut them over two devices."""
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
+    words = ("eval", "greedy", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
+    done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "attention heads (3) must be divisible by tensor parallel size (2)" in done.stderr
+    assert "Traceback" not in done.stderr
+    torch = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
+    assert torch.returncode == 2
+    assert "the torch backend uses one device" in torch.stderr

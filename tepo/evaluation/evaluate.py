@@ -3,9 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,13 +16,11 @@ from tepo.evaluation.scores import by_problem, score
 from tepo.files import write_json
 from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
+from tepo.problems.grader import Grader, Verdict
 from tepo.problems.hashes import set_hash
 from tepo.problems.prompts import encode_prompts
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
-
-if TYPE_CHECKING:
-    from tepo.problems.grader import Grader
 
 FORMAT = 1
 
@@ -51,7 +49,7 @@ def evaluate(
     benchmark: Benchmark,
     sampler: Sampler,
     tokenizer: Any,
-    grader: "Grader",
+    grader: Grader,
     folder: Path,
     *,
     seed: int,
@@ -97,7 +95,7 @@ def evaluate(
         parts.append(part)
         if progress:
             progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
-    table = refresh_verdicts(pa.concat_tables(parts), grader)
+    table = refresh_verdicts(benchmark, pa.concat_tables(parts), grader)
     result = conclude(benchmark, table, grader.fingerprint, task)
     write_table(folder / SAMPLES, table)
     write_json(folder / "result.json", asdict(result))
@@ -133,13 +131,26 @@ def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[s
     return Result(benchmark.name, len(names), correct.shape[1], accuracy.mean, interval, score(table), subsets, grader, dict(task))
 
 
-def refresh_verdicts(table: pa.Table, grader: "Grader") -> pa.Table:
+def judge(benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
+    verdicts = grader.grade(pairs)
+    for problem, slack in benchmark.tolerances.items():
+        places = [place for place, owner in enumerate(problems) if owner == problem]
+        if places:
+            with Grader(replace(grader.options, absolute_tolerance=slack)) as lenient:
+                for place, verdict in zip(places, lenient.grade([pairs[place] for place in places]), strict=True):
+                    verdicts[place] = verdict
+    return verdicts
+
+
+def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> pa.Table:
     """The table with every row judged by this grader; rows that carry its fingerprint already are left alone."""
     rows = table.to_pylist()
     stale = [row for row in rows if row["grader"] != grader.fingerprint]
     if not stale:
         return table
-    for row, verdict in zip(stale, grader.grade([(row["gold"], row["response"]) for row in stale]), strict=True):
+    verdicts = judge(benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale])
+    for row, verdict in zip(stale, verdicts, strict=True):
         row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
     return table_of(rows)
 
@@ -168,7 +179,7 @@ def _sample(
     problems: Sequence[Problem],
     sampler: Sampler,
     tokenizer: Any,
-    grader: "Grader",
+    grader: Grader,
     seed: int,
     wrap: str,
     thinking: bool | None,
@@ -181,7 +192,7 @@ def _sample(
     responses = [response for group in groups for response in group]
     texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
     owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
-    verdicts = grader.grade([(problem.answer, text) for problem, text in zip(owners, texts, strict=True)])
+    verdicts = judge(benchmark, grader, [problem.id for problem in owners], [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)])
     shown = tokenizer.batch_decode(prompts)
     rows = []
     for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import conclude, load_result
+from tepo.evaluation.evaluate import conclude, judge, load_result
 from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
@@ -52,14 +52,15 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     if result is None:
         raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
     rows = read_table(folder / SAMPLES).to_pylist()
-    verdicts = grader.grade([(row["gold"], row["response"]) for row in rows])
+    benchmark = load_benchmark(result.benchmark)
+    verdicts = judge(benchmark, grader, [row["problem"] for row in rows], [(row["gold"], row["response"]) for row in rows])
     flips = []
     for row, verdict in zip(rows, verdicts, strict=True):
         if verdict.correct != row["correct"]:
             flips.append(Flip(row["problem"], row["sample"], row["gold"], verdict.extracted, verdict.correct, verdict.reason, row["reason"]))
         row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
     table = table_of(rows)
-    after = conclude(load_benchmark(result.benchmark), table, grader.fingerprint, result.task)
+    after = conclude(benchmark, table, grader.fingerprint, result.task)
     if write:
         write_table(folder / SAMPLES, table)
         write_json(folder / "result.json", asdict(after))

@@ -27,7 +27,7 @@ class Benchmark:
 
     Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn at
     `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash);
-    `grader` holds what differs from the grader's defaults.
+    `grader` holds what differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
     """
 
     title: str
@@ -40,6 +40,7 @@ class Benchmark:
     prompt: str = "raw"
     hash: str | None = None
     grader: GraderOptions = field(default_factory=GraderOptions)
+    tolerances: dict[str, float] = field(default_factory=dict)
     subsets: dict[str, Subset] = field(default_factory=dict)
     provenance: str = ""
     licence: str = ""
@@ -102,6 +103,8 @@ def parse_benchmark(path: Path) -> Benchmark:
     for key in ("count", "samples", "max_new_tokens"):
         if getattr(benchmark, key) < 1:
             raise UserError(f"{key} must be at least 1, not {getattr(benchmark, key)}", where=str(path))
+    if any(slack <= 0 for slack in benchmark.tolerances.values()):
+        raise UserError("tolerances must be positive", where=str(path), fix="leave out problems without a tolerance")
     if benchmark.temperature < 0:
         raise UserError(f"temperature must not be negative, not {benchmark.temperature}", where=str(path))
     if benchmark.temperature == 0 and benchmark.samples > 1:

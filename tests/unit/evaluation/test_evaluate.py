@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import evaluate, load_result
+from tepo.evaluation.evaluate import evaluate, load_result, refresh_verdicts
+from tepo.evaluation.rows import table_of
 from tepo.problems.benchmarks import Subset
+from tepo.problems.grader import Grader, GraderOptions
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
@@ -110,3 +112,21 @@ def test_a_result_of_another_version_is_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 0}))
     with pytest.raises(UserError, match="format 0"):
         load_result(tmp_path)
+
+
+def test_a_problem_may_have_a_tolerance_of_its_own(tmp_path):
+    benchmark = ones(tolerances={"one-3": 1.0})
+    with Grader(GraderOptions(workers=1)) as grader:
+        run(tmp_path, grader=grader, benchmark=benchmark)
+        rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+        assert all(row["correct"] == (row["extracted"] == "1" or row["problem"] == "one-3") for row in rows)
+        assert any(row["correct"] and row["extracted"] != "1" for row in rows)
+        stale = table_of({**row, "correct": False, "grader": "older"} for row in rows)
+        assert refresh_verdicts(benchmark, stale, grader).to_pylist() == rows
+
+
+def test_a_finished_evaluation_stands_when_the_grader_changes(tmp_path):
+    first = run(tmp_path)
+    sampler, later = Dice(), LastBox("later", also="2")
+    assert run(tmp_path, sampler, later) == first == load_result(tmp_path)
+    assert (sampler.asked, later.graded) == ([], 0)

@@ -69,6 +69,8 @@ def test_every_shipped_benchmark_is_valid():
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
         ("title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x}\n", "needs `hash`"),
         (GOOD + "name: x\n", "'name' is not allowed"),
+        (GOOD + "tolerances: {add3-1: 0}\n", "tolerances must be positive"),
+        (GOOD + "tolerances: {add3-1: wide}\n", "tolerances.add3-1 must be a number"),
         (GOOD + "a: [\n", "line 8"),
         ("- a\n", "must hold a mapping"),
     ],

@@ -3,9 +3,10 @@
 The laptop model, 128 sequences of its own (16 prompts x 8 samples), one thread. Right-padded is what trainers without
 packing do: prompt + response padded to the longest, plain model, log-softmax over all response positions; `sorted` first
 puts sequences of like length into the same four batches. Candidates take turns in one process; the ratio is the median
-over turns. Run: OMP_NUM_THREADS=1 python -m perf.update_packing
+over turns. Run: OMP_NUM_THREADS=1 python -m perf.update_packing [--profile]
 """
 
+import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -121,5 +122,24 @@ def show(result: dict[str, Any]) -> None:
     print(f"packed is {result['ratio']:.2f}x padded, {result['ratio_sorted']:.2f}x padded and sorted; trained / pushed tokens {result['trained_share']:.3f}")
 
 
+def profile(turns: int = 5) -> None:
+    """Where a packed update goes: share of its CPU time by operation, the matrix products together first."""
+    torch.set_num_threads(1)
+    model, groups = laptop_groups()
+    run = update(model, lambda: packed_loss(model, groups))
+    for _ in range(3):
+        run()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for _ in range(turns):
+            run()
+    spent = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    total, products = sum(spent.values()), ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+    print(f"{'matrix products':28} {100 * sum(spent.get(name, 0.0) for name in products) / total:5.1f}%")
+    for name, value in sorted(spent.items(), key=lambda item: -item[1])[:16]:
+        print(f"{name:28} {100 * value / total:5.1f}%")
+
+
 if __name__ == "__main__":
-    show(measure())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", action="store_true", help="where the packed update spends its time, instead")
+    profile() if parser.parse_args().profile else show(measure())

@@ -1,16 +1,20 @@
 """Ranks of a run started by torchrun, the DeepSpeed launcher or Slurm: process group, device, collectives."""
 
 import atexit
+import contextlib
 import os
+import signal
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.errors import RunFailed, UserError
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for the slowest rollout of another
 
@@ -59,6 +63,37 @@ def start(device: torch.device) -> "TorchComm":
             ) from error
         atexit.register(_leave)
     return TorchComm(device)
+
+
+@contextlib.contextmanager
+def lost_ranks() -> Iterator[None]:
+    """Say what happened when another rank dies: on several ranks a broken connection, and the SIGTERM by which the launcher (or
+    Slurm) ends the ranks that are left, become a RunFailed. Nothing changes in a single process."""
+    if world_size() == 1:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    except RuntimeError as error:  # torch.distributed's own errors are RuntimeErrors too
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not cut the message short; its SIGKILL follows
+        if not any(part in str(error) for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")):
+            raise
+        raise _lost(f"the connection to another rank broke ({str(error).strip().splitlines()[0][-120:]})") from error
+    signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _lost("ended from outside (SIGTERM), as the launcher does when another rank died")
+
+
+def _lost(what: str) -> RunFailed:
+    return RunFailed(
+        f"rank {rank()} of {world_size()}: {what}",
+        where="a run over several ranks",
+        fix="look for the first error above; the same command goes on from the last checkpoint, also with another number of ranks",
+    )
 
 
 def _leave() -> None:

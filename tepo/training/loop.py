@@ -27,7 +27,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
 
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
-    process has the run, RunFailed when the loss is NaN, no mixed group is left or sampler and trainer disagree.
+    process has the run, RunFailed when the loss is NaN, no mixed group is left, sampler and trainer disagree or another rank died.
     """
     run = RunFolder.of(config)
     if run.finished():
@@ -57,7 +57,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
 
 def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
-    with build(config, run) as parts:
+    with distributed.lost_ranks(), build(config, run) as parts:
         progress, log = Progress(parts.start_step, parts.start_prompts), MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:

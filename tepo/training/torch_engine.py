@@ -1,6 +1,7 @@
-"""The embedded engine: one process, one device, AdamW; bf16 models train on fp32 master weights."""
+"""The embedded engine: one process, one device, AdamW; bf16 models train on fp32 master weights, in which gradients are summed."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,17 @@ def full_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in model.state_dict().items()}
 
 
+@torch.no_grad()
+def _move_gradient(parameter: Tensor, master: Tensor) -> None:
+    """Add the gradient of a micro-batch to that of the float32 master: in bfloat16 a sum of many would lose what is below 1/256 of it."""
+    assert parameter.grad is not None
+    if master.grad is None:
+        master.grad = parameter.grad.float()
+    else:
+        master.grad.add_(parameter.grad)
+    parameter.grad = None
+
+
 class TorchEngine:
     """Implements `tepo.training.engine.Engine` for a single device."""
 
@@ -27,17 +39,15 @@ class TorchEngine:
         self.config = config
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.masters = {name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()}
+        for name, master in self.masters.items():
+            if master is not self.parameters[name]:
+                self.parameters[name].register_post_accumulate_grad_hook(partial(_move_gradient, master=master))
         self.optimizer = torch.optim.AdamW(list(self.masters.values()), lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        for name, master in self.masters.items():
-            parameter = self.parameters[name]
-            if master is not parameter:
-                master.grad = None if parameter.grad is None else parameter.grad.float()
-                parameter.grad = None
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         norm = float(nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))

@@ -63,20 +63,22 @@ class Updater:
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
         salt = derive(self.config.seed, "objective", step, number)
         plan = self.objective.prepare(self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt)
+        losses: list[Tensor] = []
         for places in parts:
             current = alone or self._forward(rollout, [sequences[place] for place in places])
             micro = batch if alone else batch.select(places)
             micro = replace(micro, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
             out = self.objective.loss(micro, plan if alone else plan.select(places))
-            self._check_finite(out.loss, step)
             self.engine.backward(out.loss)
+            losses.append(out.loss.detach())
             tallies.add(out, micro, first=number == 0)
             if dump is not None:
                 dump.add([sequences[place] for place in places], micro, out)
+        self._check_finite(losses, step)
 
-    def _check_finite(self, loss: Tensor, step: int) -> None:
-        """Stop before a NaN reaches the optimiser."""
-        value = float(loss.detach())
+    def _check_finite(self, losses: Sequence[Tensor], step: int) -> None:
+        """Stop before a NaN reaches the optimiser. Read once a mini-batch: reading a loss makes the host wait for the GPU."""
+        value = float(torch.stack(tuple(losses)).sum())
         if not math.isfinite(value):
             raise RunFailed(
                 f"step {step}: the loss is {value}",

@@ -11,6 +11,7 @@ that it was given, in OUT/name/sync.json.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ from tepo.training.loop import train
 from tests.integration.tiny import logprobs
 
 FIRST = (None, "\\boxed{", "1", "5")
-RUN = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8", "train.epochs=2", "train.max_rounds=4", "train.steps=3", "train.max_new_tokens=32", "train.learning_rate=1e-3")
+GROUPS = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8", "train.max_rounds=4")
+RUN = (*GROUPS, "train.epochs=2", "train.steps=3", "train.max_new_tokens=32", "train.learning_rate=1e-3")
 
 
 class Branching:
@@ -31,7 +33,7 @@ class Branching:
 
     def __init__(self, sampler, apart: list[float]):
         self.sampler, self.apart = sampler, apart
-        self.plain = load_policy("package:laptop")
+        self.plain: Any = load_policy("package:laptop")
         self.first = [[] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST]
         self.drawn: list[tuple[list[int], list[int]]] = []
         if hasattr(sampler, "score"):
@@ -69,7 +71,8 @@ class Branching:
 
 def main(out: Path, jobs: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
-    make, started = build.make_sampler, {}
+    make: Any = build.make_sampler
+    started: dict[str, Any] = {}
     for name, overrides in jobs.items():
         apart: list[float] = []
 

@@ -1,0 +1,68 @@
+"""The memory model against the allocations of real updates, and against sizes that the models' authors publish."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tepo.config.compose import compose
+from tepo.studies.memory import memory
+from tepo.studies.shapes import KNOWN, Shape
+
+DEEP = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+WIDE = {"hidden_size": 384, "intermediate_size": 768, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 8192}
+MANY_WORDS = WIDE | {"hidden_size": 128, "num_attention_heads": 2, "vocab_size": 150_000}  # logits above the budget: in parts
+PROMPT, RESPONSE, GROUP = 32, 64, 4
+CASES: dict[str, dict[str, Any]] = {
+    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32"},
+    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32"},
+    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32"},
+    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
+    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16"},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
+}
+
+
+@pytest.fixture(scope="module")
+def peaks() -> dict[str, int]:
+    """Measured, by case."""
+    cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in CASES.values()]
+    command = [sys.executable, "-m", "tests.unit.studies.peak_of_update", json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], timeout=280)
+    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
+    case = CASES[name]
+    sizes = case["sizes"]
+    head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
+    shape = Shape(sizes["hidden_size"], sizes["intermediate_size"], sizes["num_hidden_layers"], sizes["num_attention_heads"], 2, head_dim, sizes["vocab_size"], True)
+    lengths = [f"train.max_prompt_tokens={PROMPT}", f"train.max_new_tokens={RESPONSE}", f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}"]
+    config = compose([*lengths, f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"])
+    predicted = memory(config, shape)
+    assert predicted.gradients + predicted.activations + predicted.logits == pytest.approx(peaks[name], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("path", "billions"),
+    [("Qwen/Qwen2.5-7B", 7.61), ("Qwen/Qwen3-14B", 14.8), ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 8.03), ("mistralai/Mistral-7B-Instruct-v0.2", 7.24), ("Qwen/Qwen2.5-32B", 32.5)],
+)
+def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> None:
+    assert KNOWN[path].parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_sharding_divides_what_it_should() -> None:
+    shape = KNOWN["Qwen/Qwen2.5-7B"]
+    one, eight = (memory(compose(["scale=paper", "engine.zero_stage=2"]), shape, ranks=ranks) for ranks in (1, 8))
+    assert one.optimiser == pytest.approx(12 * shape.parameters)
+    assert eight.optimiser == pytest.approx(one.optimiser / 8)
+    assert eight.weights == one.weights == 2 * shape.parameters
+    whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, ranks=8)
+    assert whole.weights < one.weights / 3
+    assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, ranks=8).optimiser == 0

@@ -17,7 +17,9 @@ def plan(
     override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row.")] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
-    """Show runs and evaluations, what the store has, and a price with what it is based on. Runs nothing but, in an empty laptop store, a probe of two steps."""
+    """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by part and what does not fit.
+
+    Runs nothing but, in an empty laptop store, a probe of two steps."""
     from tepo.studies.assemble import plan_all
     from tepo_cli.studying import show_plan, show_price
 
@@ -25,3 +27,7 @@ def plan(
     units = [unit for _, units in planned for unit in units]
     show_plan(units, brief=brief)
     show_price(units, scale, store)
+    if scale == "paper":
+        from tepo_cli.fitting import show_fits
+
+        show_fits(units)

@@ -93,6 +93,10 @@ def describe(config: RunConfig) -> None:
         f"# {train_config.steps} steps x {train_config.prompts_per_step} prompts x {train_config.samples_per_prompt} samples; "
         f"{folder.manifest().get('status', 'not started')}{f', {steps[-1]} steps done' if steps else ''}"
     )
+    if config.scale == "paper":
+        from tepo_cli.fitting import show_fit
+
+        show_fit(config)
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,6 @@ CASES: dict[str, dict[str, Any]] = {
     "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32"},
     "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
     "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16"},
     "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
 }
 

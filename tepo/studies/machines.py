@@ -1,0 +1,84 @@
+"""GPUs that a paper-scale run may be planned on, and how long a step takes there under stated assumptions.
+
+Nothing here was measured on these machines: peak figures are the makers', the shares of them that a run reaches, the
+lengths of responses and the prices are assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
+"""
+
+from dataclasses import dataclass
+
+from tepo.config.schema import RunConfig
+from tepo.studies.memory import GIB, Memory
+from tepo.studies.shapes import Shape
+
+UTILISATION = 0.35  # of the peak operations, in log-probs and updates
+BANDWIDTH_SHARE = 0.6  # of the memory's bandwidth, in decoding
+RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
+PROMPT_TOKENS = 200  # mean prompt
+KEPT_SHARE = 0.5  # of the groups, mixed and so kept
+ASSUMPTIONS = (
+    f"assumed: responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens and prompts of {PROMPT_TOKENS} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
+    f"{UTILISATION:.0%} of peak operations in updates, {BANDWIDTH_SHARE:.0%} of peak bandwidth in decoding; checkpoints, grading, weight transfer and an offloaded optimiser take no time"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """GPUs of one kind. bytes, operations (dense bf16, a second) and bandwidth (bytes a second) of one, its assumed price in dollars an hour, main memory of a node."""
+
+    gpu: str
+    nodes: int
+    node_gpus: int
+    bytes: float
+    operations: float
+    bandwidth: float
+    price: float
+    host: float
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.node_gpus
+
+    @property
+    def name(self) -> str:
+        return f"{self.nodes} x {self.node_gpus} {self.gpu}" if self.nodes > 1 else f"{self.node_gpus} {self.gpu}"
+
+
+_KINDS = {"A100": (79.1, 312e12, 2.0e12, 1.5), "H100": (79.1, 989e12, 3.35e12, 2.5), "H200": (139.8, 989e12, 4.8e12, 3.5)}  # GiB, operations, bandwidth, price
+
+
+def machines() -> list[Machine]:
+    """1 and 8 of each kind, and two nodes of 8. Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight."""
+    counts = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
+    return [Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB) for gpu, (size, operations, bandwidth, price) in _KINDS.items() for nodes, each, host in counts]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one rollout step by phase."""
+
+    sampling: float
+    logprobs: float
+    updates: float
+
+    @property
+    def total(self) -> float:
+        return self.sampling + self.logprobs + self.updates
+
+
+def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
+    """A step under the assumptions. Servers are taken to be as many GPUs again, with nothing else in their memory."""
+    train, size = config.train, 4 if config.model.dtype == "float32" else 2
+    response = RESPONSE_SHARE * train.max_new_tokens
+    kept = train.prompts_per_step * train.samples_per_prompt
+    requests = kept / KEPT_SHARE / machine.ranks
+    cache = memory.cache if config.sampler.kind == "vllm" else max(0.85 * machine.bytes - size * shape.parameters, 0.0)
+    mean_length = PROMPT_TOKENS + response / 2
+    rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * mean_length)))
+    decodes = max(requests * response / rows, train.max_new_tokens)  # the longest response is drawn to its end
+    read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
+    sampling = decodes * max(read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations))
+    tokens = kept * (response + PROMPT_TOKENS)
+    forward = tokens * (2 * shape.parameters + 2 * shape.layers * shape.heads * shape.head_dim * (response + PROMPT_TOKENS))  # causal attention: half of 4 L H D T
+    rate = UTILISATION * machine.operations * machine.ranks
+    passes = 4 if config.model.gradient_checkpointing else 3
+    return StepTime(sampling, forward / rate, train.epochs * passes * forward / rate)

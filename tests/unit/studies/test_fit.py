@@ -1,0 +1,74 @@
+"""What fits where, and that what is said to help does help."""
+
+from dataclasses import replace
+
+import pytest
+
+from tepo.config.compose import compose, options
+from tepo.errors import UserError
+from tepo.studies.fit import _changed, fit, needs_reference
+from tepo.studies.machines import Machine, machines, step_time
+from tepo.studies.memory import GIB, memory
+from tepo.studies.shapes import KNOWN, shape_of
+
+CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
+BY_NAME = {machine.name: machine for machine in machines()}
+
+
+def test_every_machine_of_the_plan_is_there() -> None:
+    assert {(machine.gpu, machine.ranks) for machine in machines()} == {(gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)}
+
+
+@pytest.mark.parametrize("model", CONFIGS)
+def test_what_is_said_to_help_does(model: str) -> None:
+    words: set[str] = set()
+    for machine in machines():
+        found = fit(CONFIGS[model], machine)
+        if not found.problem:
+            assert found.changes == ()
+            assert found.memory.peak <= machine.bytes
+        elif found.changes is not None:
+            assert fit(_changed(CONFIGS[model], found.changes), machine).problem == ""
+            words |= set(found.changes)
+    compose(["scale=paper", f"model={model}", *sorted(words)])  # they are overrides as typed
+
+
+def test_the_papers_models_on_eight_gpus() -> None:
+    """The trainer's states of 7B do not fit on one GPU of 80 GB, and do on eight; 32B needs another share for the sampler."""
+    small, large = CONFIGS["qwen2.5-7b"], CONFIGS["qwen2.5-32b"]
+    assert "the updates need" in fit(small, BY_NAME["1 H100"]).problem
+    assert fit(small, BY_NAME["8 H100"]).problem == ""
+    assert "GiB of weights" in fit(large, BY_NAME["8 H100"]).problem
+    assert any(word.startswith("sampler.memory_fraction") for word in fit(large, BY_NAME["8 H100"]).changes or ())
+
+
+def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
+    three = Machine("H100", 1, 3, 79 * GIB, 989e12, 3.35e12, 2.5, 1000 * GIB)
+    assert "3 ranks do not divide" in fit(CONFIGS["qwen2.5-7b"], three).problem
+
+
+def test_a_reference_policy_is_counted() -> None:
+    assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
+    assert needs_reference(compose(["scale=paper", "objective=grpo"]))
+    plain, anchored = (fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"], reference=reference).memory for reference in (False, True))
+    assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+
+
+def test_a_step_gets_shorter_with_more_and_better_gpus_and_longer_with_epochs() -> None:
+    config, shape = CONFIGS["qwen2.5-7b"], KNOWN["Qwen/Qwen2.5-7B"]
+
+    def seconds(name: str, epochs: int = 2) -> float:
+        machine = BY_NAME[name]
+        changed = replace(config, train=replace(config.train, epochs=epochs))
+        return step_time(changed, shape, machine, memory(changed, shape, ranks=machine.ranks, device_bytes=machine.bytes)).total
+
+    assert seconds("8 A100") > seconds("8 H100") > seconds("2 x 8 H100")
+    assert seconds("8 H100") > seconds("8 H100", epochs=1)
+    found = fit(config, BY_NAME["8 H100"])
+    assert found.cost(72) == pytest.approx(found.time.total * 72 / 3600 * 8 * 2.5)
+
+
+def test_a_model_of_unknown_shape_is_said() -> None:
+    with pytest.raises(UserError, match="shape is not known"):
+        shape_of("nobody/nothing")
+    assert shape_of("package:laptop").parameters == pytest.approx(201_440, rel=0.01)

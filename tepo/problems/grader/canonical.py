@@ -9,7 +9,10 @@ from tepo.problems.grader.unicode import to_latex
 _CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
-_REMOVED = re.compile(rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut")
+_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\q?quad *\\checkmark|\\checkmark(?![a-zA-Z])"
+_REMOVED = re.compile(|{_MARKS}")
+    rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\q?quad *\\checkmark|\\checkmark(?![a-zA-Z])"
+)
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
 _SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")
@@ -31,6 +34,8 @@ _MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\
 _DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
+_BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
+_FOR_ALL = re.compile(r"(?<=.) ?,? ?\(?\\text\{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\} ?[a-z](?: ?\\in ?\\mathbb\{[A-Z]\})?\)?$")
 _INTEGERS = re.compile(
     rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
     r"|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$"
@@ -45,7 +50,7 @@ _BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 _ISO_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
 _SQRT_DIGIT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
-_FRAC = re.compile(r"\\[dtc]?frac(?![a-zA-Z])\s*")
+_FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?!\d|\s*(?:/|\\frac))")
 _LONG_POWER = re.compile(r"\^\s*(-?\d{2,}|-\d|-[a-zA-Z])")
 _PAREN_POWER = re.compile(r"\^\s*\(([^()]*)\)")
@@ -130,6 +135,7 @@ def canonical(text: str) -> str:
 
 def _worded(text: str) -> str:
     """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
+    text = _BRACED.sub(r"\1(\2)", _FOR_ALL.sub("", text))
     text = _MAGNITUDE.sub(_written_out, _REMARK.sub("", _LEAD.sub("", text)))
     chance = _CHANCE.fullmatch(text)
     return f"\\frac{{{chance[1]}}}{{{chance[2]}}}" if chance else one_amount(text) or text
@@ -179,14 +185,14 @@ def _macros(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    r"""Braces around the arguments of \frac and \sqrt: `\frac12`, `\frac 1{x}`, `\sqrt3`."""
+    r"""Braces around the arguments of \frac, \binom and \sqrt: `\frac12`, `\frac 1{x}`, `\sqrt3`."""
     pieces = _FRAC.split(text)
     if len(pieces) > 1:
         text = pieces[0]
-        for piece in pieces[1:]:
+        for name, piece in zip(pieces[1::2], pieces[2::2], strict=True):
             first, rest = _argument(piece)
             second, rest = _argument(rest)
-            text += f"\\frac{{{first}}}{{{second}}}" + rest if first and second else "\\frac" + piece
+            text += f"\\{name}{{{first}}}{{{second}}}" + rest if first and second else f"\\{name}" + piece
     return _SQRT_DIGIT.sub(lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}", text)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import SIGN, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items
+from tepo.problems.grader.elements import SIGN, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation
@@ -84,7 +84,7 @@ class Comparer:
         clock, shown = forms.time(gold), forms.time(answer)
         if clock and shown:
             return forms.same_time(clock, shown)
-        if any(time and time[3] and ":" in text for time, text in ((clock, gold), (shown, answer))):
+        if any(time and ":" in text and (time[3] or ":0" in text) for time, text in ((clock, gold), (shown, answer))):
             return self.differ("clock time")
         terms, given = forms.ratio(gold), forms.ratio(answer)
         if terms and given:
@@ -127,8 +127,12 @@ class Comparer:
             return self.same(gold, picked[1])
         if mine and mine[1] and parse_number(answer):
             return False
-        picked = chosen(gold)
-        return picked[0] == theirs[0].upper() if picked and theirs else None
+        stated = chosen(gold)
+        if stated and theirs:
+            return stated[0] == theirs[0].upper()
+        if stated and picked:
+            return (stated[0] == picked[0] and self.same(stated[1], picked[1])) or None
+        return (stated is not None and self.same(stated[1], answer)) or None
 
     def _verbal(self, gold: str, answer: str) -> bool | None:
         left, right = words(gold), words(answer)
@@ -214,6 +218,8 @@ class Comparer:
         return self._value(gold, answer)
 
     def _value(self, gold: str, answer: str) -> bool:
+        if tuple_items(gold) and tuple_items(answer):
+            gold, answer = unnamed_point(gold), unnamed_point(answer)
         left, right = group(gold), group(answer)
         if _is_collection(gold, left) != _is_collection(answer, right) and (parse_number(gold) or parse_number(answer)):
             return False  # a tuple, an interval or a union is no number

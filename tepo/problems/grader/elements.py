@@ -11,12 +11,15 @@ from tepo.problems.grader.words import choice, words
 
 SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
 _MAX_SIGNS = 4
+_POINT = re.compile(r"^[A-Z]'? ?(?=\()")
+_REAL = re.compile(r"[a-zA-Z] ?\\in ?\\mathbb\{R\}")
 _ASSIGNMENT = re.compile(r"([a-zA-Z]) ?=")
 
 
 def elements(text: str) -> list[str]:
     r"""The list a text is: cut at commas and words, a set in braces opened, `x \neq 2, 3` with its relation repeated."""
     parts = items(text)
+    parts = [part for part in parts if not _REAL.fullmatch(part)] or parts
     sides, signs = relation(parts[0])
     if len(parts) == 1:
         inside = group(sides[1] if signs == ["\\in"] and relations.is_symbol(sides[0]) else parts[0])
@@ -28,9 +31,14 @@ def elements(text: str) -> list[str]:
 
 
 def tuple_items(text: str) -> list[str] | None:
-    """The items of (a, b, …), None for anything else."""
-    inside = group(text)
+    """The items of (a, b, …) or of a named point A(a, b), None for anything else."""
+    inside = group(unnamed_point(text))
     return list(inside.items) if inside and inside.left + inside.right == "()" and len(inside.items) > 1 else None
+
+
+def unnamed_point(text: str) -> str:
+    """A(1, 2) as (1, 2)."""
+    return _POINT.sub("", text)
 
 
 def by_letter(parts: list[str]) -> list[str]:

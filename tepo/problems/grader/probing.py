@@ -15,7 +15,10 @@ _ENOUGH = 3
 _MOST_DIGITS = 20_000
 _SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "3.1622776", "1.7320508")
 _WHOLE = ((5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6), (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9))
-_INTEGER_FUNCTIONS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma)
+_ROUNDING = (sympy.floor, sympy.ceiling)
+_REALS = frozenset("xyztrs")
+"""Names of real numbers: their floors are not compared at integers alone, where floor and ceiling agree."""
+_INTEGER_FUNCTIONS = (sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma)
 
 
 def is_scalar(value: object) -> bool:
@@ -31,17 +34,23 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
     if not symbols:
         return _same_constant(gold, answer)
-    agreed = 0
+    agreed, imaginary = 0, gold.has(sympy.I) or answer.has(sympy.I)
     for point, positive in _points(gold, answer, symbols):
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
             continue
-        if not positive and _is_real(left) != _is_real(right):
-            continue  # a root or logarithm of a negative number: outside the domain
+        if not positive and _outside(left, right, imaginary):
+            continue
         if not _close(left, right):
             return False if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs) else agreed >= _ENOUGH
         agreed += 1
     return True if agreed >= _ENOUGH else None
+
+
+def _outside(left: sympy.Expr, right: sympy.Expr, imaginary: bool) -> bool:
+    """A root or logarithm of a negative number on either side, where i is not written: outside the domain."""
+    first, second = _is_real(left), _is_real(right)
+    return first != second or not (first or imaginary)
 
 
 def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
@@ -99,6 +108,8 @@ def _named(expression: sympy.Expr) -> sympy.Expr:
 def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
     """Sample points with whether all values are positive: integers where floors, factorials or signs (-1)^n are about."""
     whole = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
+    rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
+    whole = whole or (rounded and not all(symbol.name in _REALS for symbol in symbols))
     if whole:
         return [({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True) for row in _WHOLE]
     points = []

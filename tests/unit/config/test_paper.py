@@ -1,0 +1,81 @@
+"""The paper-scale configurations: every model composes, and every setting of TEPO section 4.1 is there; ours are marked."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tepo.config.compose import FOLDER, compose, options
+from tepo.objectives import load_objective
+from tepo.studies.plan import make_plan
+from tepo.studies.study import load_study, study_names
+
+MODELS = {
+    "qwen2.5-7b": "Qwen/Qwen2.5-7B",
+    "qwen3-14b": "Qwen/Qwen3-14B",
+    "deepseek-r1-distill-llama-8b": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+    "mistral-7b-instruct-v0.2": "mistralai/Mistral-7B-Instruct-v0.2",
+    "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
+    "qwen2.5-32b": "Qwen/Qwen2.5-32B",
+}
+# by the paper, or a named reading of it
+PRINTED = {"steps", "prompts_per_step", "samples_per_prompt", "temperature", "max_prompt_tokens", "max_new_tokens", "mini_batch_prompts", "epochs", "learning_rate"}
+
+
+def test_the_papers_models_are_the_options() -> None:
+    assert set(options("model")) == {*MODELS, "laptop"}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_composes_for_gpus(model: str) -> None:
+    config = compose(["scale=paper", f"model={model}"])
+    assert config.model.path == MODELS[model]
+    assert (config.model.dtype, config.model.gradient_checkpointing, config.model.trust_remote_code) == ("bfloat16", True, False)
+    assert (config.sampler.kind, config.engine.kind) == ("vllm", "deepspeed")
+    assert config.train.mini_batch_prompts % 8 == config.train.mini_batch_prompts % 16 == 0  # ranks of one node and of two
+
+
+def test_settings_of_the_paper() -> None:
+    """TEPO section 4.1; the code base of Cui et al. where it is silent."""
+    config = compose(["scale=paper"])
+    train = config.train
+    assert (train.steps, train.prompts_per_step, train.samples_per_prompt, train.temperature) == (72, 64, 8, 1.0)
+    assert (train.max_prompt_tokens, train.max_new_tokens) == (2048, 8192)
+    assert train.prompts_per_step // train.mini_batch_prompts * train.epochs == 8  # updates a rollout
+    assert (train.learning_rate, train.warmup_steps, train.weight_decay, train.grad_clip) == (5e-7, 0, 0.0, 1.0)
+    assert (train.max_rounds, train.kl_estimator) == (10, None)
+    assert (config.data.problems, config.data.prompt, config.data.overlong_prompts) == ("dapo_math", "boxed", "truncate")
+    assert config.data.benchmarks == ["aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva"]
+
+
+def test_tepo_at_paper_scale() -> None:
+    config = compose(["scale=paper", "objective=tepo"])
+    assert (config.objective["surrogate"]["low"], config.objective["surrogate"]["high"]) == (0.2, 0.28)
+    penalty = config.objective["penalty"]
+    assert (penalty["estimator"], penalty["anchor"], penalty["coefficient"]) == ("k3", "old", 0.001)
+    needs = load_objective(config.objective, kl_estimator=config.train.kl_estimator).needs
+    assert not needs.initial_logprobs  # no second model beside the policy
+    assert not needs.full_kl  # nothing of the size of the vocabulary is kept
+
+
+def test_the_coefficient_of_each_model(tmp_path: Path) -> None:
+    units = [unit for unit in make_plan(load_study("table1"), "paper", store=tmp_path) if unit.row.objective == "tepo"]
+    assert {unit.model: unit.config.objective["penalty"]["coefficient"] for unit in units} == {"qwen2.5-7b": 0.001, "qwen3-14b": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in study_names() if "paper" in load_study(name).scales and not load_study(name).panels])
+def test_every_study_plans_at_paper_scale(name: str, tmp_path: Path) -> None:
+    study = load_study(name)
+    units = make_plan(study, "paper", store=tmp_path)
+    assert units
+    assert {unit.model for unit in units} <= set(MODELS)
+
+
+def test_what_the_paper_does_not_say_is_marked() -> None:
+    text = (FOLDER / "scale" / "paper.yaml").read_text()
+    lines = {match[1]: match[2] for match in re.finditer(r"^\s+(?:- override /)?(\w+): \S+(.*)$", text, re.MULTILINE)}
+    assert set(lines) >= PRINTED | {"max_rounds", "warmup_steps", "weight_decay", "grad_clip", "checkpoint_every", "sampler", "engine"}
+    for name, comment in lines.items():
+        if name not in PRINTED | {"model", "data"}:
+            assert "# ours" in comment, name

@@ -1,0 +1,92 @@
+"""Mistakes with the engines, each one sentence that says what to do."""
+
+import importlib.metadata
+import socket
+import sys
+
+import pytest
+import torch
+
+from tepo.config.compose import compose
+from tepo.errors import RunFailed, UserError
+from tepo.sampling.vllm_sampler import import_vllm
+from tepo.training import distributed
+from tepo.training.build import pick_device
+from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
+
+
+def test_ranks_that_do_not_divide_the_mini_batch() -> None:
+    config = compose(["train.mini_batch_prompts=16"])
+    check_world(config, 8)
+    with pytest.raises(UserError, match="6 ranks cannot share mini-batches of 16 prompts") as caught:
+        check_world(config, 6)
+    assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["engine.zero_stage=4"], "must be 0, 1, 2 or 3"),
+        (["engine.zero_stage=0", "model.dtype=bfloat16"], "no float32 masters"),
+        (["engine.zero_stage=0", "engine.offload=true"], "cannot offload"),
+    ],
+)
+def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(compose(["engine=deepspeed", *overrides]))
+
+
+def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(UserError, match="DeepSpeed is not installed") as caught:
+        import_deepspeed()
+    assert "pip install 'tepo[deepspeed]'" in caught.value.fix
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.9")
+    with pytest.raises(UserError, match=r"DeepSpeed 0\.18\.9 is too old"):
+        import_deepspeed()
+
+
+def test_vllm_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "TORCHDYNAMO_DISABLE"):
+        monkeypatch.setenv(name, "0")  # put back afterwards, whatever is set on the way
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match="vLLM is not installed") as caught:
+        import_vllm()
+    assert "sampler=torch" in caught.value.fix
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1])}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
+            distributed.start(torch.device("cpu"))
+    assert "--master-port" in caught.value.fix
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="no CUDA device"):
+        pick_device("cuda")
+
+
+def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(RunFailed, match="rank 0 of 2: the connection to another rank broke") as caught, distributed.lost_ranks():
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711")
+        assert "goes on from the last checkpoint" in caught.value.fix
+        with pytest.raises(RuntimeError, match="shapes"), distributed.lost_ranks():
+            raise RuntimeError("shapes do not match")
+        with pytest.raises(RunFailed, match="ended from outside"), distributed.lost_ranks():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -9,10 +9,8 @@ from tepo.problems.grader.unicode import to_latex
 _CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
-_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\q?quad *\\checkmark|\\checkmark(?![a-zA-Z])"
-_REMOVED = re.compile(|{_MARKS}")
-    rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\q?quad *\\checkmark|\\checkmark(?![a-zA-Z])"
-)
+_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
+_REMOVED = re.compile(rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}")
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
 _SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")

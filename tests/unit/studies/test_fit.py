@@ -72,3 +72,15 @@ def test_a_model_of_unknown_shape_is_said() -> None:
     with pytest.raises(UserError, match="shape is not known"):
         shape_of("nobody/nothing")
     assert shape_of("package:laptop").parameters == pytest.approx(201_440, rel=0.01)
+
+
+def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    from tepo_cli.fitting import show_fit
+
+    show_fit(CONFIGS["qwen2.5-7b"])
+    said = capsys.readouterr().err
+    assert "1 H100: does not fit, the updates need" in said
+    assert "It would with engine.offload=true" in said
+    assert "assumed: responses of 25%" in said
+    for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
+        assert part in said

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from statistics import mean, median
 
-from tepo.evaluation.evaluate import load_result
+from tepo.evaluation.result import load_result
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import load_study
 from tepo.training.run_folder import RunFolder, base_folder

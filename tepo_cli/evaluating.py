@@ -12,7 +12,8 @@ from rich.table import Column, Table
 
 from tepo.config.compose import compose
 from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
-from tepo.evaluation.evaluate import Result, evaluate, load_result
+from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
 from tepo.problems.benchmarks import Benchmark, load_benchmark

@@ -16,9 +16,9 @@ def regrade(
     """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
     from rich.console import Console
 
-    from tepo.evaluation.evaluate import load_result
     from tepo.evaluation.regrade import evaluations
     from tepo.evaluation.regrade import regrade as regrade_one
+    from tepo.evaluation.result import load_result
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
 

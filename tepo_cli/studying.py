@@ -1,5 +1,6 @@
 """What the study commands share: the plan as a table, live progress of the slots, the rendered tables."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from tepo.studies.tables import study_table
 from tepo_cli.options import Slots
 
 console = Console(stderr=True)
+_PLACES = ("--jobs", "-j", "--store", "--out", "--results")
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
 
 
@@ -113,14 +115,24 @@ def _report(failures: Sequence[Failure]) -> str:
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
     from tepo.files import write_atomic
-    from tepo.studies.assemble import page, results
+    from tepo.studies.assemble import page, render_all, results
 
-    write_atomic(out, page(planned, scale))
+    studies = render_all(planned, scale)
+    write_atomic(out, page(studies, planned, scale))
     console.print(f"page: {out}")
     if results_path is not None:
-        command = "tepo " + " ".join(word for word in sys.argv[1:] if not word.startswith("--jobs"))
-        write_atomic(results_path, results(planned, scale, command))
+        write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])))
         console.print(f"results: {results_path}")
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command behind a document, without where things lie and how many ran at once."""
+    kept, skip = ["tepo"], False
+    for word in words:
+        if not skip and word.split("=")[0] not in _PLACES:
+            kept.append(shlex.quote(word))
+        skip = word in _PLACES
+    return " ".join(kept)
 
 
 def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:

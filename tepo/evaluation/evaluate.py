@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tepo.errors import UserError
 from tepo.evaluation.intervals import estimate
+from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.files import write_json
@@ -21,28 +22,6 @@ from tepo.problems.hashes import set_hash
 from tepo.problems.prompts import encode_prompts
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
-
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem.
-
-    `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
-    resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts.
-    """
-
-    benchmark: str
-    problems: int
-    samples: int
-    accuracy: float
-    interval: tuple[float, float]
-    scores: dict[str, float]
-    subsets: dict[str, dict[str, float]]
-    grader: str
-    task: dict[str, Any]
-    format: int = FORMAT
 
 
 def evaluate(
@@ -100,21 +79,6 @@ def evaluate(
     write_table(folder / SAMPLES, table)
     write_json(folder / "result.json", asdict(result))
     shutil.rmtree(folder / "parts", ignore_errors=True)
-    return result
-
-
-def load_result(folder: Path) -> Result | None:
-    """The result of a finished evaluation, or None. Raises UserError for a file this version cannot read."""
-    path = folder / "result.json"
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text())
-        result = Result(**{**value, "interval": tuple(value["interval"])})
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"not a result of this version: {error}", where=str(path), fix="evaluate again into a new folder") from None
-    if result.format != FORMAT:
-        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="evaluate again into a new folder")
     return result
 
 

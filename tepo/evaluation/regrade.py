@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import conclude, judge, load_result
+from tepo.evaluation.evaluate import conclude, judge
+from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark

@@ -1,11 +1,14 @@
 """Several studies together: one plan in which shared rows meet, the page, and the results as Markdown."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
 
 from tepo.errors import UserError
+from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
@@ -47,9 +50,19 @@ def _check_shared_rows(planned: Planned) -> None:
                 )
 
 
-def page(planned: Planned, scale: str) -> str:
-    """The self-contained HTML page of some studies, from what the store holds."""
-    studies = [PageStudy(study_table(study, scale, units), _figures(study, units)) for study, units in planned]
+def render_all(planned: Planned, scale: str) -> list[PageStudy]:
+    """The table and figures of each study from what the store holds, on two processes, and the papers' comparisons beside ours."""
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        studies = list(pool.map(_render, *zip(*planned, strict=True), [scale] * len(planned)))
+    return [*studies, PageStudy(claims_table([study.table for study in studies]))]
+
+
+def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
+    return PageStudy(study_table(study, scale, units), _figures(study, units))
+
+
+def page(studies: Sequence[PageStudy], planned: Planned, scale: str) -> str:
+    """The self-contained HTML page of what `render_all` gave, with every run of the plan."""
     runs = [_page_run(unit) for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
     return build_page(f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures")
 
@@ -68,11 +81,15 @@ def _page_run(unit: Unit) -> PageRun:
     return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, config, facts, dumps)
 
 
-def results(planned: Planned, scale: str, command: str) -> str:
-    """All tables with their verdicts as one Markdown document that names the command behind it."""
-    parts = [f"# Results at {scale} scale", f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; the paper's figures stand in blocks of their own."]
-    for study, units in planned:
-        done = sum(unit.done() for unit in units)
-        parts += [as_text(study_table(study, scale, units), "markdown"), f"{done} of {len(units)} runs measured."]
-    parts.append(f"## Cost\n\n{spent(unit for _, units in planned for unit in units)}.")
-    return "\n\n".join(parts) + "\n"
+def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:
+    """All tables with their verdicts as one Markdown document that names the command behind it, and what the runs cost."""
+    units = [unit for _, units in planned for unit in units]
+    distinct = unique(units)
+    return "\n\n".join(
+        [
+            f"# Results at {scale} scale",
+            f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; the paper's figures stand in blocks of their own.",
+            *(as_text(study.table, "markdown").strip() for study in studies),
+            f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {len(distinct)} runs measured. {spent(units)}.\n",
+        ]
+    )

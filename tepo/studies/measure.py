@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
-from tepo.evaluation.evaluate import Result, evaluate, load_result
+from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.result import Result, load_result
 from tepo.policy.loading import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark

@@ -59,7 +59,7 @@ def _check_evaluation(folder: Path) -> None:
     """A result needs its samples: tables are made from them."""
     import pyarrow.parquet as pq
 
-    from tepo.evaluation.evaluate import load_result
+    from tepo.evaluation.result import load_result
 
     result = load_result(folder)
     if result is None:

@@ -5,8 +5,9 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
-from tepo.evaluation.evaluate import evaluate, load_result
+from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.regrade import evaluations, regrade
+from tepo.evaluation.result import load_result
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 

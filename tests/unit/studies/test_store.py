@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import Result
+from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
 from tepo.studies.assemble import plan_all

@@ -1,8 +1,8 @@
 """The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
 
 A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's mass,
-so that RL has something to find: on wrong results and bare guesses (the default mix), or on chains whose box opens too
-early, so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
+so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with steps left out,
+so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
 """
 
 import bisect
@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.files import commit_folder, write_json
-from tepo.policy.alphabet import BOX_CLOSE, build_tokenizer
+from tepo.policy.alphabet import build_tokenizer
 from tepo.problems.procedural import Example, generate_examples
 from tepo.randomness import derive
 
@@ -34,7 +34,7 @@ class Phase:
     steps: int
     guesses: float = 0.0  # share of bare answers; the rest are chains
     slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
-    hurry: float = 0.0  # probability, after each result of a chain, to open the box there and then
+    skip: float = 0.0  # probability that a step of a right chain is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
 
 
 def response_text(example: Example, phase: Phase, random: Random) -> str:
-    """The text the model learns to answer with: a chain, clean, with slips or hurried, or a bare answer."""
+    """The text the model learns to answer with: a chain, whole, terse or with slips, or a bare answer."""
     if random.random() < phase.guesses:
         return example.guess()
-    if phase.hurry:
-        return example.hurried(random, phase.hurry)
+    if phase.skip:
+        return example.terse(random, phase.skip)
     if phase.slip:
         return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value)
     return example.solution()
@@ -111,8 +111,7 @@ def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tup
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
     texts = [response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
     prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
-    ends = [[tokenizer.eos_token_id] if text.endswith(BOX_CLOSE) else [] for text in texts]
-    responses = [ids + end for ids, end in zip(tokenizer(texts)["input_ids"], ends, strict=True)]
+    responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
     half = len(rows) // 2
     return [_pad(part, int(tokenizer.pad_token_id)) for part in (rows[:half], rows[half:])]

@@ -21,8 +21,7 @@ from tepo.randomness import derive
 
 SPLITS = ("train", "test")
 _TEST_SHARE = 0.2
-_RESULT = re.compile(r"=\d+")
-_ROW = re.compile(r"\d+")  # in chains without equations
+_GOES_ON = re.compile(r"=\d+(?=\+\d+=)")  # a result in the middle of a step
 _REDRAWS = 200  # draws to find an unused prompt before the space counts as used up
 
 
@@ -38,19 +37,17 @@ class Example:
         text, answer = TASKS[self.problem.family].chain(self.operands, slip)
         return f"{text}\\boxed{{{answer}}}"
 
-    def hurried(self, random: Random, hurry: float) -> str:
-        """A chain that opens the box after a result with probability `hurry`, every time anew.
+    def terse(self, random: Random, skip: float) -> str:
+        """A right chain without some of its steps: each is left out with probability `skip`, as by one who does it in the head.
 
-        Early, the text ends with the open box: nobody can know the answer there, and learning to say it anyway would spoil
-        the answers at the end of full chains (docs/laptop.md).
+        A step is a part between commas (where there are several), or a result that a part goes on from (`4+8=12+3=15`
+        without `=12`).
         """
-        text = self.solution()
-        chain = text[: text.index("\\boxed")]
-        results = [match.end() for match in _RESULT.finditer(chain)] or [match.end() for match in _ROW.finditer(chain)]
-        for end in results[:-1]:
-            if random.random() < hurry:
-                return f"{chain[:end]},\\boxed{{"
-        return text
+        chain, box = self.solution().split("\\boxed")
+        parts = chain.split(",")[:-1]
+        steps = [step for step in parts if random.random() >= skip] if len(parts) > 1 else parts
+        shown = [_GOES_ON.sub(lambda result: "" if random.random() < skip else result.group(), step) + "," for step in steps]
+        return f"{''.join(shown)}\\boxed{box}"
 
     def guess(self) -> str:
         """The gold answer without the chain."""

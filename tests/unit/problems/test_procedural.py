@@ -16,7 +16,7 @@ from tepo.problems.catalogue import TASKS
 from tepo.problems.procedural import Example, generate, generate_examples, split_of
 from tepo.problems.tasks import Task, exact
 
-MIXES = ("laptop",)
+MIXES = {"laptop": 7, "laptop_sparse": 3}  # benchmarks of each
 
 
 def _gcd(text: str) -> int:
@@ -72,17 +72,20 @@ def test_every_equation_of_a_clean_chain_holds(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "operands", "starts"),
-    [("add3", (347, 285), ["7+5=12", "4+8+1=13"]), ("mul2", (47, 6), ["7*6=42", "4*6=24"]), ("ds4", (4839,), ["4+8=12", "+3=15"]), ("sort4", (4171,), ["4", "14", "147"])],
+    ("name", "operands", "chains"),
+    [
+        ("add2", (47, 85), {"7+5=12,4+8+1=13,", "7+5=12,", "4+8+1=13,", ""}),
+        ("mul2", (47, 6), {"7*6=42,4*6=24+4=28,", "7*6=42,4*6+4=28,", "7*6=42,", "4*6=24+4=28,", "4*6+4=28,", ""}),
+        ("ds4", (4839,), {"4+8=12+3=15+9=24,", "4+8+3=15+9=24,", "4+8=12+3+9=24,", "4+8+3+9=24,"}),
+        ("sort3", (417,), {"4,14,147,", "14,147,", "4,147,", "4,14,", "4,", "14,", "147,", ""}),
+    ],
 )
-def test_a_hurried_chain_opens_the_box_after_any_result(name, operands, starts):
+def test_a_terse_chain_leaves_any_steps_out_and_keeps_the_answer(name, operands, chains):
     task, random = TASKS[name], Random(0)
     answer = task.chain(operands, exact)[1]
     example = Example(Problem("x", task.prompt(operands), str(answer), name), operands)
-    seen = {example.hurried(random, 0.5) for _ in range(200)}
-    separator = "" if name == "ds4" else ","
-    assert seen == {example.solution(), *(f"{separator.join(starts[: n + 1])},\\boxed{{" for n in range(len(starts)))}
-    assert example.hurried(random, 0.0) == example.solution()
+    assert {example.terse(random, 0.5) for _ in range(300)} == {f"{chain}\\boxed{{{answer}}}" for chain in chains}
+    assert example.terse(random, 0.0) == example.solution()
 
 
 def test_a_slip_is_carried_on_with():
@@ -107,17 +110,17 @@ def test_noisy_chains_end_and_stay_in_the_alphabet(name):
 def test_training_prompts_never_meet_a_benchmark(mix):
     data = compose([f"data={mix}"]).data
     held_out = {problem.prompt for name in data.benchmarks for problem in load_benchmark(name).load_problems()}
-    assert len(held_out) == 7 * 200
+    assert len(held_out) == MIXES[mix] * 200
     for seed in range(3):
         assert not held_out & {problem.prompt for problem in generate(data.tasks, 1500, seed, "train")}
     assert {split_of(prompt) for prompt in held_out} == {"test"}
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_a_mix_has_seven_benchmarks_that_fit_the_model(mix):
+def test_the_benchmarks_of_a_mix_fit_the_model(mix):
     config = compose([f"data={mix}"])
     tokenizer = build_tokenizer(256)
-    assert len(config.data.benchmarks) == 7
+    assert len(config.data.benchmarks) == MIXES[mix]
     for name in config.data.benchmarks:
         benchmark = load_benchmark(name)
         assert paths.find("evals", name).stem == name

@@ -43,4 +43,4 @@ def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
     for unit in sparse:
         _check(unit)
         assert unit.config.model.path == "package:laptop_sparse"
-        assert unit.config.train.max_new_tokens == unit.config.data.max_new_tokens == 144
+        assert unit.config.train.max_new_tokens == unit.config.data.max_new_tokens == 120

@@ -70,7 +70,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         return
     show_other_versions(todo[0].folder.parent)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
         whole = progress.add_task(f"{len(todo)} runs", total=sum(_work(unit) for unit in todo))
         bars = {unit.id: progress.add_task(f"  {unit.row.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
 

@@ -68,10 +68,11 @@ def launch(unit: Unit, gpus: int) -> list[str]:
     return words if gpus <= 1 else [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "--standalone", *words[1:]]
 
 
-def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, gpus: int = 0, poll: float = 0.25) -> list[Failure]:
-    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order. `watch` gets the state of every unit about four times a second."""
+def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, gpus: int = 0, poll: float = 0.5) -> list[Failure]:
+    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order. `watch` gets the state of every unit about twice a second."""
     waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
     active: dict[int, tuple[BaseProcess, Unit]] = {}
+    states = {unit.id: state(unit, False) for unit in units}
     try:
         while waiting or active:
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
@@ -79,7 +80,9 @@ def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State
                 waiting.remove(entry)
                 if RunFolder(entry[1].folder).busy():  # another process on this store has it: look again later
                     waiting.append((time.monotonic() + _BUSY_WAIT, entry[1]))
-                elif not entry[1].done():
+                elif entry[1].done():
+                    states[entry[1].id] = state(entry[1], False)
+                else:
                     slot = next(place for place in range(jobs) if place not in active)
                     active[slot] = _start(entry[1], slot, gpus), entry[1]
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
@@ -88,8 +91,9 @@ def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
                 elif process.exitcode or not unit.done():
                     failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.exitcode}"))
-            running = {unit.id for _, unit in active.values()}
-            watch({unit.id: state(unit, unit.id in running) for unit in units})
+                states[unit.id] = state(unit, False)
+            states |= {unit.id: state(unit, True) for _, unit in active.values()}
+            watch(states)
             if active or waiting:
                 time.sleep(poll)
     finally:

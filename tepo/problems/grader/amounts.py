@@ -5,9 +5,11 @@ from fractions import Fraction
 
 from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.quantities import quantity
-from tepo.problems.grader.units import Unit
+from tepo.problems.grader.units import Unit, parse_unit
 
 Leaf = Callable[[str, str], bool]
+_POUNDS = {parse_unit("pound"), parse_unit("lb")}
+"""Pounds are money until the other side weighs."""
 
 
 def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
@@ -29,6 +31,8 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
 def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> bool:
     if mine.name or theirs.name:
         return mine.name == theirs.name and leaf(left, right)
+    if {mine, theirs} == _POUNDS:
+        return leaf(left, right)
     if mine.dimension != theirs.dimension:
         return _angles(left, mine, right, theirs, leaf)
     return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor))

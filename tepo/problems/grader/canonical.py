@@ -34,6 +34,7 @@ _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
 _FOR_ALL = re.compile(r"(?<=.) ?,? ?\(?\\text\{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\} ?[a-z](?: ?\\in ?\\mathbb\{[A-Z]\})?\)?$")
+_SUCH_THAT = re.compile(r"^(\\\{[^:|]*)(?<!\\)[:|]([^:|]*\\\})$")
 _INTEGERS = re.compile(
     rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
     r"|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$"
@@ -133,6 +134,7 @@ def canonical(text: str) -> str:
 
 def _worded(text: str) -> str:
     """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
+    text = _SUCH_THAT.sub(r"\1\\mid \2", text)
     text = _BRACED.sub(r"\1(\2)", _FOR_ALL.sub("", text))
     text = _MAGNITUDE.sub(_written_out, _REMARK.sub("", _LEAD.sub("", text)))
     chance = _CHANCE.fullmatch(text)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import SIGN, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
+from tepo.problems.grader.elements import SIGN, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation
@@ -152,7 +152,8 @@ class Comparer:
     def _lists(self, gold: str, answer: str) -> bool:
         golds, answers = elements(gold), elements(answer)
         signed = SIGN.search(gold + answer) is not None
-        if (is_listed_set(gold) and tuple_items(answer)) or (is_listed_set(answer) and tuple_items(gold)):
+        lone = tuple_items(answers[0]) if len(answers) == 1 else None, tuple_items(golds[0]) if len(golds) == 1 else None
+        if (is_listed_set(gold) and lone[0]) or (is_listed_set(answer) and lone[1]):
             return self.differ("brackets")
         if len(golds) == len(answers) == 1 and not signed:
             return self._one(golds[0], answers[0])
@@ -168,6 +169,9 @@ class Comparer:
 
     def _one_and_many(self, golds: list[str], answers: list[str]) -> bool:
         """A tuple beside its items without brackets; one value beside several spellings of it (1/2 or 0.5)."""
+        named = assignments(golds[0]) if len(golds) == 1 else assignments(answers[0])
+        if named:
+            return self._unordered(named, answers) if len(golds) == 1 else self._unordered(golds, named)
         if len(golds) == 1:
             inside = tuple_items(golds[0])
             return self._ordered(inside, by_letter(answers)) if inside else all(self.same(golds[0], item) for item in answers)

@@ -22,7 +22,7 @@ def elements(text: str) -> list[str]:
     parts = [part for part in parts if not _REAL.fullmatch(part)] or parts
     sides, signs = relation(parts[0])
     if len(parts) == 1:
-        inside = group(sides[1] if signs == ["\\in"] and relations.is_symbol(sides[0]) else parts[0])
+        inside = group(sides[1] if signs in (["\\in"], ["="]) and relations.is_symbol(sides[0]) else parts[0])
         if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
             return list(inside.items)
     elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
@@ -49,14 +49,24 @@ def by_letter(parts: list[str]) -> list[str]:
     return [part for _, part in sorted(zip(names, parts, strict=True))] if neighbours else parts
 
 
+def assignments(text: str) -> list[str] | None:
+    """(m, n) = (3, 5) as m = 3, n = 5; None for anything else."""
+    sides, signs = relation(text)
+    names, values = (tuple_items(side) or [] for side in sides) if signs == ["="] else ([], [])
+    if not names or len(names) != len(values) or not all(relations.is_symbol(name) for name in names):
+        return None
+    return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
+
+
 def is_set_builder(text: str) -> bool:
     inside = group(text)
     return inside is not None and relations.is_builder(inside)
 
 
 def is_listed_set(text: str) -> bool:
+    """Is this a set of several elements (or none), written in braces?"""
     inside = group(text)
-    return inside is not None and inside.left == "{" and not relations.is_builder(inside)
+    return inside is not None and inside.left == "{" and len(inside.items) != 1 and not relations.is_builder(inside)
 
 
 def expansions(parts: list[str]) -> list[list[str]]:

@@ -70,7 +70,7 @@ def _tail(text: str) -> int | None:
 def _is_word(token: str) -> bool:
     if token.startswith("\\text") or token in ("^{\\circ}", "%", "$", "¢"):
         return True
-    return token.isalpha() and token.isascii() and token.lower() not in _FUNCTIONS
+    return token.isalpha() and token.isascii() and (token == "N" or token.lower() not in _FUNCTIONS)
 
 
 def _is_unit(tail: str, *, letters: bool) -> bool:

@@ -79,9 +79,9 @@ def _residue(text: str) -> tuple[str, str | None]:
 
 def _equations(gold: str, answer: str, compare: Comparison) -> bool:
     """`x=5` beside 5, and equations beside equations. A gold that is a true equation (11a+c=7) is no value."""
-    left, right = relation(gold)[0], relation(answer)[0]
+    left, right = _name_first(relation(gold)[0]), _name_first(relation(answer)[0])
     if len(left) > 1 and len(right) > 1:
-        return _two_equations(gold, answer, _name_first(left), _name_first(right), compare)
+        return _two_equations(gold, answer, left, right, compare)
     if len(left) > 1:
         return relations.is_name(left[0]) and compare.same(left[-1], answer)
     return (relations.is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])

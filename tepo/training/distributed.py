@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -79,7 +80,8 @@ def lost_ranks() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not cut the message short; its SIGKILL follows
         if not any(part in str(error) for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")):
             raise
-        raise _lost(f"the connection to another rank broke ({str(error).strip().splitlines()[0][-120:]})") from error
+        reason = re.search(r"Connection \w+( by peer)?|[Tt]imed out", str(error))  # out of sentences about remote workers
+        raise _lost(f"the connection to another rank broke ({reason[0].lower() if reason else type(error).__name__})") from error
     signal.signal(signal.SIGTERM, before)
 
 

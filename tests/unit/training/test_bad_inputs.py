@@ -81,8 +81,8 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
     monkeypatch.setenv("WORLD_SIZE", "2")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(RunFailed, match="rank 0 of 2: the connection to another rank broke") as caught, distributed.lost_ranks():
-            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711")
+        with pytest.raises(RunFailed, match=r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)") as caught, distributed.lost_ranks():
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. This generally indicates a remote worker hanging")
         assert "goes on from the last checkpoint" in caught.value.fix
         with pytest.raises(RuntimeError, match="shapes"), distributed.lost_ranks():
             raise RuntimeError("shapes do not match")

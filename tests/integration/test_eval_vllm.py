@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from tests.integration.commands import tepo
 
@@ -36,13 +37,14 @@ def compare(one: Path, other: Path) -> None:
 
 
 def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
-    torch = evaluated(tmp_path, "--backend", "torch")
-    compare(torch, evaluated(tmp_path, "--backend", "vllm"))
+    embedded = evaluated(tmp_path, "--backend", "torch")
+    compare(embedded, evaluated(tmp_path, "--backend", "vllm"))
     copies = evaluated(tmp_path, "--backend", "vllm", "--data-parallel", "2")
-    compare(torch, copies)
+    compare(embedded, copies)
     assert len(list((copies.parent / ".servers").glob("server_*.log"))) == 2
 
 
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="one GPU: refused before the engine is asked")
 def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
     """The laptop model has three heads: vLLM itself must refuse to cut them over two devices."""
     (tmp_path / "evals").mkdir()
@@ -52,6 +54,6 @@ def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "attention heads (3) must be divisible by tensor parallel size (2)" in done.stderr
     assert "Traceback" not in done.stderr
-    torch = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
-    assert torch.returncode == 2
-    assert "the torch backend uses one device" in torch.stderr
+    embedded = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
+    assert embedded.returncode == 2
+    assert "the torch backend uses one device" in embedded.stderr

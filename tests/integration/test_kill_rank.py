@@ -1,0 +1,75 @@
+"""A rank dies in the middle of a run: the others end with one message, and the run goes on, also on another number of ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tepo.training.run_folder import RunFolder
+from tests.unit.training.small import SMALL, small
+
+pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
+
+WORDS = ("engine=deepspeed", "train.steps=24", "train.checkpoint_every=2", "train.max_rounds=4")
+BOUND = 45  # seconds from the kill to the end of every process; the launcher itself gives a stubborn rank 30
+
+
+def start(store: Path, ranks: int) -> "subprocess.Popen[str]":
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    words = [sys.executable, *launcher, "-m", "tepo_cli", "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def process_of(launcher: int, rank: int) -> int:
+    """The process id of a rank."""
+    for name in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        if f"RANK={rank}".encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+            return int(name)
+    raise AssertionError(f"no rank {rank}")
+
+
+def kill(store: Path, run: RunFolder, rank: int) -> str:
+    """Start two ranks, kill one once three more steps are done, and return what the other one said."""
+    done, process, limit = len(run.metrics()), start(store, 2), time.monotonic() + 120
+    while len(run.metrics()) < done + 3 and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert process.poll() is None, process.communicate()[1]
+    other = process_of(process.pid, 1 - rank)
+    os.kill(process_of(process.pid, rank), signal.SIGKILL)
+    _, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    assert not Path(f"/proc/{other}").exists()
+    assert "exitcode  : -9" in errors
+    return errors
+
+
+def test_the_others_end_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = RunFolder.of(small(tmp_path / "killed", *WORDS))
+    errors = kill(tmp_path / "killed", run, rank=1)
+    assert "error: rank 0 of 2: " in errors
+    assert "the same command goes on from the last checkpoint" in errors
+    assert run.manifest()["status"] == "failed"
+    assert "rank 0 of 2" in run.manifest()["error"]
+    kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
+    errors = kill(tmp_path / "killed", run, rank=0)
+    assert "error: rank 1 of 2: " in errors
+    assert run.metrics()[: len(kept)] == kept  # it went on from the checkpoint
+    assert 0 < run.checkpoints()[-1] < 24
+
+    for store in ("killed", "whole"):  # two ranks' checkpoint goes on alone
+        process = start(tmp_path / store, 1)
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+    whole = RunFolder.of(small(tmp_path / "whole", *WORDS))
+    assert [row["training/prompts"] for row in run.metrics()] == [row["training/prompts"] for row in whole.metrics()]
+    for one, other in zip(run.metrics(), whole.metrics(), strict=True):
+        assert one["critic/score/mean"] == pytest.approx(other["critic/score/mean"])
+        assert one["actor/grad_norm"] == pytest.approx(other["actor/grad_norm"], rel=1e-2)
+    one, other = (torch.cat([value.flatten() for _, value in sorted(load_file(each.checkpoint(24) / "model.safetensors").items())]) for each in (run, whole))
+    assert (one - other).norm() < 1e-3 * other.norm()

@@ -16,7 +16,8 @@ def table(*rows: tuple[str, float | None, str, float | None]) -> Table:
 
 
 def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> None:
-    found = claims_table([table(("b", None, "baseline", 30.0), ("up", 2.0, "better", 31.5), ("down", -2.0, "worse", 31.0), ("ours", 5.0, "better", None), ("noise", 0.5, "within noise", 29.0), ("missing", None, "", 33.0))])
+    ours = [("b", None, "baseline", 30.0), ("up", 2.0, "better", 31.5), ("down", -2.0, "worse", 31.0), ("ours", 5.0, "better", None)]
+    found = claims_table([table(*ours, ("noise", 0.5, "within noise", 29.0), ("missing", None, "", 33.0))])
     rows = {row.label.split()[0]: row for row in found.blocks[0].rows}
     assert list(rows) == ["up", "down", "noise", "missing"]
     assert rows["up"].cells[0].mean == pytest.approx(1.5)
@@ -29,6 +30,9 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
     assert claims_table([table(("b", None, "baseline", None), ("up", 2.0, "better", 31.5))]).blocks[0].rows == ()
 
 
-@pytest.mark.parametrize(("paper", "here", "verdict", "words"), [(-1.0, -2.0, "worse", "shows"), (-1.0, 2.0, "better", "opposite: better"), (1.0, None, "", "not measured"), (1.0, 1.0, "not comparable", "does not show: within noise")])
+@pytest.mark.parametrize(
+    ("paper", "here", "verdict", "words"),
+    [(-1.0, -2.0, "worse", "shows"), (-1.0, 2.0, "better", "opposite: better"), (1.0, None, "", "not measured"), (1.0, 1.0, "not comparable", "does not show: within noise")],
+)
 def test_words(paper: float, here: float | None, verdict: str, words: str) -> None:
     assert outcome(paper, here, verdict) == words

@@ -19,8 +19,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tepo.errors import UserError
 
@@ -122,6 +125,7 @@ def _answer_span(text: str) -> tuple[int, int]:
     return 0, 0
 
 
+@lru_cache(maxsize=4096)
 def _kind(token: str) -> str:
     if re.fullmatch(r"<[^<>\s]+>", token):  # <eos> and its like
         return "other"
@@ -144,18 +148,20 @@ def mask_of(response: TokenResponse) -> Values | None:
 
 def class_counts(responses: Sequence[TokenResponse]) -> list[ClassCount]:
     """Counts and means over all tokens of each class, classes that occur only, then "all"."""
-    tokens: dict[str, int] = {}
-    masked: dict[str, int] = {}
-    sums: dict[str, dict[str, list[float]]] = {}
-    for response in responses:
-        mask = mask_of(response)
-        for place, name in enumerate(token_classes(response.tokens)):
-            for key in (name, "all"):
-                tokens[key] = tokens.get(key, 0) + 1
-                if mask is not None:
-                    masked[key] = masked.get(key, 0) + bool(mask[place])
-                for value, numbers in response.values.items():
-                    if (number := numbers[place]) is not None:
-                        sums.setdefault(key, {}).setdefault(value, []).append(number)
-    order = [name for name in (*CLASSES, "all") if name in tokens]
-    return [ClassCount(name, tokens[name], masked.get(name), {value: sum(numbers) / len(numbers) for value, numbers in sums.get(name, {}).items()}) for name in order]
+    names = np.array([name for response in responses for name in token_classes(response.tokens)])
+    mask = _column(responses, [mask_of(response) for response in responses])
+    columns = {value: _column(responses, [response.values.get(value) for response in responses]) for value in dict.fromkeys(value for response in responses for value in response.values)}
+    counts = []
+    for name in (*CLASSES, "all"):
+        inside = np.ones(len(names), dtype=bool) if name == "all" else names == name
+        if inside.any():
+            known = mask[inside & ~np.isnan(mask)]
+            means: dict[str, float | None] = {value: float(numbers[inside & ~np.isnan(numbers)].mean()) for value, numbers in columns.items() if not np.isnan(numbers[inside]).all()}
+            counts.append(ClassCount(name, int(inside.sum()), int((known != 0).sum()) if len(known) else None, means))
+    return counts
+
+
+def _column(responses: Sequence[TokenResponse], values: Sequence[Values | None]) -> np.ndarray:
+    """One number per token of all responses, NaN where there is none."""
+    parts = [np.full(len(response.tokens), np.nan) if numbers is None else np.array(numbers, dtype=float) for response, numbers in zip(responses, values, strict=True)]
+    return np.concatenate(parts) if parts else np.empty(0)

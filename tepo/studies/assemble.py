@@ -1,11 +1,10 @@
 """Several studies together: one plan in which shared rows meet, the page, and the results as Markdown."""
 
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-
-import yaml
 
 from tepo.errors import UserError
 from tepo.reporting.claims import claims_table
@@ -14,7 +13,7 @@ from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
 from tepo.studies.figures import curves
-from tepo.studies.plan import Unit, make_plan, unique
+from tepo.studies.plan import Unit, make_plan, prime, recipe_words, unique
 from tepo.studies.spent import spent
 from tepo.studies.store import check_store
 from tepo.studies.study import Study, load_study
@@ -29,6 +28,7 @@ def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[i
     or where the store holds half a run or one of another version."""
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
+    prime(words for study in studies for words in recipe_words(study, scale, overrides).values())
     planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
     _check_shared_rows(planned)
     check_store(unit for _, units in planned for unit in units)
@@ -75,7 +75,7 @@ def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
 def _page_run(unit: Unit) -> PageRun:
     run = RunFolder(unit.folder)
     rows = run.metrics()
-    config = yaml.safe_load((unit.folder / "config.json").read_text())["full"]
+    config = json.loads((unit.folder / "config.json").read_text())["full"]
     facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(sum(row.get("perf/cpu_s", 0.0) for row in rows), 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
     return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, config, facts, dumps)

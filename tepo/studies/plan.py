@@ -1,8 +1,9 @@
 """From a study to the runs and evaluations it needs: rows x models x seeds, each trained once however many tables ask for it."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 
 from tepo.config.compose import compose
@@ -37,11 +38,34 @@ class Unit:
         return self.trained() and not self.missing_benchmarks()
 
 
-@lru_cache(maxsize=4096)
-def _composed(overrides: tuple[str, ...]) -> tuple[RunConfig, str]:
-    """The configuration and the hash of its identity, both the same for every seed."""
-    config = compose(overrides)
+Recipe = tuple[RunConfig, str]  # a configuration and the hash of its identity, both the same for every seed
+_COMPOSED: dict[tuple[str, ...], Recipe] = {}
+_FEW = 6
+
+
+def _compose(words: tuple[str, ...]) -> Recipe:
+    config = compose(words)
     return config, content_hash(identity(config))
+
+
+def prime(recipes: Iterable[tuple[str, ...]]) -> None:
+    """Compose what is not known yet; many of them on two processes, as Hydra takes a tenth of a second for each."""
+    missing = list(dict.fromkeys(words for words in recipes if words not in _COMPOSED))
+    if len(missing) <= _FEW:
+        _COMPOSED.update((words, _compose(words)) for words in missing)
+        return
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=4), strict=True))
+
+
+def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row."""
+    chosen, extra, found = study.scale(scale), tuple(overrides), {}
+    for model in chosen.models:
+        for row in study.rows:
+            words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
+            found[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
+    return found
 
 
 def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()) -> list[Unit]:
@@ -49,14 +73,13 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
 
     `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
     """
-    chosen, extra = study.scale(scale), tuple(overrides)
+    chosen, words_of = study.scale(scale), recipe_words(study, scale, overrides)
+    prime(words_of.values())
     units = []
     for model in chosen.models:
         for row in study.rows:
-            words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
-            if row.objective is not None:
-                words = (f"objective={row.objective}", *words)
-            composed, recipe = _composed(words)
+            words = words_of[model, row.label]
+            composed, recipe = _COMPOSED[words]
             config = replace(composed, store=str(store))
             for seed in (seeds or chosen.seeds) if row.objective is not None else (0,):
                 seeded = replace(config, seed=seed)

@@ -1,6 +1,6 @@
 """What every sampler gives and takes. Implementations: `torch_sampler` (embedded) and `vllm_sampler`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,12 +23,17 @@ class Response:
     finished: bool
 
 
+OnGroup = Callable[[int, list[Response]], None]
+"""Takes the place of a prompt and its finished group, while other groups are still being sampled."""
+
+
 class Sampler(Protocol):
     """Groups of responses from the current policy."""
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
         """`n` responses for each prompt (token ids). Response i of a prompt is a function of (weights, prompt, its key, i)
-        alone: keys are signed 64-bit (`tepo.randomness.derive`). Temperature 0 is greedy."""
+        alone: keys are signed 64-bit (`tepo.randomness.derive`). Temperature 0 is greedy. `on_group` is called once for each
+        prompt, from the calling thread, as early as the sampler knows the group."""
         ...
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.sampling.base import Response
+from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.cache import Arena
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.generation import GROWTH, Generation
@@ -29,7 +29,7 @@ class TorchSampler:
         self.arenas: tuple[Arena, Arena] | None = None
         self.stop = stop_tokens(model, tokenizer)
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
         """See `Sampler.sample`. Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
         self._check(prompts, keys, n, temperature, max_new_tokens)
         results: list[list[Response]] = [[] for _ in prompts]
@@ -49,6 +49,8 @@ class TorchSampler:
                     ).run()  # fmt: skip
                     for place, i in enumerate(chunk):
                         results[i] += responses[place * count : (place + 1) * count]
+                for i in chunk if on_group else ():
+                    on_group(i, results[i])  # type: ignore[misc]
             for arena in arenas:
                 arena.reset(keep=_KEPT)
         return results

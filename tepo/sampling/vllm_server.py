@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder
-from tepo.sampling.base import Response
+from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.vllm_sampler import check_lengths, last_error, sample_seed, to_response, with_head
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
@@ -109,7 +109,7 @@ class VllmServerSampler:
         for url in self.urls:
             self._post(url, "/is_sleeping", None)  # there, and in development mode
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
         """Groups of responses; see the protocol. All responses of a prompt come from one server, which caches the prompt."""
         check_lengths(prompts, max_new_tokens, self.max_length)
         draws = n if temperature > 0 else 1
@@ -118,8 +118,12 @@ class VllmServerSampler:
             for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
             for index in range(draws)
         ]
-        responses = [request.result() for request in asked]
-        return [responses[start : start + draws] * (n // draws) for start in range(0, len(responses), draws)]
+        groups = []
+        for place in range(len(prompts)):
+            groups.append([request.result() for request in asked[place * draws : (place + 1) * draws]] * (n // draws))
+            if on_group:
+                on_group(place, groups[place])
+        return groups
 
     def _complete(self, url: str, prompt: list[int], seed: int, temperature: float, max_new_tokens: int) -> Response:
         body = {

@@ -1,6 +1,7 @@
 """One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap (DAPO section 3.2, TEPO section 4.1)."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,11 +124,22 @@ class Collector:
             return []
         train = self.config.train
         keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
-        with watch("gen"):
-            drawn = self.sampler.sample([prompt.tokens for prompt in prompts], keys, n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens)
-        with watch("reward"):
-            texts = self.stream.decode([response.tokens for group in drawn for response in group])
-            golds = [prompt.problem.answer for prompt in prompts for _ in range(train.samples_per_prompt)]
-            verdicts = self.grader.grade(list(zip(golds, texts, strict=True)))
-        rewards = np.array([verdict.correct for verdict in verdicts], dtype=np.float32).reshape(len(prompts), train.samples_per_prompt)
+        graded: dict[int, Future[np.ndarray]] = {}
+        with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
+            with watch("gen"):
+                drawn = self.sampler.sample(
+                    [prompt.tokens for prompt in prompts],
+                    keys,
+                    n=train.samples_per_prompt,
+                    temperature=train.temperature,
+                    max_new_tokens=train.max_new_tokens,
+                    on_group=lambda place, group: graded.update({place: aside.submit(self._grade, prompts[place], group)}),
+                )
+            with watch("reward"):
+                rewards = [graded[place].result() for place in range(len(prompts))]
         return [Group(*parts) for parts in zip(prompts, drawn, rewards, strict=True)]
+
+    def _grade(self, prompt: Prompt, group: list[Response]) -> np.ndarray:
+        """Rewards of a group, float32 [G]."""
+        texts = self.stream.decode([response.tokens for response in group])
+        return np.array([verdict.correct for verdict in self.grader.grade([(prompt.problem.answer, text) for text in texts])], dtype=np.float32)

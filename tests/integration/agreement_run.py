@@ -39,7 +39,7 @@ class Branching:
         if hasattr(sampler, "score"):
             self.score = sampler.score  # the gap alarm's
 
-    def sample(self, prompts, keys, *, n, temperature, max_new_tokens):
+    def sample(self, prompts, keys, *, n, temperature, max_new_tokens, on_group):
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
         greedy = [group[0] for group in self.sampler.sample(asked, list(range(len(asked))), n=1, temperature=0.0, max_new_tokens=max_new_tokens - 1)]
         begun = [[*first, *map(int, response.tokens)] for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)]
@@ -48,7 +48,10 @@ class Branching:
         for (_, tokens), response, scores in zip(self.drawn, greedy, self._scores(), strict=True):
             given = len(tokens) - len(response.tokens)
             responses.append(Response(np.array(tokens, np.int32), np.concatenate([scores[:given], response.logprobs]), None, response.finished))
-        return [responses[start : start + n] for start in range(0, len(responses), n)]
+        groups = [responses[start : start + n] for start in range(0, len(responses), n)]
+        for place, group in enumerate(groups):
+            on_group(place, group)
+        return groups
 
     def _scores(self):
         """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""

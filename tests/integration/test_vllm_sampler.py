@@ -167,3 +167,16 @@ def test_alarm_is_silent_when_all_is_well(engine):
     metrics = alarm.check(sampled(drawn), trainer(model, drawn))
     assert metrics["training/rollout_logprobs_diff_max"] < 1e-4
     assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.9999
+
+
+def test_groups_are_handed_over_while_others_are_sampled(engine):
+    _, sampler = engine
+    asked, running, seen = prompts(40, 20, 0), [], {}  # 80 rows for an engine of 64
+
+    def note(place, group):
+        seen[place] = group
+        running.append(sampler.llm.llm_engine.has_unfinished_requests())
+
+    groups = sampler.sample(asked, list(range(40)), n=2, temperature=1.0, max_new_tokens=24, on_group=note)
+    assert [seen[place] for place in range(40)] == groups
+    assert running[0]

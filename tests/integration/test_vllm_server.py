@@ -29,7 +29,9 @@ def test_a_server_samples_and_syncs_as_the_contract_says(tmp_path):
     stops = stop_tokens(policy.model, policy.tokenizer)
     with local_server(path, port=free_port(), log=tmp_path / "log", dtype="float32", max_length=128, cpu=True) as url:
         sampler = VllmServerSampler([url], stops, max_length=128, exchange=tmp_path / "exchange")
-        drawn = sampler.sample(prompts, [1, 2], n=4, temperature=0.8, max_new_tokens=30)
+        handed: dict[int, list] = {}
+        drawn = sampler.sample(prompts, [1, 2], n=4, temperature=0.8, max_new_tokens=30, on_group=lambda place, group: handed.update({place: group}))
+        assert [handed[0], handed[1]] == drawn
         again = sampler.sample(prompts[1:], [2], n=2, temperature=0.8, max_new_tokens=30)
         assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(drawn[1], again[0], strict=False))
         assert len({response.tokens.tobytes() for response in drawn[0]}) > 1

@@ -10,7 +10,7 @@ from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.base import Response
+from tepo.sampling.base import OnGroup, Response
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Dice:
         self.asked: list[str] = []
         self.stop_after = stop_after
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt

@@ -1,0 +1,44 @@
+"""A rollout: groups are graded while others are still being sampled."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tepo.policy.loading import load_policy
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling import torch_sampler
+from tepo.sampling.torch_sampler import TorchSampler
+from tepo.training.metrics import Stopwatch
+from tepo.training.prompts import PromptStream
+from tepo.training.rollout import Collector
+from tests.unit.training.small import small
+
+
+def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
+    graded, waited = threading.Event(), []
+
+    class Telling(Grader):
+        def grade(self, pairs):  # type: ignore[no-untyped-def]
+            verdicts = super().grade(pairs)
+            graded.set()
+            return verdicts
+
+    class Waiting(torch_sampler.Generation):
+        def run(self):  # type: ignore[no-untyped-def]
+            if waited:  # not the first batch: one was handed over, and its grading must not need us
+                assert graded.wait(timeout=30)
+            waited.append(len(self.prompts))
+            return super().run()
+
+    monkeypatch.setattr(torch_sampler, "Generation", Waiting)
+    with Telling(GraderOptions()) as grader:
+        two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
+        rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(0, 1, Stopwatch())
+    assert waited == [2, 2, 2, 2]
+    monkeypatch.undo()
+    with Grader(GraderOptions()) as grader:
+        whole = Collector(config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None).collect(0, 1, Stopwatch())
+    assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
+    assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]

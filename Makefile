@@ -10,11 +10,12 @@ export TOKENIZERS_PARALLELISM := false
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
 
+# File by file in order, the long integration tests first: both workers end at about the same time.
 test: lint
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -q -m "not slow and not vllm and not deepspeed and not slurm and not chromium"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not slurm and not chromium"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from multiprocessing import forkserver, get_context
@@ -60,6 +61,7 @@ def _serve() -> None:
 def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
     """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would what it starts
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -117,8 +117,8 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     from tepo.files import write_atomic
     from tepo.studies.assemble import page, render_all, results
 
-    studies = render_all(planned, scale)
-    write_atomic(out, page(studies, planned, scale))
+    studies, runs = render_all(planned, scale)
+    write_atomic(out, page(studies, runs, scale))
     console.print(f"page: {out}")
     if results_path is not None:
         write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])))

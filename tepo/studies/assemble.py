@@ -50,20 +50,24 @@ def _check_shared_rows(planned: Planned) -> None:
                 )
 
 
-def render_all(planned: Planned, scale: str) -> list[PageStudy]:
-    """The table and figures of each study from what the store holds, on two processes, and the papers' comparisons beside ours."""
+def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
+    """From what the store holds, the table and figures of each study, made by two processes, and the papers' comparisons beside
+    ours; and every trained run of the plan, read meanwhile."""
+    trained = [unit for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
-        studies = list(pool.map(_render, *zip(*planned, strict=True), [scale] * len(planned)))
-    return [*studies, PageStudy(claims_table([study.table for study in studies]))]
+        largest_first = sorted(planned, key=lambda entry: -len(entry[1]))
+        rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
+        runs = [_page_run(unit) for unit in trained]
+        studies = [rendered[study.name].result() for study, _ in planned]
+    return [*studies, PageStudy(claims_table([study.table for study in studies]))], runs
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     return PageStudy(study_table(study, scale, units), _figures(study, units))
 
 
-def page(studies: Sequence[PageStudy], planned: Planned, scale: str) -> str:
-    """The self-contained HTML page of what `render_all` gave, with every run of the plan."""
-    runs = [_page_run(unit) for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
+def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
+    """The self-contained HTML page of what `render_all` gave."""
     return build_page(f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures")
 
 

@@ -49,7 +49,7 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
         return
     known = costs(store)
     if scale != "laptop" and not known:  # a probe would load the model
-        console.print("no price: nothing of this scale was measured in the store")
+        console.print("nothing of this scale was measured in the store: no price from measurements")
         return
     basis = f"medians over {len(known)} measured runs in {store}"
     if not known:

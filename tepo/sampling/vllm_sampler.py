@@ -202,7 +202,7 @@ class VllmSampler:
             self.asleep = True
 
     def close(self) -> None:
-        """Drop the engine and its memory."""
+        """Drop the engine and its memory. vLLM ends torch's process group with it, so on several ranks this comes last in a process."""
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         if torch.cuda.is_available():

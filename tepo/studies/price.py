@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tepo.errors import RunFailed
+from tepo.errors import RunFailed, UserError
 from tepo.files import write_json
 from tepo.studies.dispatch import command, last_line
 from tepo.studies.plan import Unit
@@ -53,9 +53,7 @@ class Price:
 
 def record(folder: Path, cost: Cost) -> None:
     """Add a process's cost to the run's `cost.json`."""
-    path = folder / "cost.json"
-    old = json.loads(path.read_text()) if path.exists() else []
-    write_json(path, [*old, vars(cost)])
+    write_json(folder / "cost.json", [vars(entry) for entry in [*costs_of(folder), cost]])
 
 
 def costs(store: Path) -> list[Cost]:
@@ -64,9 +62,14 @@ def costs(store: Path) -> list[Cost]:
 
 
 def costs_of(folder: Path) -> list[Cost]:
-    """Every recorded cost of a run."""
+    """Every recorded cost of a run. Raises UserError when its file is damaged."""
     path = folder / "cost.json"
-    return [Cost(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
+    try:
+        return [Cost(**entry) for entry in json.loads(path.read_text())]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError) as error:
+        raise UserError(f"the record of what the run has cost is damaged: {error}", where=str(path), fix="delete it: prices are then based on the other runs") from None
 
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from tepo.errors import UserError
 from tepo.studies.plan import make_plan
-from tepo.studies.price import Cost, record
+from tepo.studies.price import Cost, costs, record
 from tepo.studies.spent import spent
 from tepo.studies.study import load_study
 
@@ -17,3 +20,11 @@ def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path:
     record(units[0].folder, Cost("laptop", "grpo_dapo", 16, 7, cpu_s=40, training_s=30, measuring_s=6, tokens=1, core_s=30))
     record(units[1].folder, Cost("laptop", "tepo", 36, 7, cpu_s=10, training_s=6, measuring_s=2, tokens=1, core_s=5))
     assert spent([*units[:2], units[0]]) == "100 CPU seconds in 2 runs: 80.0% sampling, log-probs and updates, 8.0% benchmarks (sampling and grading), 12.0% everything else"
+
+
+@pytest.mark.parametrize("content", ['[{"data": "lap', '[{"who": 1}]', "7"])
+def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "cost.json").write_text(content)
+    with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*delete it"):
+        costs(tmp_path)

@@ -1,7 +1,7 @@
 """A whole RL step on one GPU: the embedded sampler, and the updates of the embedded engine, on random Qwen models in bfloat16.
 
-Sampling: 0.5B-shaped Qwen2, groups of 8, responses to the length limit (a random model hardly ever ends one), and the gap
-between the sampler's and the trainer's log-probs of what was sampled. Updates: `Updater.update` with the TEPO objective,
+Sampling: 0.5B-shaped Qwen2, groups of 8, responses to the length limit (a random model hardly ever ends one), with and without
+CUDA graphs, and the gap between the sampler's and the trainer's log-probs of what was sampled. Updates: `Updater.update` with the TEPO objective,
 fp32 masters and AdamW, at 8k context (Qwen2 0.5B) and 16k (Qwen3 0.6B, for which prime-rl publishes 11.9k tokens/s, MFU
 11.1% and 12.5 GiB on an H100), without and with gradient checkpointing. MFU counts 6 operations per weight and token and
 6 L H D S / 2 for causal attention, nothing recomputed, over the GPU's dense bf16 peak.
@@ -124,10 +124,10 @@ def time_updates(case: Case, device: str, turns: int = 3) -> dict[str, Any]:
     return result
 
 
-def time_sampler(shape: str, rows: int, new_tokens: int, device: str) -> dict[str, Any]:
-    """Sampled tokens per second, and the gap to the trainer on one group."""
+def time_sampler(shape: str, rows: int, new_tokens: int, graphs: bool, device: str) -> dict[str, Any]:
+    """Sampled tokens per second, and the gap to the trainer on one group. graphs: steps as CUDA graphs, on a GPU."""
     model, cuda = model_of(shape, device), device == "cuda"
-    sampler = TorchSampler(model, SimpleNamespace(eos_token_id=model.config.eos_token_id), max_rows=rows, cache_bytes=64 << 30)
+    sampler = TorchSampler(model, SimpleNamespace(eos_token_id=model.config.eos_token_id), max_rows=rows, cache_bytes=64 << 30, graphs=graphs)
     draw = np.random.default_rng(0)
     prompts = draw.integers(2, model.config.vocab_size - 400, (rows // 8, PROMPT)).tolist()
     sampler.sample(prompts, list(range(rows // 8)), n=8, temperature=1.0, max_new_tokens=32)
@@ -139,7 +139,7 @@ def time_sampler(shape: str, rows: int, new_tokens: int, device: str) -> dict[st
     seconds, tokens = time.perf_counter() - begin, sum(len(response.tokens) for group in drawn for response in group)
     peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
     gap = Gap.measure(*both_logprobs(model, prompts[0], drawn[0][:2], device), bound=0.1)
-    sizes = {"shape": shape, "rows": rows, "new_tokens": new_tokens, "seconds": seconds, "tokens": tokens, "tokens_per_second": tokens / seconds, "peak_gib": peak}
+    sizes = {"shape": shape, "rows": rows, "new_tokens": new_tokens, "graphs": graphs and cuda, "seconds": seconds, "tokens": tokens, "tokens_per_second": tokens / seconds, "peak_gib": peak}
     return sizes | {"gap": asdict(gap)}
 
 
@@ -168,9 +168,9 @@ def main() -> None:
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     cases = [Case("qwen2-0.5b", 8192, 32, 16_384, False), Case("qwen2-0.5b", 8192, 32, 32_768, True), Case("qwen3-0.6b", 16_384, 16, 16_384, False), Case("qwen3-0.6b", 16_384, 16, 16_384, True)]
-    draws = [("qwen2-0.5b", 256, 1024), ("qwen2-0.5b", 64, 7936)]
+    draws = [("qwen2-0.5b", 256, 1024, True), ("qwen2-0.5b", 256, 1024, False), ("qwen2-0.5b", 64, 7936, True)]
     if options.small:
-        cases, draws = [Case("small", 512, 16, 1024, False), Case("small", 512, 16, 1024, True)], [("small", 16, 64)]
+        cases, draws = [Case("small", 512, 16, 1024, False), Case("small", 512, 16, 1024, True)], [("small", 16, 64, True)]
     result: dict[str, Any] = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "updates": [], "sampler": []}
 
     def keep() -> None:
@@ -182,7 +182,7 @@ def main() -> None:
         show("updates", result["updates"][-1:])
         keep()
     for draw in draws:
-        result["sampler"].append(time_sampler(*draw, device))
+        result["sampler"].append(time_sampler(*draw, device=device))
         show("sampler", result["sampler"][-1:])
         keep()
 

@@ -105,11 +105,13 @@ def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor
 class Stepper:
     """One token of each of the first rows of the cache at a time, looking at its first columns.
 
-    hidden: bool [rows, columns], what a row must not look at. `step` opens the column it writes.
+    hidden: bool [rows, columns], what a row must not look at; `step` opens the column it writes. position: int64 [rows], what
+    makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
     """
 
-    def __init__(self, decoder: Decoder, arena: Arena, cache: KeyValueCache, hidden: Tensor):
+    def __init__(self, decoder: Decoder, arena: Arena, cache: KeyValueCache, hidden: Tensor, position: Tensor, turns: Tensor):
         self.rows, self.window = hidden.shape
+        self.position, self.turns = position, turns
         self.cache, self.work, self.scale = cache, Workspace(decoder, arena, self.rows), decoder.head_dim**-0.5
         self.mask = torch.where(hidden, MASKED, 0.0).to(decoder.dtype)[:, None, None]
         group, kv_heads = decoder.group, decoder.kv_heads
@@ -132,16 +134,18 @@ class Stepper:
         self.attended = arena.take(self.rows * kv_heads, asking, decoder.head_dim)
         self.attended_flat = self.attended.view(self.rows, -1)[:, : decoder.heads * decoder.head_dim]
 
-    def step(self, tokens: Tensor, column: int, turns: Tensor) -> Tensor:
-        """Read tokens [rows], written at `column`; normed hidden states [rows, H] in a buffer that the next step overwrites.
-
-        turns: complex [rows, 1, 1, head_dim / 2], or [1, …] for all rows.
-        """
+    def step(self, tokens: Tensor, column: int) -> Tensor:
+        """Read tokens [rows], written at `column`; normed hidden states [rows, H] in a buffer that the next step overwrites."""
         places = self.cache.data[:, : self.rows, :, column].unbind(0)
         self.mask[..., column].zero_()
+        turns = self.turns.index_select(0, self.position + column)
+        return self.forward(tokens, turns, lambda index: places[index].copy_(self.new))
+
+    def forward(self, tokens: Tensor, turns: Tensor, write: Callable[[int], object]) -> Tensor:
+        """The step without its bookkeeping. `write(layer index)` puts `self.new`, the tokens' keys and values, into the cache."""
 
         def attend(index: int) -> Tensor:
-            places[index].copy_(self.new)
+            write(index)
             if self.fused:
                 return F.scaled_dot_product_attention(self.q, self.keys[index], self.values[index], attn_mask=self.mask).flatten(1)
             torch.baddbmm(self.mask, self.q, self.keys[index], alpha=self.scale, out=self.scores)

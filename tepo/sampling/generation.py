@@ -12,9 +12,11 @@ from tepo.sampling.base import Response
 from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder
 from tepo.sampling.forward import Stepper, prefill
+from tepo.sampling.graphed import GraphedStep
 
 GROWTH = 64  # columns added to the cache at a time
-_WINDOW = 8  # the columns looked at grow by this many at a time
+_WINDOW, _GRAPHED_WINDOW = 8, GROWTH  # the columns looked at grow by this many at a time; fewer times where each captures a graph
+_IDLE, _GRAPHED_IDLE = 1 / 16, 1 / 4  # share of the rows that has ended when the others are moved together
 _PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
 
@@ -23,7 +25,7 @@ class Generation:
     """`count` samples, from number `first` on, of each prompt; a row is (prompt, sample), the live ones come first in the cache.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
-    the same column at the same step. arenas: for the cache, and for what a step computes.
+    the same column at the same step. arenas: for the cache, and for what a step computes. graphs: steps as CUDA graphs.
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class Generation:
         temperature: float,
         max_new_tokens: int,
         stop: Sequence[int],
+        graphs: bool,
     ):
-        self.decoder, self.arenas, self.count = decoder, arenas, count
+        self.decoder, self.arenas, self.count, self.graphs = decoder, arenas, count, graphs
         self.temperature, self.max_new_tokens = temperature, max_new_tokens
 
         def integers(values: Sequence[int]) -> Tensor:
@@ -67,7 +70,7 @@ class Generation:
             finished = int(done.sum())
             if finished == live or column + 1 == self.width + self.max_new_tokens:
                 break
-            if finished * 16 >= live:
+            if finished >= live * (_GRAPHED_IDLE if self.graphs else _IDLE):
                 live -= finished
                 row, tokens = _compact(done, live, row, tokens, cache, column)
                 done, stepper = torch.zeros_like(row, dtype=torch.bool), None
@@ -75,8 +78,7 @@ class Generation:
                 cache.grow(live, column + GROWTH)
             if stepper is None or column == stepper.window:
                 stepper = self._stepper(cache, row, column)
-                position = self.lengths[row] - self.width
-            hidden = stepper.step(tokens, column, self.turns.index_select(0, position + column))
+            hidden = stepper.step(tokens, column)
         return self._responses()
 
     def _prefill(self) -> tuple[KeyValueCache, Tensor]:
@@ -88,14 +90,16 @@ class Generation:
         hidden = [prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size]) for i in starts]
         return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
-    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper:
+    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper | GraphedStep:
         """What steps the live rows, looking at the columns so far and at the next few."""
-        window = min(cache.capacity, -(-(column + 1) // _WINDOW) * _WINDOW)
+        step = _GRAPHED_WINDOW if self.graphs else _WINDOW
+        window = min(cache.capacity, -(-(column + 1) // step) * step)
         cache.data[:, : len(row), :, column:window] = 0
         hidden = torch.ones(len(row), window, dtype=torch.bool, device=row.device)
         hidden[:, : self.width] = self.gap[row]
         hidden[:, self.width : column] = False
-        return Stepper(self.decoder, self.arenas[1], cache, hidden)
+        stepper = Stepper(self.decoder, self.arenas[1], cache, hidden, self.lengths[row] - self.width, self.turns)
+        return GraphedStep(stepper) if self.graphs else stepper
 
     def _draw(self, hidden: Tensor, row: Tensor, step: int) -> Tensor:
         """One token a row, its log-probability and entropy noted."""

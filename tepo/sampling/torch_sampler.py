@@ -20,12 +20,12 @@ class TorchSampler:
 
     Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
-    lowers that number for long responses.
+    lowers that number for long responses; graphs: on a GPU, steps as CUDA graphs.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int = 4 << 30):
+    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int = 4 << 30, graphs: bool = True):
         check_supported(model.config)
-        self.model, self.max_rows, self.cache_bytes = model, max_rows, cache_bytes
+        self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs
         self.arenas: tuple[Arena, Arena] | None = None
         self.stop = stop_tokens(model, tokenizer)
 
@@ -45,7 +45,7 @@ class TorchSampler:
                     count = min(room, n - first)
                     responses = Generation(
                         decoder, arenas, [prompts[i] for i in chunk], [keys[i] for i in chunk], first=first, count=count,
-                        temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop,
+                        temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop, graphs=self.graphs and decoder.device.type == "cuda",
                     ).run()  # fmt: skip
                     for place, i in enumerate(chunk):
                         results[i] += responses[place * count : (place + 1) * count]

@@ -24,6 +24,6 @@ def test_step_script_updates_and_samples() -> None:
 
     row = gpu_step.time_updates(gpu_step.Case("small", 320, 16, 1024, True), "cpu", turns=1)
     assert row["tokens_per_second"] > 0
-    drawn = gpu_step.time_sampler("small", 8, 16, "cpu")
+    drawn = gpu_step.time_sampler("small", 8, 16, graphs=True, device="cpu")
     assert drawn["tokens"] <= 8 * 16
     assert drawn["gap"]["mean"] < 0.01

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.objectives.segments import rows_of, starts_of, token_places
+from tepo.objectives.segments import places_of, rows_of, starts_of
 
 
 class Comm(Protocol):
@@ -100,6 +100,11 @@ class TokenBatch:
         """Place of each token in its response, from 0, int64 [N]."""
         return torch.arange(self.rows.shape[0], device=self.rows.device) - starts_of(self.lengths)[self.rows]
 
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, read once."""
+        return self.lengths.tolist()
+
     def want(self, name: str, why: str) -> Tensor:
         """An optional tensor that is needed now. Raises UserError when it was not given."""
         value = getattr(self, name)
@@ -109,8 +114,7 @@ class TokenBatch:
 
     def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":
         """The batch of the given sequences (indices [K] into this one), in that order."""
-        chosen = torch.as_tensor(sequences, dtype=torch.int64, device=self.lengths.device)
-        places = token_places(self.lengths, chosen)
+        chosen, places = places_of(self.lengths, self.counts, sequences)
         picked: dict[str, Any] = {}
         for part in fields(self):
             value = getattr(self, part.name)

@@ -6,6 +6,7 @@ out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (a
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from tepo.objectives import surrogate as surrogate_axis
 from tepo.objectives import weight as weight_axis
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
 from tepo.objectives.metrics import Metrics, token_metrics
-from tepo.objectives.segments import token_places
+from tepo.objectives.segments import places_of, token_places
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,14 @@ class Plan:
     tokens: dict[str, Tensor]
     salt: int
 
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, read once."""
+        return self.lengths.tolist()
+
     def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
-        chosen = torch.as_tensor(sequences, dtype=torch.int64, device=self.lengths.device)
-        places = token_places(self.lengths, chosen)
+        chosen, places = places_of(self.lengths, self.counts, sequences)
         return Plan(self.lengths[chosen], self.totals, {name: value[places] for name, value in self.tokens.items()}, self.salt)
 
 

@@ -1,5 +1,7 @@
 """Sums and means over the sequences of a flat batch (response tokens only, sequence after sequence, nothing padded)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -14,12 +16,19 @@ def starts_of(lengths: Tensor) -> Tensor:
     return lengths.cumsum(0) - lengths
 
 
-def token_places(lengths: Tensor, sequences: Tensor) -> Tensor:
-    """Places of the tokens of the given sequences, in the order given: int64 [sum of their lengths]."""
+def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
+    """Places of the tokens of the given sequences, in the order given: int64 [total]. total: the sum of their lengths; without it the device is asked."""
     chosen = lengths[sequences]
-    total = int(chosen.sum())
+    total = int(chosen.sum()) if total is None else total
     shift = starts_of(lengths)[sequences] - starts_of(chosen)
     return torch.arange(total, device=lengths.device) + torch.repeat_interleave(shift, chosen, output_size=total)
+
+
+def places_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+    """The given sequences as a tensor [K] and the places of their tokens. counts: `lengths` on the host, so that a GPU is not waited for."""
+    numbers = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
+    chosen = torch.tensor(numbers, dtype=torch.int64).to(lengths.device, non_blocking=True)
+    return chosen, token_places(lengths, chosen, sum(counts[number] for number in numbers))
 
 
 def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class Block:
             distance = np.arange(self.width)[:, None] - keys[None, :]
             seen = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
             there = keys[None, :] >= -self._prompts[:, None]
-            allowed = torch.from_numpy(seen[None] & there[:, None]).to(self._device)
+            allowed = torch.from_numpy(seen[None] & there[:, None]).to(self._device, non_blocking=True)
             self._masks[window, dtype] = torch.zeros((), dtype=dtype, device=self._device).where(allowed, -torch.inf)
         return self._masks[window, dtype]
 
@@ -77,7 +77,7 @@ class Layout:
 
     def _index(self, queries: np.ndarray, keys: np.ndarray, key_slots: np.ndarray, prompt_slots: np.ndarray, device: torch.device) -> None:
         def put(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(values).to(device)
+            return torch.from_numpy(values).to(device, non_blocking=True)  # the host need not wait for a GPU
 
         real = np.flatnonzero(queries >= 0)
         order = np.argsort(queries[real])
@@ -94,8 +94,8 @@ class Layout:
         starts, spans, prompt_starts, prompts = (values[spans > 0][order] for values in (starts, spans, prompt_starts, prompts))
         rows = [np.concatenate([np.arange(p, p + m), np.arange(s, s + n)]) for s, n, p, m in zip(starts, spans, prompt_starts, prompts, strict=True)]
         device = self.query_rows.device
-        offsets = [torch.from_numpy(np.concatenate([[0], np.cumsum(values)]).astype(np.int32)).to(device) for values in (spans, spans + prompts)]
-        return Ragged(torch.from_numpy(np.concatenate(rows)).to(device), *offsets)
+        offsets = [torch.from_numpy(np.concatenate([[0], np.cumsum(values)]).astype(np.int32)).to(device, non_blocking=True) for values in (spans, spans + prompts)]
+        return Ragged(torch.from_numpy(np.concatenate(rows)).to(device, non_blocking=True), *offsets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,6 @@ class TorchEngine:
                 raise UserError(f"the optimiser state belongs to another model: it has {name}", where=str(folder), fix="resume with the run's own model")
             master = self.masters[name]
             if kind != "master":
-                self.optimizer.state[master][kind] = value if kind == "step" else value.to(master.device)
+                self.optimizer.state[master][kind] = value.to(master.device)  # the step too: a fused AdamW reads it there
             elif master is not self.parameters[name]:
                 master.copy_(value)

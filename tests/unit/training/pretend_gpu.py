@@ -1,0 +1,113 @@
+"""The updates of the embedded engine on a GPU that is not there: torch's fake tensors, which compute nothing but know devices.
+
+Run as a script. Ends with an error where tensors of two devices meet, prints where the host would wait for the GPU, and the
+device of what a resumed optimiser holds. A device made up under the name `gpu` stands for CUDA, which this torch may lack.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from perf.gpu_step import Case, model_of, rollout_of, run_config
+from tepo.objectives import load_objective
+from tepo.objectives.batch import TokenBatch
+from tepo.objectives.objective import Plan
+from tepo.policy.kernel_attention import varlen_available
+from tepo.sampling.gap import GapAlarm
+from tepo.training import optimizer_state
+from tepo.training.tallies import Tallies
+from tepo.training.torch_engine import TorchEngine
+from tepo.training.update import Updater
+
+DEVICE = "gpu:0"
+CASE = Case("small", 512, 16, 1024, False)
+
+
+class Waits(TorchDispatchMode):
+    """Notes the places of our code in which the host waits for the device: a value read, or a copy that blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[str] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        name, device = str(operator), options.get("device")
+        moved = name.startswith("aten._to_copy") and device is not None and args[0].device != torch.device(device) and not options.get("non_blocking")
+        if moved or "_local_scalar_dense" in name or "nonzero" in name or "_unique" in name:
+            self.places.add(next(f"{Path(frame.filename).name}:{frame.name} {name}" for frame in reversed(traceback.extract_stack()) if "/tepo/" in frame.filename))
+        return operator(*args, **options)
+
+
+def on_device(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.tensor` makes its tensor where no fake device is; move it as a second step."""
+
+    def made(data: Any, *args: Any, device: Any = None, **options: Any) -> Tensor:
+        value = make(data, *args, **options)
+        return value if device is None else value.to(device)
+
+    return made
+
+
+def moved(model: nn.Module) -> nn.Module:
+    """The model with uninitialised weights on the device; tied ones stay tied."""
+    seen: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, value in list(module._parameters.items()):
+            if value is not None:
+                module._parameters[name] = seen.setdefault(id(value), nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=DEVICE)))
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=DEVICE)
+    return model
+
+
+def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
+    """Where the micro-batches of one mini-batch wait."""
+    updater.objective = load_objective(objective)
+    batch = rollout.batch(torch.empty_like(rollout.sampler_logprobs), updater.config.train.max_new_tokens)
+    with Waits() as found:
+        updater._mini_batch(rollout, batch, list(range(CASE.sequences)), 1, 0, Tallies(), None)
+    return sorted(found.places)
+
+
+def resumed(engine: TorchEngine) -> list[str]:
+    """Devices of the optimiser's state after a load, by kind."""
+    (name, master), *_ = engine.masters.items()
+    state = {f"{kind}.{name}": torch.zeros(master.shape if kind != "step" else ()) for kind in ("step", *optimizer_state.KEYS)}
+    with mock.patch.object(optimizer_state, "read", return_value=iter(state.items())):
+        engine.load(Path())
+    return sorted(f"{kind} {value.device}" for kind, value in engine.optimizer.state[master].items())
+
+
+def main() -> None:
+    _setup_privateuseone_for_python_backend("gpu")
+    fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
+    setattr(fake_tensor.FakeTensor, "is_cuda", property(lambda tensor: tensor.device.type == "gpu"))  # noqa: B010  (a type checker knows it as a bool)
+    torch.tensor = on_device(torch.tensor)
+    counts = [CASE.context - 256] * CASE.sequences
+    for owner in (TokenBatch, Plan):  # what is read from the device once a mini-batch is not in the loop that is looked at
+        setattr(owner, "counts", property(lambda part: counts))  # noqa: B010
+    setattr(Updater, "_check_finite", lambda updater, losses, step: None)  # noqa: B010
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
+        model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
+        engine = TorchEngine(model, config.train)
+        updater = Updater(config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16"))
+        rollout = rollout_of(CASE, 512, DEVICE)
+        flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
+        found = {"flash": flash, "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]}, "resumed": resumed(engine)}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What can be said about the updates on a GPU without one: devices, and where the host would wait."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict:
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-m", "tests.unit.training.pretend_gpu", *OBJECTIVES], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_no_micro_batch_makes_the_host_wait(found: dict) -> None:
+    assert found["flash"], "the GPU's attention was not taken"
+    assert found["waits"] == {name: [] for name in OBJECTIVES}
+
+
+def test_a_resumed_optimiser_counts_its_steps_on_the_device(found: dict) -> None:
+    """torch's fused AdamW reads the step count where the weights are; one in main memory is an illegal access on a GPU."""
+    assert found["resumed"] == ["exp_avg gpu:0", "exp_avg_sq gpu:0", "step gpu:0"]

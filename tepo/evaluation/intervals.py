@@ -62,7 +62,7 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
     for name, part in zip(names, share, strict=True):
         inner = _unit_weights(name, cells[name].shape[1], draws, seed)
         norm = part / (inner[0].sum() * outer[0].sum())
-        values += norm * np.einsum("dp,dp->d", outer @ cells[name], inner)
+        values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
     mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     error, freedom = _crossed_error([cells[name] for name in names], share)
     spread = float(values.std())

@@ -104,17 +104,18 @@ def check_frame(frame: pd.DataFrame) -> None:
 
 def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
     """row -> benchmark -> x[s, p] with labelled seeds and problems, rows and benchmarks in order of appearance."""
-    means = frame.groupby(["row", "benchmark", "seed", "problem"], sort=False, observed=True)["correct"].mean()
+    means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean()
     cells: dict[str, dict[str, pd.DataFrame]] = {}
-    for (row, name), part in means.groupby(level=["row", "benchmark"], sort=False, observed=True):
-        table = part.droplevel(["row", "benchmark"]).unstack("problem").sort_index().sort_index(axis=1)
-        if table.isna().to_numpy().any():
+    for row, name in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
+        part = means.loc[row, name]
+        seeds, problems = (part.index.get_level_values(level).unique() for level in ("seed", "problem"))
+        if len(part) != len(seeds) * len(problems):
             raise UserError(
                 "the seeds of a row were evaluated on different problems",
                 where=f"row {row}, benchmark {name}",
                 fix="use the same --limit for every seed",
             )
-        cells.setdefault(row, {})[name] = table.astype(float)
+        cells.setdefault(row, {})[name] = pd.DataFrame(part.to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems)
     return cells
 
 

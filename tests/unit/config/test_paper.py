@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tepo.config.compose import FOLDER, compose, options
+from tepo.config.compose import FOLDER, compose, options, to_dict
 from tepo.objectives import load_objective
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, study_names
@@ -46,6 +47,18 @@ def test_settings_of_the_paper() -> None:
     assert (train.max_rounds, train.kl_estimator) == (10, None)
     assert (config.data.problems, config.data.prompt, config.data.overlong_prompts) == ("dapo_math", "boxed", "truncate")
     assert config.data.benchmarks == ["aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva"]
+
+
+@pytest.mark.parametrize("file", ["scale/paper.yaml", *(f"model/{model}.yaml" for model in MODELS)])
+def test_what_a_file_sets_arrives(file: str) -> None:
+    """A default composed later would win without a word."""
+    group, _, option = file.removesuffix(".yaml").partition("/")
+    config = to_dict(compose(["scale=paper", f"{group}={option}"]))
+    written = yaml.safe_load((FOLDER / file).read_text())
+    written.pop("defaults", None)
+    for section, value in ({group: written} if group == "model" and "model" not in written else written).items():
+        for key, expected in value.items() if isinstance(value, dict) else ():
+            assert config[section][key] == expected, f"{section}.{key}"
 
 
 def test_tepo_at_paper_scale() -> None:

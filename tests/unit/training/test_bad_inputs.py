@@ -3,6 +3,7 @@
 import importlib.metadata
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from tepo.sampling.vllm_sampler import import_vllm
 from tepo.training import distributed
 from tepo.training.build import pick_device
 from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
+from tepo.training.loop import train
+from tests.unit.training.small import small
 
 
 def test_ranks_that_do_not_divide_the_mini_batch() -> None:
@@ -34,6 +37,23 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
 def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(compose(["engine=deepspeed", *overrides]))
+
+
+def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each rank would train and write the same run by itself."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(UserError, match="engine=torch trains in one process, and 2 were started"):
+        train(small(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match="vLLM is not installed"):
+        train(small(tmp_path, "sampler=vllm", "model.path=nobody/nothing"))
+    with pytest.raises(UserError, match="must be 0, 1, 2 or 3"):
+        train(small(tmp_path, "engine=deepspeed", "engine.zero_stage=4", "model.path=nobody/nothing"))
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     found, problem = _check(config, shape, machine, reference)
     changes: tuple[str, ...] | None = ()
     if problem:
-        changes = next((words for words in _remedies(config) if not _check(_changed(config, words), shape, machine, reference)[1]), None)
+        changes = next((words for words in _remedies(config, machine.ranks) if not _check(_changed(config, words), shape, machine, reference)[1]), None)
     return Fit(machine, found, step_time(config, shape, machine, found), problem, changes)
 
 
@@ -49,6 +49,8 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
     found = memory(config, shape, ranks=ranks, node_ranks=min(ranks, machine.node_gpus), device_bytes=machine.bytes, reference=reference)
     if config.train.mini_batch_prompts % ranks:
         return found, f"{ranks} ranks do not divide train.mini_batch_prompts={config.train.mini_batch_prompts}"
+    if config.engine.kind == "deepspeed" and config.engine.zero_stage == 0 and (config.model.dtype == "bfloat16" or config.engine.offload):
+        return found, "ZeRO stage 0 is for float32 without offload"
     if found.updating > machine.bytes:
         return found, f"the updates need {found.updating / GIB:.0f} GiB of {machine.bytes / GIB:.0f}"
     if found.sampling > machine.bytes:
@@ -63,8 +65,12 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
     return found, ""
 
 
-def _remedies(config: RunConfig) -> Iterator[tuple[str, ...]]:
-    """Overrides that save memory: the cheapest in time first, alone and then together."""
+def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
+    """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks divide where they do not."""
+    size = config.train.mini_batch_prompts
+    split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",) if size % ranks and config.engine.kind == "deepspeed" else ()
+    if split:
+        yield split
     longest = config.train.max_prompt_tokens + config.train.max_new_tokens
     shares = [f"sampler.memory_fraction={share}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.3, 0.25)]
     trainer = []
@@ -82,11 +88,11 @@ def _remedies(config: RunConfig) -> Iterator[tuple[str, ...]]:
     together = [tuple(trainer[:count]) for count in range(2, len(trainer) + 1)]
     for words in [(), *alone, *together]:
         if words:
-            yield words
+            yield (*split, *words)
         if config.sampler.kind == "vllm":
-            yield from ((*words, share) for share in shares)
+            yield from ((*split, *words, share) for share in shares)
     for words in [(), *alone, *together]:
-        yield (*words, "sampler.kind=vllm_server")
+        yield (*split, *words, "sampler.kind=vllm_server")
 
 
 def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:

@@ -3,41 +3,46 @@ r"""One LaTeX spelling for an answer: delimiters, decoration, macros, plain-text
 import re
 from functools import lru_cache
 
+from tepo.problems.grader.environments import flattened
 from tepo.problems.grader.quantities import one_amount
+from tepo.problems.grader.remarks import bounded, unquantified, without_remarks
 from tepo.problems.grader.unicode import to_latex
 
 _CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
+_CONTROL_SPACE = re.compile(r"(?<!\\)\\(?: |$)")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
-_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
+_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
 _REMOVED = re.compile(rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}")
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
 _SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")
+_DIGITS_IN_TEXT = re.compile(r"\\text\{(\d[\d,]*(?:\.\d+)?)\}|\\text\{(\d+)(?:st|nd|rd|th)\}")
 _LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}")
 _ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})")
-_LEAD = re.compile(r"^\\text\{[^{}]*\b(?:is|are|equals?):?\} ?(?=.)|^\\text\{[^{}]*\} ?[a-zA-Z] ?\\text\{(?:is|equals?):?\} ?(?=.)")
-_REMARK = re.compile(r"(?<=.) ?\\text\{,? ?\((?![^{}]*\b(?:base|mod)\b)[^{}()]* [^{}()]*\)\}$")
 _CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
-_MAGNITUDE = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})")
-_POWERS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MAGNITUDE = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})")
+_AND = re.compile(r" ?,? ?(?:\\text\{,? ?and\}|\band\b) ?")
+_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
 _THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
 _SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
 _TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
 _WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
 _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
+_ACCENT = re.compile(r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*([a-zA-Z]{1,2})\s*\}|([a-zA-Z])(?![a-zA-Z]))")
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
 _DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
-_FOR_ALL = re.compile(r"(?<=.) ?,? ?\(?\\text\{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\} ?[a-z](?: ?\\in ?\\mathbb\{[A-Z]\})?\)?$")
+_EXCEPT = re.compile(r"^\\text\{(?:all |any |the )?(?:real numbers|reals)(?: [a-z])? (?:except|other than|but|excluding)(?: for)?\} ?(.+)$")
 _SUCH_THAT = re.compile(r"^(\\\{[^:|]*)(?<!\\)[:|]([^:|]*\\\})$")
 _INTEGERS = re.compile(
     rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
-    r"|\s*,?\s*\(?\\text\{ ?(?:for|where|with) [^{}]*integers?[^{}]*\}\)?\s*$"
+    r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with) [^{}]*integers?[^{}]*\}(?: ?[a-z])?\)?\s*$"
+    r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with)\} ?[a-z] ?\\text\{(?:is|are) [^{}]*integers?\}\)?\s*$"
 )
 _PLAIN_FUNCTION = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)")
 _NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
@@ -48,6 +53,7 @@ _PLAIN_ROOT = re.compile(r"(?<![a-zA-Z])(?:(?:np|math|numpy|sp|sympy)\.)?\\?(sqr
 _BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
 _WHOLE_TEXT = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 _ISO_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
+_ISO_INTERVALS = re.compile(rf"(?:[a-zA-Z] ?\\in ?)?{_ISO_INTERVAL.pattern}(?: ?\\cup ?{_ISO_INTERVAL.pattern})*")
 _SQRT_DIGIT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
 _FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?!\d|\s*(?:/|\\frac))")
@@ -82,9 +88,10 @@ _RELATIONS = (
     (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),
     (re.compile(r"\\mid(?![a-zA-Z])"), r"\\mid "),
+    (re.compile(r"\\(?:Rightarrow|Longrightarrow|implies)(?![a-zA-Z])"), r"\\implies "),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
 )
-_PAIRS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_PAIRS = (("$$", "$$"), ("\\$", "\\$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 
 
 def strip_delimiters(text: str) -> str:
@@ -111,6 +118,10 @@ def strip_delimiters(text: str) -> str:
 def canonical(text: str) -> str:
     """The canonical spelling; single spaces are kept, because 1 4/5, 5 cm and 10 080 need them."""
     text = text.translate(_CONTROL) if not text.isprintable() else text
+    if "\\ " in text or text.endswith("\\"):  # a space in LaTeX; at an end it would be left as a lone backslash
+        text = _CONTROL_SPACE.sub(" ", text)
+    if "\\begin" in text or "\\\\" in text:
+        text = flattened(text)
     if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED.sub(r"\\", text)
     text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
@@ -135,8 +146,10 @@ def canonical(text: str) -> str:
 def _worded(text: str) -> str:
     """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
     text = _SUCH_THAT.sub(r"\1\\mid \2", text)
-    text = _BRACED.sub(r"\1(\2)", _FOR_ALL.sub("", text))
-    text = _MAGNITUDE.sub(_written_out, _REMARK.sub("", _LEAD.sub("", text)))
+    text = _BRACED.sub(r"\1(\2)", unquantified(text))
+    if excepted := _EXCEPT.match(text):
+        return f"\\mathbb{{R}} \\setminus \\{{{re.sub(_AND, ', ', excepted[1])}\\}}"
+    text = bounded(_MAGNITUDE.sub(_written_out, without_remarks(text)))
     chance = _CHANCE.fullmatch(text)
     return f"\\frac{{{chance[1]}}}{{{chance[2]}}}" if chance else one_amount(text) or text
 
@@ -158,10 +171,11 @@ def _unwrapped(text: str) -> str:
         text = match[1].strip()
     if len(text) > 2 and text[0] == "{" and text[-1] == "}" and _one_group(text):
         return strip_delimiters(text[1:-1])
-    match = _ISO_INTERVAL.fullmatch(text)
-    if match and (match[1] == "]" or match[3] == "["):
-        return f"{'(' if match[1] == ']' else '['}{match[2]}{')' if match[3] == '[' else ']'}"
-    return text
+    return _ISO_INTERVAL.sub(_round, text) if _ISO_INTERVALS.fullmatch(text) else text
+
+
+def _round(match: re.Match[str]) -> str:
+    return f"{'(' if match[1] == ']' else '['}{match[2]}{')' if match[3] == '[' else ']'}"
 
 
 def _one_group(text: str) -> bool:
@@ -179,9 +193,16 @@ def _macros(text: str) -> str:
     text = _TEXT.sub(lambda match: "\\text{" + _SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
     text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "").replace("\\text{.}", ".").replace("\\text{,}", ",")
+    text = _DIGITS_IN_TEXT.sub(r"\1\2", text)
     text = _ORDINAL.sub("", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
     text = _INFIX.sub(lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
-    return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(text))
+    return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))
+
+
+def _accented(match: re.Match[str]) -> str:
+    r"""\\vec b, \\overrightarrow{b} and \\vec{b} alike."""
+    name = {"overrightarrow": "vec", "widehat": "hat"}.get(match[1], match[1])
+    return f"\\{name}{{{match[2] or match[3]}}}"
 
 
 def _arguments(text: str) -> str:

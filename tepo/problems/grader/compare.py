@@ -10,11 +10,12 @@ from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
 from tepo.problems.grader.elements import SIGN, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
+from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
-from tepo.problems.grader.relate import exact_side, same_relation
-from tepo.problems.grader.split import THOUSANDS, Group, comma_items, group, matrix, relation, squeezed, strip_parentheses, union
-from tepo.problems.grader.words import choice, chosen, words
+from tepo.problems.grader.relate import exact_side, same_relation, with_constant
+from tepo.problems.grader.split import THOUSANDS, Group, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
+from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, told, words
 
 Item = TypeVar("Item")
 Symbolic = Callable[[str, str], bool]
@@ -39,7 +40,13 @@ class Comparer:
     def equal(self, gold: str, answer: str) -> bool:
         """Does the answer (as written) say the same as the gold (as written)?"""
         self.note, self.used_symbolic = "different", False
-        return self.same(canonical(gold), canonical(answer))
+        gold, answer = canonical(gold), canonical(answer)
+        if ("\\implies" in gold) != ("\\implies" in answer):  # x^2=9, x>0 \implies x=3
+            gold, answer = conclusion(gold), conclusion(answer)
+        bare, plain = unconditional(gold), unconditional(answer)
+        if (bare == gold) != (plain == answer):
+            gold, answer = bare, plain
+        return self.same(gold, answer)
 
     def same(self, gold: str, answer: str) -> bool:
         """Canonical texts of any kind."""
@@ -47,6 +54,8 @@ class Comparer:
             return True
         if not gold or not answer:
             return False
+        if "\\text" in gold and "\\text" in answer and told(gold) == told(answer):
+            return True
         for decide in (self._special, self._choice, self._verbal):
             verdict = decide(gold, answer)
             if verdict is not None:
@@ -74,7 +83,10 @@ class Comparer:
     # answers of a kind of their own; None when they are not of that kind
 
     def _special(self, gold: str, answer: str) -> bool | None:
-        """Numbers in a base, dates, clock times, ratios."""
+        """Definitions by cases, numbers in a base, dates, clock times, ratios."""
+        if "\\begin{cases}" in gold + answer:
+            cases, given_cases = piecewise(gold), piecewise(answer)
+            return self._cases(cases, given_cases) if cases and given_cases else None
         left, right = forms.based(gold), forms.based(answer)
         if left or right:
             return self._bases(left, right, gold, answer)
@@ -93,6 +105,16 @@ class Comparer:
         if terms or given:
             return self._ratio_as_fraction(terms or given or [], answer if terms else gold)
         return None
+
+    def _cases(self, gold: list[tuple[str, str]], answer: list[tuple[str, str]]) -> bool:
+        """The same values under the same conditions, in any order; "otherwise" is the one condition that the other side writes out."""
+        free = all(any(not condition for _, condition in side) for side in (gold, answer))
+
+        def same_case(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
+            otherwise = mine[1] == theirs[1] if free else not mine[1] or not theirs[1]
+            return self.same(mine[0], theirs[0]) and (otherwise or self.same(mine[1], theirs[1]))
+
+        return _matched(list(gold), list(answer), same_case) or self.differ("cases")
 
     def _bases(self, left: tuple[str, int] | None, right: tuple[str, int] | None, gold: str, answer: str) -> bool | None:
         """Bases must agree where both are written; an answer may leave the gold's base out, but not add one."""
@@ -137,11 +159,11 @@ class Comparer:
     def _verbal(self, gold: str, answer: str) -> bool | None:
         left, right = words(gold), words(answer)
         if left is not None and right is not None:
-            return left == right
-        if (left is None and right is None) or "all real numbers" in (left, right):
+            return left == right or described(left, right)
+        if (left is None and right is None) or NUMBER_SETS.intersection((left, right)):
             return None
         word, other = (left, answer) if left is not None else (right, gold)
-        if word and word.isdigit():
+        if word and (word[0].isdigit() or word.startswith("\\frac")):
             return self.same(word, other)
         if word == other.casefold():  # odd, written without \text{}, could be a product
             return True
@@ -157,8 +179,8 @@ class Comparer:
             return self.differ("brackets")
         if len(golds) == len(answers) == 1 and not signed:
             return self._one(golds[0], answers[0])
-        if not signed:
-            mine, theirs = relations.listed_set(golds), relations.listed_set(answers)
+        if not signed or "\\neq" in gold + answer:
+            mine, theirs = relations.listed_set(expansions(golds)[0]), relations.listed_set(expansions(answers)[0])
             if mine and theirs and (mine.variable or theirs.variable or "\\cup" in gold + answer):
                 return self.sets(mine, theirs)
         if forms.DOTS in golds or forms.DOTS in answers:
@@ -211,7 +233,7 @@ class Comparer:
     # one element on each side
 
     def _one(self, gold: str, answer: str) -> bool:
-        gold, answer = exact_side(gold), exact_side(answer)
+        gold, answer = with_constant(exact_side(gold), exact_side(answer))
         if len(_NOT.findall(gold)) != len(_NOT.findall(answer)):
             return self.differ("negated relation")
         if relation(gold)[1] or relation(answer)[1]:

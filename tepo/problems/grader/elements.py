@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 
 from tepo.problems.grader import forms, relations
+from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.quantities import quantity
 from tepo.problems.grader.split import group, items, matrix, relation, strip_parentheses, union
@@ -22,12 +23,20 @@ def elements(text: str) -> list[str]:
     parts = [part for part in parts if not _REAL.fullmatch(part)] or parts
     sides, signs = relation(parts[0])
     if len(parts) == 1:
-        inside = group(sides[1] if signs in (["\\in"], ["="]) and relations.is_symbol(sides[0]) else parts[0])
+        pieces = [group(piece) for piece in union(parts[0])]
+        if len(pieces) > 1 and all(piece and piece.left == "{" and not relations.is_builder(piece) for piece in pieces):
+            return list(dict.fromkeys(item for piece in pieces if piece for item in piece.items))
+        inside = group(sides[1] if signs in (["\\in"], ["="]) and _is_unknown(sides[0]) else parts[0])
         if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
             return list(inside.items)
     elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
         return [parts[0], *(f"{sides[0]} \\neq {part}" for part in parts[1:])]
     return parts
+
+
+def _is_unknown(text: str) -> bool:
+    """x or (x, y), what is asked for."""
+    return relations.is_symbol(text) or all(relations.is_symbol(name) for name in tuple_items(text) or [""])
 
 
 def tuple_items(text: str) -> list[str] | None:
@@ -64,9 +73,11 @@ def is_set_builder(text: str) -> bool:
 
 
 def is_listed_set(text: str) -> bool:
-    """Is this a set of several elements (or none), written in braces?"""
+    """Is this a set of several elements (or none), written in braces? {x=1, y=2} is a system."""
     inside = group(text)
-    return inside is not None and inside.left == "{" and len(inside.items) != 1 and not relations.is_builder(inside)
+    if inside is None or inside.left != "{" or len(inside.items) == 1 or relations.is_builder(inside):
+        return False
+    return not inside.items or not all(_ASSIGNMENT.match(item) for item in inside.items)
 
 
 def expansions(parts: list[str]) -> list[list[str]]:
@@ -110,7 +121,9 @@ def leaves(text: str) -> list[str]:
 
 def _inner(text: str) -> list[str]:
     """One level of structure opened: a matrix, a ratio, a union, a relation, a bracketed group; the text itself if none."""
-    rows = matrix(text)
+    rows, cases = matrix(text), piecewise(text)
+    if cases:
+        return [value for value, _ in cases]
     if rows:
         return [entry for row in rows[1] for entry in row]
     terms, pieces, sides = forms.ratio(text), union(text), relation(text)[0]

@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
-_LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*")
+_NAME = r"(?P<name>[a-zA-Z])(?:_\{?\w\}?)?\s*=\s*\$*\s*"
+_NAMED = re.compile(_NAME + "$")
+_LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*(?:" + _NAME + ")?")
 _COMMAND = re.compile(r"\\[a-zA-Z]+(?:\s*\{[^{}]*\})*")
 _GAP_CHARS = 60
 _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*|(?<!#)####(?!#)\s*", re.IGNORECASE)
@@ -31,7 +33,7 @@ def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
     start, _, content = boxes[-1]
     answers = [content]
     for previous in reversed(boxes[:-1]):
-        if not _explicit_list(response, previous[1], start):
+        if not _explicit_list(response, previous[0], previous[1], start):
             break
         answers.append(previous[2])
         start = previous[0]
@@ -110,11 +112,20 @@ def closing_brace(text: str, position: int) -> int | None:
     return None
 
 
-def _explicit_list(response: str, stop: int, start: int) -> bool:
+def _explicit_list(response: str, opened: int, stop: int, start: int) -> bool:
+    """Is the box from `opened` to `stop` listed with the one that opens at `start`?"""
     if not 0 < start - stop <= _GAP_CHARS:
         return False
     match = _LIST_GAP.fullmatch(response, stop, start)
-    return bool(match and match.group("join"))
+    if not match or not match["join"]:
+        return False
+    return not match["name"] or _names(response, opened, match["name"])
+
+
+def _names(response: str, opened: int, name: str) -> bool:
+    r"""Is the box that opens here also a value of this name: $x = \boxed{1}$ or $x = \boxed{2}$?"""
+    before = _NAMED.search(response, max(0, opened - _GAP_CHARS), opened)
+    return before is not None and before["name"] == name
 
 
 def _without_box(response: str, fallbacks: Sequence[str]) -> str:

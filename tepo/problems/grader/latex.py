@@ -13,6 +13,7 @@ _CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
 _CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))")
+_VECTOR = re.compile(r"\\(vec|hat|bar|tilde|overline)\{([a-zA-Z]+)\}")
 _FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
 _SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+ \d+(?!\d*\s*(?:/|\\frac))")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
@@ -35,6 +36,7 @@ def prepare(text: str) -> str:
     text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
     text = _BARE_SCRIPT.sub(r"\1{\2}", text)
+    text = _VECTOR.sub(lambda match: f"{match[2][0]}_{{{match[2][1:]}{match[1]}}}", text)
     text = _FACTORIAL_POWER.sub(r"(\1!)^", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
     text = _CIS.sub(r"e^{i(\1\2\3)}", text)
@@ -80,6 +82,8 @@ def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
         parsed = _parse(last)
     if parsed is None:
         return None
+    if "!!" in text and "!)!" not in text:  # the parser reads n!! as (n!)!
+        parsed = parsed.replace(lambda part: isinstance(part, sympy.factorial) and isinstance(part.args[0], sympy.factorial), lambda part: sympy.factorial2(part.args[0].args[0]))
     units = {symbol: sympy.I for symbol in getattr(parsed, "free_symbols", ()) if symbol.name == "i"}
     return parsed.xreplace(units) if units else parsed
 

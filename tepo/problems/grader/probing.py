@@ -18,7 +18,7 @@ _WHOLE = ((5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), 
 _ROUNDING = (sympy.floor, sympy.ceiling)
 _REALS = frozenset("xyztrs")
 """Names of real numbers: their floors are not compared at integers alone, where floor and ceiling agree."""
-_INTEGER_FUNCTIONS = (sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma)
+_INTEGER_FUNCTIONS = (sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2)
 
 
 def is_scalar(value: object) -> bool:
@@ -86,7 +86,7 @@ def as_fraction(value: sympy.Expr) -> Fraction | None:
 def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digits: int = DIGITS) -> sympy.Expr | None:
     """A finite complex number, or None."""
     try:
-        if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit):
+        if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.factorial2):
             expression = expression.subs(point).doit()
         value = expression.evalf(digits, subs=point, maxn=digits + 100) if point else expression.evalf(digits, maxn=digits + 100)
     except (MemoryError, RecursionError):

@@ -7,6 +7,8 @@ from tepo.problems.grader import relations
 from tepo.problems.grader.split import relation
 
 _MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
+_CONSTANT = re.compile(r"(.*\+ ?)([cC])")
+_LEIBNIZ = re.compile(r"\\frac\{d([a-zA-Z])\}\{d[a-zA-Z]\}")
 _CALL = re.compile(r"([a-zA-Z])\(([a-zA-Z])\)")
 
 
@@ -52,13 +54,23 @@ def exact_side(text: str) -> str:
     return f"{head} = {sides[-1]}" if relations.is_name(head) and "=" not in head else head
 
 
+def with_constant(gold: str, answer: str) -> tuple[str, str]:
+    """An integration constant has either case: x^2 + C beside x^2 + c."""
+    mine, theirs = _CONSTANT.fullmatch(gold), _CONSTANT.fullmatch(answer)
+    if mine and theirs and mine[2] != theirs[2] and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1]):
+        return gold, f"{theirs[1]}{mine[2]}"
+    return gold, answer
+
+
 def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     """Relations side by side, also read from the right (a<b is b>a); inequalities that still differ go to sympy."""
     sides, signs = relation(gold)
     others, marks = relation(answer)
     for flipped in (False, True):
         if flipped:
-            others, marks = others[::-1], [relations.FLIPPED.get(mark, mark) for mark in reversed(marks)]
+            if any(mark not in relations.FLIPPED for mark in marks):
+                break
+            others, marks = others[::-1], [relations.FLIPPED[mark] for mark in reversed(marks)]
         if signs == marks and all(compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)):
             return True
     ordered = all(sign in relations.ORDER for sign in signs + marks)
@@ -108,6 +120,8 @@ def _two_equations(gold: str, answer: str, left: list[str], right: list[str], co
     renamed = _renamed(left[0], right[0], right[-1])
     if renamed is not None:
         return compare.same(left[-1], renamed)
+    if _LEIBNIZ.fullmatch(left[0]) and _LEIBNIZ.fullmatch(right[0]):
+        return compare.differ("variable")
     if _is_numeric([left[-1], right[-1]]) and relations.is_symbol(left[0]) and relations.is_symbol(right[0]):
         return compare.differ("variable") if left[0] != right[0] else False
     return compare.expressions(gold, answer)
@@ -115,7 +129,9 @@ def _two_equations(gold: str, answer: str, left: list[str], right: list[str], co
 
 def _renamed(gold: str, answer: str, value: str) -> str | None:
     """The answer's value under the gold's name: f(n)=… for f(x)=…, y=… for f(x)=…. None when the names mean other things."""
-    gold, answer = gold.replace(" ", ""), answer.replace(" ", "")
+    gold, answer = (_LEIBNIZ.sub(r"\1'", name.replace(" ", "")) for name in (gold, answer))
+    if gold == answer and "'" in gold:
+        return value
     mine, theirs = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
     if (mine and mine[2] == "x" and answer == "y") or (theirs and theirs[2] == "x" and gold == "y"):
         return value

@@ -8,10 +8,13 @@ from tepo.problems.grader.split import Group, group, relation, union
 
 _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
-_GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\\text\{[^{}]*\}")
+_GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\[[^\[\]]*\]|\\text\{[^{}]*\}")
+_PUNCTURED = re.compile(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})")
 _DIGIT = re.compile(r"\d")
 ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
-FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"}
+_SYMMETRIC = ("=", "\\neq", "\\equiv", "\\approx", "\\parallel", "\\perp", "\\cong", "\\sim")
+FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"} | {sign: sign for sign in _SYMMETRIC}
+"""Signs read from the right; membership, divisibility and inclusion have no such reading here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,16 @@ def solution_set(texts: list[str]) -> SolutionSet | None:
 
 
 def listed_set(texts: list[str]) -> SolutionSet | None:
-    r"""The same for a list that may take points out of an interval: x>0, x \neq 1. None where it only takes points out."""
+    r"""The same for a list that may take points out of an interval or of the line: x>0, x \neq 1."""
     conditions = [text for text in texts if "\\neq" not in text]
     if len(conditions) == len(texts):
         return solution_set(texts)
-    whole = solution_set(conditions) if conditions else None
     removed = [relation(text) for text in texts if "\\neq" in text]
+    if not conditions:
+        names, points = {sides[0] for sides, _ in removed}, [sides[1] for sides, signs in removed if signs == ["\\neq"]]
+        line = _line_without(points) if len(texts) > 1 and len(names) == 1 and len(points) == len(texts) and is_symbol(min(names)) else None
+        return SolutionSet(min(names), line) if line else None
+    whole = solution_set(conditions)
     if not whole or not whole.variable or any(signs != ["\\neq"] or sides[0] != whole.variable for sides, signs in removed):
         return None
     pieces = list(whole.pieces)
@@ -132,10 +139,22 @@ def _builder(piece: Group) -> SolutionSet | None:
 
 
 def _without_points(text: str) -> SolutionSet | None:
-    r"""\mathbb{R} \setminus \{3\}."""
-    match = re.fullmatch(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*\\\{([^,{}]+)\\\}", text)
-    without = interval_of_chain(f"x \\neq {match[1]}") if match else None
-    return SolutionSet(None, without.pieces) if without else None
+    r"""\mathbb{R} \setminus \{3\}, \mathbb{R} \setminus \{-1, 1\}."""
+    match = _PUNCTURED.fullmatch(text)
+    removed = group(match[1]) if match else None
+    pieces = _line_without(list(removed.items)) if removed and removed.left == "{" else None
+    return SolutionSet(None, pieces) if pieces else None
+
+
+def _line_without(points: list[str]) -> tuple[Group, ...] | None:
+    """The real line without these points, as open intervals; None where several of them are not numbers, which have an order."""
+    signed = [part for point in points for part in ((point[3:].strip(), f"-{point[3:].strip()}") if point.startswith("\\pm") else (point,))]
+    if len(signed) == 1:
+        return Group("(", ("-\\infty", signed[0]), ")"), Group("(", (signed[0], "\\infty"), ")")
+    pieces = [Group("(", ("-\\infty", "\\infty"), ")")]
+    for point in signed:
+        pieces = [part for piece in pieces for part in _cut_at(piece, point)]
+    return tuple(pieces) if len(pieces) == len(signed) + 1 else None
 
 
 def _intersected(pieces: tuple[Group, ...]) -> tuple[Group, ...]:

@@ -3,13 +3,15 @@
 import re
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"\\begin\{[a-z]*matrix\}|\\end\{[a-z]*matrix\}|\\begin\{array\}|\\end\{array\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]", re.DOTALL)
+_TOKEN = re.compile(r"\\(?:begin|end)\{(?:[a-z]*matrix|array|cases)\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]", re.DOTALL)
 _OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 _CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 _AND = re.compile(r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])")
 _COMMA = re.compile(r"[,;]")
 _CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
-_RELATION = re.compile(r"\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
+_RELATION = re.compile(r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
+_RANGE = re.compile(r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\} ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*")
+_IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
@@ -97,6 +99,17 @@ def union(text: str) -> list[str]:
 def relation(text: str) -> tuple[list[str], list[str]]:
     r"""Sides and signs of a relation chain: `1 < x \leq 2` -> ([1, x, 2], [<, \leq])."""
     return _cut(text, _RELATION)
+
+
+def unconditional(text: str) -> str:
+    r"""Without the range of a whole number in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
+    match = None if "\\begin" in text else _RANGE.match(text)
+    return match["value"] if match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"]) else text
+
+
+def conclusion(text: str) -> str:
+    r"""What follows the last \implies."""
+    return _cut(text, _IMPLIES)[0][-1]
 
 
 def group(text: str) -> Group | None:

@@ -40,6 +40,9 @@ _GENERIC = {"unit", "u"}
 _FILLERS = {"of", "a", "an", "the", "each", "in", "about", "approximately"}
 _SHAPES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
+_NO_UNIT = {*_AFTER, "factorial", "not", "wrong", "incorrect", "false"}
+"""What stands with these is another value, or none: 10 squared, 10 is wrong."""
+
 _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!\d)|(/|\bper\b)|\\cdot|[\s.~-]|(.)")
 
 
@@ -83,6 +86,8 @@ def parse_unit(text: str) -> Unit | None:
             powers[-1] = (powers[-1][0], powers[-1][1] * int(power or digit))
         elif word.lower() in _AFTER and powers:
             powers[-1] = (powers[-1][0], powers[-1][1] * _AFTER[word.lower()])
+        elif word.lower() in _NO_UNIT:
+            return None
         elif word.lower() in _SHAPES:
             shape = _SHAPES[word.lower()]
         elif word and (word.lower() not in _FILLERS or _inches(word, text)):

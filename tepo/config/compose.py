@@ -23,7 +23,7 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a wrong type."""
     from omegaconf import OmegaConf, errors
 
-    checked = [_check_override(text) for text in overrides]
+    checked = [check_override(text) for text in overrides]
     with _hydra() as hydra_compose:
         try:
             plain = OmegaConf.to_container(hydra_compose("config", checked), resolve=True)
@@ -71,8 +71,8 @@ def _group_choice(group: str, overrides: Sequence[str]) -> str:
     return chosen[-1] if chosen else default.group(1)
 
 
-def _check_override(text: str) -> str:
-    """The override as Hydra should get it; keys must exist, except below `objective` and `data.tasks`, which their owners check."""
+def check_override(text: str) -> str:
+    """The override as Hydra should get it. Raises UserError for a key or an option of a group that does not exist; those below `objective` and `data.tasks` their owners check."""
     key, value = _split(text)
     if key in GROUPS:
         if value not in options(key):

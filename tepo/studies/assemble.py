@@ -28,11 +28,28 @@ def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[i
     or where the store holds half a run or one of another version."""
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
-    prime(words for study in studies for words in recipe_words(study, scale, overrides).values())
+    for study in studies:
+        if study.panels:
+            raise UserError(f"{study.name} is a table of panels and cannot be a panel of another", where="panels", fix="name its panels")
+    _compose_all(studies, scale, overrides)
     planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
     _check_shared_rows(planned)
     check_store(unit for _, units in planned for unit in units)
     return planned
+
+
+def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
+    """Compose every row at once. Raises UserError naming study and row where a value is wrong."""
+    wanted = [(study, label, words) for study in studies for (_, label), words in recipe_words(study, scale, overrides).items()]
+    try:
+        prime(words for *_, words in wanted)
+    except UserError:
+        for study, label, words in wanted:  # in which row?
+            try:
+                prime([words])
+            except UserError as error:
+                raise UserError(error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix) from None
+        raise
 
 
 def _check_shared_rows(planned: Planned) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
 from tepo.files import content_hash
-from tepo.studies.study import Row, Study
+from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
 from tepo.training.run_folder import RunFolder, base_folder, identity, run_id
 
 
@@ -60,7 +60,7 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
     """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row."""
-    chosen, extra, found = study.scale(scale), tuple(overrides), {}
+    chosen, extra, found = study.scale(scale), check_row_overrides(overrides), {}
     for model in chosen.models:
         for row in study.rows:
             words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
@@ -81,7 +81,7 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
             words = words_of[model, row.label]
             composed, recipe = _COMPOSED[words]
             config = replace(composed, store=str(store))
-            for seed in (seeds or chosen.seeds) if row.objective is not None else (0,):
+            for seed in (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,):
                 seeded = replace(config, seed=seed)
                 folder = store / run_id(seeded, recipe) if row.objective is not None else base_folder(seeded)
                 units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), folder))

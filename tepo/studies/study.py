@@ -17,6 +17,7 @@
 A row is one objective with overrides; the plan crosses it with the scale's models and seeds.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import yaml
 
 from tepo import paths
+from tepo.config.compose import check_override, options
 from tepo.errors import UserError, unknown_name
 from tepo.reporting.reference import PaperRow, reference_row
 
@@ -31,6 +33,13 @@ SCALES = ("laptop", "paper")
 _STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
 _ROW_KEYS = ("label", "objective", "base", "overrides", "reference", "by_model", *SCALES)
 _SCALE_KEYS = ("models", "seeds", "overrides")
+_SET_BY_STUDY = {
+    "seed": "--seeds, or `seeds:` of the study",
+    "store": "--store",
+    "scale": "--scale",
+    "model": "`models:` of the study; model.path=… for another copy of the weights",
+    "objective": "`objective:` of the row; objective.KEY=… for a setting of it",
+}
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,10 @@ def load_study(name: str) -> Study:
 def parse_study(path: Path) -> Study:
     """The study in a file, checked."""
     try:
-        tree = yaml.compose(path.read_text())
-        data = yaml.safe_load(path.read_text())
+        text = path.read_text(encoding="utf-8")
+        tree, data = yaml.compose(text), yaml.safe_load(text)
+    except UnicodeDecodeError:
+        raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise UserError(f"not valid YAML: {getattr(error, 'problem', error)}", where=f"{path}:{mark.line + 1 if mark else '?'}", fix="check indentation, colons and brackets") from None
@@ -101,8 +112,12 @@ def parse_study(path: Path) -> Study:
         raise UserError("a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml")
     where = _Where(path, tree)
     where.keys(data, _STUDY_KEYS, "title", "scales")
-    panels = tuple(data.get("panels") or ())
+    for key, kind in {"rows": list, "panels": list, "figures": list, "reference": dict, "models": dict, "scales": dict}.items():
+        where.kind(data, key, kind)
+    panels = tuple(map(str, data.get("panels") or ()))
     rows = tuple(_row(entry, data.get("reference") or {}, where.at("rows", number)) for number, entry in enumerate(data.get("rows") or []))
+    if bool(rows) == bool(panels):
+        raise UserError("a study has either `rows:` or `panels:`", where=where.text(), fix="see ablations/panel_e.yaml, experiments/table3.yaml")
     labels = [row.label for row in rows]
     for label in labels:
         if labels.count(label) > 1:
@@ -113,11 +128,24 @@ def parse_study(path: Path) -> Study:
     for name in scales:
         if name not in SCALES:
             raise unknown_name("scale", name, SCALES, where=where.text("scales"))
+    if not scales:
+        raise UserError("a study names at least one scale", where=where.text("scales"), fix="laptop: {models: [laptop], seeds: [0]}")
+    _check_figures(data.get("figures") or [], labels, where)
     study = Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("reference") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
     for number, row in enumerate(rows):
         for model in dict.fromkeys(model for scale in scales.values() for model in scale.models):
             _check_reference(study, model, row, where.at("rows", number))
     return study
+
+
+def _check_figures(figures: list[Any], labels: list[str], where: "_Where") -> None:
+    for number, entry in enumerate(figures):
+        place = where.at("figures", number)
+        place.keys(entry, ("name", "rows"), "name", "rows")
+        place.kind(entry, "rows", list)
+        for label in entry["rows"] or []:
+            if label not in labels:
+                raise unknown_name("row", str(label), labels, where=place.text("rows"))
 
 
 def _check_reference(study: Study, model: str, row: Row, where: "_Where") -> None:
@@ -171,6 +199,21 @@ class _Where:
         for key in required:
             if key not in data:
                 raise UserError(f"the key {key!r} is missing", where=self.text(), fix="see ablations/panel_e.yaml")
+        written = [name.value for name, _ in self.node.value]
+        for key in written:
+            if written.count(key) > 1:
+                raise UserError(f"the key {key!r} is there twice", where=self.text(key), fix="YAML would keep the last one: join them")
+
+    def kind(self, data: dict[str, Any], key: str, kind: type) -> None:
+        """The value of a key, where it is there, must be a list or a mapping."""
+        if data.get(key) is not None and not isinstance(data[key], kind):
+            raise UserError(f"{key} is {'a list' if kind is list else 'a mapping'}, not {data[key]!r}", where=self.text(key), fix="see ablations/panel_e.yaml")
+
+    def name(self, kind: str, value: Any, *keys: str | int) -> str:
+        """The value of a key that names an option of a configuration group."""
+        if value not in options(kind):
+            raise unknown_name(kind, str(value), options(kind), where=self.text(*keys))
+        return str(value)
 
 
 def _child(node: Any, key: str | int) -> Any:
@@ -185,25 +228,46 @@ def _row(entry: Any, study_reference: dict[str, Any], where: _Where) -> Row:
     where.keys(entry, _ROW_KEYS, "label")
     if bool(entry.get("base")) == ("objective" in entry):
         raise UserError("a row has either `objective: NAME` or `base: true`", where=where.text())
+    if "objective" in entry:
+        where.name("objective", entry["objective"], "objective")
     reference = entry.get("reference")
     if isinstance(reference, str):
         reference = {"method": reference}
+    elif reference is not None and not isinstance(reference, dict):
+        raise UserError(f"a reference is a method of the paper or a mapping, not {reference!r}", where=where.text("reference"), fix="see ablations/panel_e.yaml")
+    where.kind(entry, "by_model", dict)
+    by_model = {where.name("model", model, "by_model"): words for model, words in (entry.get("by_model") or {}).items()}
     return Row(
         label=str(entry["label"]),
         objective=entry.get("objective"),
         overrides=_overrides(entry.get("overrides"), where, "overrides"),
         scale_overrides={scale: _overrides(entry.get(scale), where, scale) for scale in SCALES},
-        model_overrides={model: _overrides(words, where, "by_model") for model, words in (entry.get("by_model") or {}).items()},
+        model_overrides={model: _overrides(words, where, "by_model") for model, words in by_model.items()},
         reference=None if reference is None else {**study_reference, **reference},
     )
 
 
 def _scale(entry: Any, where: _Where) -> Scale:
     where.keys(entry, _SCALE_KEYS, "models", "seeds")
-    seeds = entry["seeds"]
-    if not isinstance(seeds, list) or not all(isinstance(seed, int) for seed in seeds) or not seeds:
-        raise UserError("seeds is a list of integers", where=where.text("seeds"))
-    return Scale(tuple(entry["models"]), tuple(seeds), _overrides(entry.get("overrides"), where, "overrides"))
+    models = entry["models"]
+    if not isinstance(models, list) or not models:
+        raise UserError("models is a list of names", where=where.text("models"), fix="models: [laptop]")
+    for number, model in enumerate(models):
+        where.name("model", model, "models", number)
+    try:
+        seeds = check_seeds(entry["seeds"])
+    except UserError as error:
+        raise UserError(error.what, where=where.text("seeds"), fix=error.fix) from None
+    return Scale(tuple(models), tuple(seeds), _overrides(entry.get("overrides"), where, "overrides"))
+
+
+def check_seeds(seeds: Any) -> list[int]:
+    """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice would narrow every interval."""
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
+    if len(set(seeds)) < len(seeds):
+        raise UserError("a seed is listed twice", fix="name each once")
+    return seeds
 
 
 def _overrides(value: Any, where: _Where, key: str) -> tuple[str, ...]:
@@ -211,4 +275,17 @@ def _overrides(value: Any, where: _Where, key: str) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) and "=" in item for item in value):
         raise UserError("expected a list of overrides like train.epochs=1", where=where.text(key))
-    return tuple(value)
+    try:
+        return check_row_overrides(value)
+    except UserError as error:
+        raise UserError(error.what, where=where.text(key), fix=error.fix) from None
+
+
+def check_row_overrides(words: Iterable[str]) -> tuple[str, ...]:
+    """Overrides of rows: their keys must exist, and must not be what the study itself sets. Raises UserError."""
+    for text in words:
+        check_override(text)
+        key = text.partition("=")[0].lstrip("+").strip()
+        if key in _SET_BY_STUDY:
+            raise UserError(f"{key} cannot be an override of a study's rows: {text!r}", fix=_SET_BY_STUDY[key])
+    return tuple(words)

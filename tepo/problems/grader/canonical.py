@@ -30,7 +30,7 @@ _SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|
 _TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
 _WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
 _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
-_ACCENT = re.compile(r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*([a-zA-Z]{1,2})\s*\}|([a-zA-Z])(?![a-zA-Z]))")
+_ACCENT = re.compile(r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))")
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
 _DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
@@ -200,9 +200,10 @@ def _macros(text: str) -> str:
 
 
 def _accented(match: re.Match[str]) -> str:
-    r"""\\vec b, \\overrightarrow{b} and \\vec{b} alike."""
+    r"""\vec b, \overrightarrow{b} and \vec{b} alike; the unit vectors \hat{i}, \hat{j}, \hat{k} as \mathbf{i} is."""
     name = {"overrightarrow": "vec", "widehat": "hat"}.get(match[1], match[1])
-    return f"\\{name}{{{match[2] or match[3]}}}"
+    letter = match[2] or match[3]
+    return letter if letter in "ijk" and name in ("vec", "hat") else f"\\{name}{{{letter}}}"
 
 
 def _arguments(text: str) -> str:

@@ -9,11 +9,12 @@ from typing import TypeVar
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import SIGN, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
+from tepo.problems.grader.elements import SIGN, as_tuple, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
 from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation, with_constant
+from tepo.problems.grader.remarks import declared_integer, renamed_integer
 from tepo.problems.grader.split import THOUSANDS, Group, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
 from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, told, words
 
@@ -40,7 +41,10 @@ class Comparer:
     def equal(self, gold: str, answer: str) -> bool:
         """Does the answer (as written) say the same as the gold (as written)?"""
         self.note, self.used_symbolic = "different", False
+        letter = declared_integer(gold) or declared_integer(answer)
         gold, answer = canonical(gold), canonical(answer)
+        if letter:
+            answer = renamed_integer(gold, answer, letter)
         if ("\\implies" in gold) != ("\\implies" in answer):  # x^2=9, x>0 \implies x=3
             gold, answer = conclusion(gold), conclusion(answer)
         bare, plain = unconditional(gold), unconditional(answer)
@@ -173,6 +177,8 @@ class Comparer:
 
     def _lists(self, gold: str, answer: str) -> bool:
         golds, answers = elements(gold), elements(answer)
+        if any(map(tuple_items, golds)) != any(map(tuple_items, answers)):
+            golds, answers = [as_tuple(item) for item in golds], [as_tuple(item) for item in answers]
         signed = SIGN.search(gold + answer) is not None
         lone = tuple_items(answers[0]) if len(answers) == 1 else None, tuple_items(golds[0]) if len(golds) == 1 else None
         if (is_listed_set(gold) and lone[0]) or (is_listed_set(answer) and lone[1]):

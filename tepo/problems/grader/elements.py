@@ -14,6 +14,7 @@ SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
 _MAX_SIGNS = 4
 _POINT = re.compile(r"^[A-Z]'? ?(?=\()")
 _REAL = re.compile(r"[a-zA-Z] ?\\in ?\\mathbb\{R\}")
+_CONDITION = re.compile(r"\\\{ ?[a-z](?: ?\\in ?\\mathbb\{R\})? ?\\mid (.+[<>].+)\\\}")
 _ASSIGNMENT = re.compile(r"([a-zA-Z]) ?=")
 
 
@@ -26,6 +27,8 @@ def elements(text: str) -> list[str]:
         pieces = [group(piece) for piece in union(parts[0])]
         if len(pieces) > 1 and all(piece and piece.left == "{" and not relations.is_builder(piece) for piece in pieces):
             return list(dict.fromkeys(item for piece in pieces if piece for item in piece.items))
+        if (condition := _CONDITION.fullmatch(parts[0])) and len(conditions := items(condition[1])) > 1:
+            return conditions
         inside = group(sides[1] if signs in (["\\in"], ["="]) and _is_unknown(sides[0]) else parts[0])
         if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
             return list(inside.items)
@@ -48,6 +51,14 @@ def tuple_items(text: str) -> list[str] | None:
 def unnamed_point(text: str) -> str:
     """A(1, 2) as (1, 2)."""
     return _POINT.sub("", text)
+
+
+def as_tuple(text: str) -> str:
+    """x = y = 4 as (4, 4), where the letters follow each other; other text as it is."""
+    sides, signs = relation(text)
+    names = sides[:-1]
+    neighbours = len(names) > 1 and set(signs) == {"="} and all(len(name) == 1 for name in names) and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
+    return f"({', '.join([sides[-1]] * len(names))})" if neighbours and len(sides[-1]) and not relations.is_symbol(sides[-1]) else text
 
 
 def by_letter(parts: list[str]) -> list[str]:

@@ -18,6 +18,12 @@ _QUANTIFIERS = re.compile(
     rf"|{_START}\\text\{{,? ?(?:for (?:some|any)|with|where)(?: (?:an?|real|arbitrary))* constants?\}} ?[a-zA-Z]{_END}"
     rf"|{_START}\\text\{{,? ?where\}} ?[a-zA-Z] ?\\text\{{is [a-z ]*constant\}}{_END}"
 )
+_DECLARED = re.compile(
+    r"(?<![a-zA-Z\\])([a-z])\s*(?:\\in(?![a-zA-Z])|∈)\s*(?:\\(?:mathbb|mathbf)\s*\{?\s*[ZN]|ℤ|ℕ)|integers?\s*\}\s*\$?([a-z])(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])([a-z])\s*\$?\s*\\text\{\s*is (?:an|any) integer"
+)
+_WORDS = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
+_LETTER = re.compile(r"[a-zA-Z]")
 _OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
 _ABOUT = r"approximately|approx\.?|about|roughly"
 _ASIDE = re.compile(rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$")
@@ -37,6 +43,21 @@ _AFTER = re.compile(
 def unquantified(text: str) -> str:
     r"""Without a quantifier behind: f(x)=2x \text{for all} x, cx \text{for some constant} c."""
     return _QUANTIFIERS.sub("", text) if "\\text" in text or "\\forall" in text else text
+
+
+def declared_integer(text: str) -> str | None:
+    r"""The letter that an answer (as written) declares a whole number: k in 2k\pi, k \in \mathbb{Z}."""
+    match = _DECLARED.search(text) if "\\in" in text or "integer" in text or "∈" in text else None
+    return match and (match[1] or match[2] or match[3])
+
+
+def renamed_integer(gold: str, answer: str, letter: str) -> str:
+    """The canonical answer with its whole number called as in the gold, if one side declares it and it is all that differs in name."""
+    mine, theirs = (set(_LETTER.findall(_WORDS.sub(" ", text))) for text in (gold, answer))
+    ours, other = mine - theirs, theirs - mine
+    if len(ours) != 1 or len(other) != 1 or letter not in ours | other or "\\text" in answer:
+        return answer
+    return re.sub(rf"(?<![a-zA-Z\\]){min(other)}(?![a-zA-Z])", min(ours), answer)
 
 
 def without_remarks(text: str) -> str:

@@ -71,7 +71,8 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
         policy.model.generation_config.save_pretrained(folder)
     copies: dict[tuple[int, torch.Size], torch.Tensor] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
     state = {name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous()) for name, value in weights.items()}
-    save_torch_state_dict(state, folder)
+    tied = list(getattr(policy.model, "_tied_weights_keys", None) or ())  # of two names keep the one that every reader knows: vLLM takes no lm_head of a tied model
+    save_torch_state_dict(state, folder, shared_tensors_to_discard=tied)
     policy.tokenizer.save_pretrained(folder)
 
 

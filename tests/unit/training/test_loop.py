@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.errors import RunFailed, UserError
@@ -22,6 +23,9 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
     wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}
     assert wanted <= rows[0].keys()
     assert rows[0]["actor/updates"] == 4.0  # two mini-batches, two epochs
+    names = load_file(final_model(folder) / "model.safetensors").keys()
+    assert "model.embed_tokens.weight" in names  # of a tied model vLLM reads this name and not the other
+    assert "lm_head.weight" not in names
     model = AutoModelForCausalLM.from_pretrained(final_model(folder))
     tokenizer = AutoTokenizer.from_pretrained(final_model(folder))
     prompt = tokenizer("12+34=", return_tensors="pt")

@@ -12,7 +12,7 @@ def audit(all_rows: Annotated[bool, typer.Option("--all", help="Show every row's
     from tepo.reporting import audit as library
     from tepo.reporting.audit_view import render
 
-    console = Console()
+    console = Console(markup=False)
     if not console.is_terminal:  # a file or a pipe has no edge to wrap at
-        console = Console(width=120)
+        console = Console(width=120, markup=False)
     console.print(render(library.audit(), every_row=all_rows))

@@ -28,7 +28,7 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option("
     from rich.console import Console
     from rich.table import Table
 
-    console, table = Console(), Table("what", "state", "how to get it")
+    console, table = Console(markup=False), Table("what", "state", "how to get it")
     for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
         try:
             table.add_row(package, version(package), "")
@@ -39,7 +39,9 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option("
     for row in _machine(store):
         table.add_row(*row)
     console.print(table)
-    if selftest:
+    if not selftest:
+        console.print("`tepo doctor --selftest` runs each installed engine for real: sample, update, sync, save, resume")
+    else:
         from tepo.training.selftest import selftests
 
         outcomes = selftests()

@@ -22,7 +22,7 @@ from tepo.problems.prompts import encode_prompts, render_prompt
 from tepo.training.run_folder import base_fingerprint, base_folder_of, final_model
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]
             table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def _interval(mean: float, low: float, high: float) -> str:

@@ -32,7 +32,7 @@ def show_fit(config: RunConfig) -> None:
     table = Table("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$", title=title)
     for one in found:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     console.width = max(console.width, 150)
     console.print(table)
     for one in found:

@@ -22,7 +22,7 @@ def listing(store: Store = Path("runs"), every: Annotated[bool, typer.Option("--
     from tepo import paths
     from tepo.config.compose import GROUPS, options
 
-    console = Console()
+    console = Console(markup=False)
     names = Table("kind", "names", title="what can be run", show_lines=True)
     for kind in ("experiments", "ablations"):
         names.add_row(f"{kind} (tepo ablate NAME)", ", ".join(paths.names(kind)))

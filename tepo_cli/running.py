@@ -18,7 +18,7 @@ from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False)
 
 
 @contextmanager

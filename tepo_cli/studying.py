@@ -20,7 +20,7 @@ from tepo.studies.study import Study
 from tepo.studies.tables import study_table
 from tepo_cli.options import Slots
 
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False)
 _PLACES = ("--jobs", "-j", "--store", "--out", "--results")
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
 
@@ -146,5 +146,5 @@ def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) ->
     if isinstance(rendered, str):
         print(rendered)
     else:
-        Console(width=max(Console().width, 150)).print(rendered)
+        Console(width=max(Console().width, 150), markup=False).print(rendered)
     console.print(f"runs: {', '.join(sorted({str(unit.folder) for unit in units})[:8])}{' …' if len(units) > 8 else ''}", soft_wrap=True)

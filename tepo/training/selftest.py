@@ -1,6 +1,7 @@
 """A self-test of each installed engine: sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,11 +37,16 @@ def selftest(sampler: str, engine: str) -> Outcome:
         for stop, expected in ((1, 9), (0, 0)):
             done = subprocess.run([sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False)
             if done.returncode != expected:
-                lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-                return Outcome(name, False, f"{'first step' if stop else 'resume'}: {lines[-1] if lines else f'exit code {done.returncode}'}")
+                return Outcome(name, False, f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return Outcome(name, False, "no checkpoint at the end")
     return Outcome(name, True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
+
+
+def what_failed(text: str) -> str:
+    """The sentence of the error that ends a traceback; where and what to do, which our errors add below it, left out."""
+    lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
+    return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), "")
 
 
 def selftests() -> list[Outcome]:

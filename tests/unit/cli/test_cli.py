@@ -1,5 +1,7 @@
 """The command line as a user meets it: exit codes, messages, no tracebacks, nothing heavy for --help."""
 
+import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +91,31 @@ def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Pat
     assert again.stdout == done.stdout
     listed = tepo("list", "--store", tmp_path)
     assert run.name in listed.stdout
+
+
+def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it."""
+    from tepo_cli.doctor import doctor
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    doctor(Path("runs"), selftest=False)
+    assert "pip install 'tepo[deepspeed]'" in capsys.readouterr().out
+
+
+def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
+    from tepo.training.selftest import what_failed
+
+    error = "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\nin: objective=tepo\ntry: lower train.learning_rate\n"
+    assert what_failed(error) == "tepo.errors.RunFailed: step 2: the loss is nan"
+    assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
+
+
+@pytest.mark.parametrize("module", ["listing", "evaluating", "fitting", "running", "studying", "audit", "doctor", "regrade"])
+def test_text_in_brackets_is_printed_as_it_is(module: str) -> None:
+    """Golds, paths and overrides hold brackets; a console that reads them as tags drops them or raises."""
+    source = (Path(__file__).parents[3] / "tepo_cli" / f"{module}.py").read_text()
+    for made in re.findall(r"\bConsole\((.*)\)", source):
+        assert "markup=False" in made or "Console()" in made, made

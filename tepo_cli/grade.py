@@ -67,7 +67,9 @@ def _rows(file: str) -> Iterator[dict[str, Any]]:
             continue
         where = f"{'standard input' if file == '-' else file}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode("utf-8-sig", "surrogatepass"))
+        except UnicodeDecodeError:
+            raise UserError("not UTF-8 text", where=where, fix="save the file as UTF-8 (iconv -f latin1 -t utf-8 …)") from None
         except (ValueError, RecursionError):
             raise UserError("not JSON", where=where, fix='one object a line: {"gold": "…", "prediction": "…"}') from None
         missing = [key for key in ("gold", "prediction") if not isinstance(row, dict) or key not in row]

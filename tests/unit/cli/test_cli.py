@@ -119,3 +119,27 @@ def test_text_in_brackets_is_printed_as_it_is(module: str) -> None:
     source = (Path(__file__).parents[3] / "tepo_cli" / f"{module}.py").read_text()
     for made in re.findall(r"\bConsole\((.*)\)", source):
         assert "markup=False" in made or "Console()" in made, made
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"gold": "5"}', "no prediction"),
+        (b"[1]", "no gold and no prediction"),
+        (b"gold,prediction", "not JSON"),
+        (b'{"gold": "5", "prediction": "\xe9"}', "not UTF-8 text"),
+        (b'{"gold": ["5"], "prediction": "5"}', "gold must be text or a number"),
+    ],
+)
+def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
+    from tepo.errors import UserError
+    from tepo_cli.grade import _rows
+
+    file = tmp_path / "answers.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line)
+    rows = _rows(str(file))
+    assert next(rows) == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
+    assert next(rows)["prediction"] == "\ud800"
+    with pytest.raises(UserError, match=message) as caught:
+        next(rows)
+    assert caught.value.where.endswith("line 4")

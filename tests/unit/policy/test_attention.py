@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tepo.errors import UserError
-from tepo.policy import attention
+from tepo.policy import attention, kernel_attention
 from tepo.policy.kernel_attention import varlen
 from tepo.policy.layout import Layout
 from tepo.policy.packing import pack
@@ -91,3 +91,14 @@ def test_varlen_kernel_against_blocks():
     from tepo.policy.kernel_attention import sdpa_blocks
 
     torch.testing.assert_close(varlen(query, key, value, layout, 0.125, None), sdpa_blocks(query, key, value, layout, 0.125, None), atol=2e-2, rtol=2e-2)
+
+
+def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(monkeypatch):
+    from torch.nn.attention import varlen as module
+
+    kernel_attention._varlen_attn.cache_clear()
+    assert kernel_attention._varlen_attn() is module.varlen_attn
+    kernel_attention._varlen_attn.cache_clear()
+    monkeypatch.setattr(module, "varlen_attn", lambda query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, scale=None: None)
+    assert kernel_attention._varlen_attn() is None
+    kernel_attention._varlen_attn.cache_clear()

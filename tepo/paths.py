@@ -7,22 +7,25 @@ user's own; a file there wins over a shipped one of the same name.
 import os
 from pathlib import Path
 
-from tepo.errors import unknown_name
+from tepo.errors import UserError, unknown_name
 
 PACKAGE = Path(__file__).parent
 KINDS = ("experiments", "ablations", "evals")
 
 
 def folders(kind: str) -> list[Path]:
-    """Folders that hold files of a kind (one of KINDS), first match wins."""
+    """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH that is not there."""
     own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     shipped = PACKAGE / "_data" / kind  # in a wheel; in a checkout the folder lies at the top
+    for folder in own:
+        if not folder.parent.is_dir():
+            raise UserError("no such folder", where=f"TEPO_PATH={os.environ['TEPO_PATH']}", fix=f"make {folder.parent}, or take it out of TEPO_PATH")
     return [folder for folder in (*own, shipped if shipped.is_dir() else PACKAGE.parent / kind) if folder.is_dir()]
 
 
 def names(kind: str) -> list[str]:
     """Names (file stems) of all YAML files of a kind."""
-    return sorted({path.stem for folder in folders(kind) for path in folder.glob("*.yaml")})
+    return sorted({path.stem for folder in folders(kind) for path in folder.glob("*.yaml") if path.is_file()})
 
 
 def find(kind: str, name: str) -> Path:
@@ -31,4 +34,4 @@ def find(kind: str, name: str) -> Path:
         for stem in (name, name.replace("-", "_")):
             if (folder / f"{stem}.yaml").is_file():
                 return folder / f"{stem}.yaml"
-    raise unknown_name(kind.rstrip("s").replace("_", " "), name, names(kind))
+    raise unknown_name({"evals": "benchmark"}.get(kind, kind.removesuffix("s")), name, names(kind))

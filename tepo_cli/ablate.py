@@ -25,15 +25,18 @@ def ablate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
+    from tepo.reporting.render import check_format
     from tepo.studies.assemble import plan_all
     from tepo_cli.studying import run_units, show_plan, show_tables
 
+    check_format(format)  # now, not after an hour of training
+    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]
     planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)  # a table of panels: panel by panel
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         show_plan(units)
         return
-    run_units(units, Slots(launcher, jobs, partition, gpus, nodes, minutes))
+    run_units(units, slots)
     for part, measured in planned:
         show_tables(part, scale, measured, format)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Scale, Seeds, Store, check_store_exists, parse_seeds
 
 
 def figure(
@@ -27,6 +27,7 @@ def figure(
     known = [str(entry["name"]) for entry in study.figures]
     if name != "all" and name not in known:
         raise unknown_name("figure", name, [*known, "all"])
+    check_store_exists(store)
     for chosen in known if name == "all" else [name]:
         for path in save(draw_figure(study, chosen, scale, units), out, f"figure-{chosen}"):
             typer.echo(path)

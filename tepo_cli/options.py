@@ -38,6 +38,12 @@ class Slots:
             raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
 
 
+def check_store_exists(store: Path) -> None:
+    """For commands that only read the store. Raises UserError when it is no folder."""
+    if not store.is_dir():
+        raise UserError("no store there" if not store.exists() else "the store is not a folder", where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
+
+
 def parse_seeds(text: str | None) -> list[int] | None:
     """`0,1,2` as integers; None stays None."""
     if text is None:

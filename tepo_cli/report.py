@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Scale, Seeds, Store, check_store_exists, parse_seeds
 from tepo_cli.reproduce import STUDIES
 
 
@@ -24,4 +24,5 @@ def report(
     from tepo_cli.studying import write_outputs
 
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    check_store_exists(store)
     write_outputs(planned, scale, out, results)

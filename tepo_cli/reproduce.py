@@ -31,11 +31,12 @@ def reproduce(
     from tepo.studies.assemble import plan_all
     from tepo_cli.studying import run_units, show_plan, write_outputs
 
+    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     extra = [*(override or []), *([f"data={data}"] if data else [])]
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=extra)
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         show_plan(units)
         return
-    run_units(units, Slots(launcher, jobs, partition, gpus, nodes, minutes))
+    run_units(units, slots)
     write_outputs(planned, scale, out, results)

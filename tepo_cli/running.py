@@ -14,6 +14,7 @@ from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.measure import measure
 from tepo.studies.price import Cost, record
+from tepo.training.checks import check_settings
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
@@ -85,6 +86,7 @@ def describe(config: RunConfig) -> None:
     """The resolved configuration and what a run would do."""
     import yaml
 
+    check_settings(config)
     folder, train_config = RunFolder.of(config), config.train
     print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True), end="")
     steps = folder.checkpoints()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tepo.errors import RunFailed
+from tepo.errors import RunFailed, UserError
 from tepo.studies.assemble import Planned
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
@@ -68,6 +68,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     if not todo:
         console.print(f"all {len(unique(units))} runs are in the store")
         return
+    _check_rows(todo)
     show_other_versions(todo[0].folder.parent)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
@@ -86,6 +87,17 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     console.print(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
+
+
+def _check_rows(todo: Sequence[Unit]) -> None:
+    """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one failed run after another."""
+    from tepo.training.checks import check_settings
+
+    for label, config in {unit.row.label: unit.config for unit in todo if unit.row.objective is not None}.items():
+        try:
+            check_settings(config)
+        except UserError as error:
+            raise UserError(error.what, where=f"row {label!r}" + (f", {error.where}" if error.where else ""), fix=error.fix) from None
 
 
 def show_other_versions(store: Path) -> None:
@@ -144,7 +156,9 @@ def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) ->
     table = study_table(study, scale, units)
     rendered = render(table, format)
     if isinstance(rendered, str):
-        print(rendered)
+        print(rendered.rstrip("\n"))
     else:
         Console(width=max(Console().width, 150), markup=False).print(rendered)
-    console.print(f"runs: {', '.join(sorted({str(unit.folder) for unit in units})[:8])}{' …' if len(units) > 8 else ''}", soft_wrap=True)
+    there = sorted({str(unit.folder) for unit in units if unit.folder.is_dir()})
+    if there:
+        console.print(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}", soft_wrap=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Format, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Format, Scale, Seeds, Store, check_store_exists, parse_seeds
 
 
 def table(
@@ -18,9 +18,13 @@ def table(
     override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
+    from tepo.reporting.render import check_format
     from tepo.studies.assemble import plan_all
     from tepo_cli.studying import show_tables
 
+    check_format(format)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]
-    for study, units in plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen):  # a table of panels: panel by panel
+    planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)
+    check_store_exists(store)
+    for study, units in planned:  # a table of panels: panel by panel
         show_tables(study, scale, units, format)

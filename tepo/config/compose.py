@@ -1,12 +1,14 @@
 """From overrides to a checked RunConfig: Hydra composes, the schema checks, and an unknown name gets the nearest valid one."""
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from tepo import paths
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
 
@@ -36,7 +38,10 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         typed = OmegaConf.merge(OmegaConf.structured(RunConfig), {**plain, "objective": objective})
         config = OmegaConf.to_object(typed)
     except errors.OmegaConfBaseException as error:
-        raise UserError(str(error).splitlines()[0], where=f"configuration key {getattr(error, 'full_key', '') or '?'}", fix="check the value's type") from None
+        key = getattr(error, "full_key", "") or "?"
+        if "is not a ListConfig" in str(error):
+            raise UserError(f"{key} is a list", where=" ".join(overrides), fix=f"'{key}=[first,second]'") from None
+        raise UserError(str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type") from None
     assert isinstance(config, RunConfig)
     _check_values(config)
     return config
@@ -105,10 +110,19 @@ def _check_values(config: RunConfig) -> None:
             raise UserError(f"train.{name} must be at least 1, not {getattr(train, name)}")
     if train.samples_per_prompt < 2:
         raise UserError("train.samples_per_prompt must be at least 2: a group of one has no advantage")
-    if not train.learning_rate > 0 or not train.grad_clip > 0:
+    if not 0 < train.learning_rate < math.inf or not train.grad_clip > 0:
         raise UserError("train.learning_rate and train.grad_clip must be positive")
-    if train.temperature <= 0:
+    if not 0 < train.temperature < math.inf:
         raise UserError("train.temperature must be positive: greedy groups are all alike")
+    limits = {"seed": (config.seed, 0), "train.warmup_steps": (train.warmup_steps, 0), "train.weight_decay": (train.weight_decay, 0), "train.token_dump_every": (train.token_dump_every, 0)}
+    limits |= {"sampler.max_rows": (config.sampler.max_rows, 1), "engine.micro_batch_tokens": (config.engine.micro_batch_tokens, 1)}
+    for key, (number, least) in limits.items():
+        if not least <= number < math.inf:
+            raise UserError(f"{key} must be at least {least}, not {number}")
+    if not config.store:
+        raise UserError("store is empty", fix="name a folder: --store runs")
+    for name in config.data.benchmarks:
+        paths.find("evals", name.partition(":")[0])
     for key, value, valid in (
         ("model.dtype", config.model.dtype, ("float32", "bfloat16")),
         ("model.wrap", config.model.wrap, ("raw", "auto", "base")),

@@ -65,7 +65,7 @@ def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: 
 
     Raises UserError for an unknown task or split, a weight that is negative, or weights that sum to zero.
     """
-    names, thresholds = _check(tasks, split)
+    names, thresholds = check_tasks(tasks, split)
     seen: set[str] = set()
     examples = []
     for index in range(count):
@@ -99,8 +99,8 @@ def generate(tasks: Mapping[str, float], count: int, seed: int, split: str) -> l
     return [example.problem for example in generate_examples(tasks, count, seed, split)]
 
 
-def _check(tasks: Mapping[str, float], split: str) -> tuple[list[str], list[float]]:
-    """Task names and the running sum of their weights."""
+def check_tasks(tasks: Mapping[str, float], split: str) -> tuple[list[str], list[float]]:
+    """Task names and the running sum of their weights. Raises UserError as `examples` does."""
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     for name, weight in tasks.items():

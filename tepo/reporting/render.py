@@ -13,8 +13,15 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 SUFFIXES = {"terminal": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 
 
+def check_format(format: str) -> None:
+    """Raises UserError for a format that is none of FORMATS."""
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+
+
 def render(table: Table, format: str = "terminal") -> "str | RenderableType":
     """The table in one of FORMATS: a rich renderable for "terminal", text otherwise. Raises UserError for another format."""
+    check_format(format)
     match format:
         case "terminal":
             return terminal.render(table)
@@ -24,9 +31,7 @@ def render(table: Table, format: str = "terminal") -> "str | RenderableType":
             return latex.render(table)
         case "csv":
             return csv.render(table)
-        case "html":
-            return html.render(table)
-    raise unknown_name("format", format, FORMATS)
+    return html.render(table)
 
 
 def as_text(table: Table, format: str, width: int = 160) -> str:

@@ -44,6 +44,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
                 references[row_key(unit)] = reference
     benchmarks = units[0].config.data.benchmarks
     titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
+    steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
-    note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {units[0].config.train.steps} steps; checkpoint: the last step, fixed before the run"
+    note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} steps; checkpoint: the last step, fixed before the run"
     return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=study.baseline, reference=references, notes=[note])

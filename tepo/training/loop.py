@@ -8,6 +8,7 @@ from typing import Any
 from tepo.config.schema import RunConfig
 from tepo.training import distributed
 from tepo.training.build import Parts, build, check_parts
+from tepo.training.checks import check_settings
 from tepo.training.flat import FlatRollout
 from tepo.training.metrics import MetricsLog, Report, Stopwatch
 from tepo.training.run_folder import RunFolder
@@ -32,6 +33,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     run = RunFolder.of(config)
     if run.finished():
         return run.path
+    check_settings(config)
     check_parts(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)

@@ -47,6 +47,26 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         compose([override])
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=-1", "seed must be at least 0"),
+        ("train.weight_decay=-1", "train.weight_decay must be at least 0"),
+        ("train.warmup_steps=-5", "train.warmup_steps must be at least 0"),
+        ("train.learning_rate=inf", "must be positive"),
+        ("train.temperature=nan", "must be positive"),
+        ("sampler.max_rows=0", "sampler.max_rows must be at least 1"),
+        ("engine.micro_batch_tokens=-5", "engine.micro_batch_tokens must be at least 1"),
+        ("data.benchmarks=add3", "data.benchmarks is a list"),
+        ("data.benchmarks=[ad3]", "unknown benchmark 'ad3'"),
+        ("store=", "store is empty"),
+    ],
+)
+def test_a_value_that_no_run_can_have_is_refused_when_it_is_composed(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose([override])
+
+
 def test_fewer_than_a_hundred_keys() -> None:
     groups = (schema.ModelConfig, schema.DataConfig, schema.SamplerConfig, schema.EngineConfig, schema.TrainConfig, schema.GraderConfig, schema.WandbConfig)
     assert sum(len(dataclasses.fields(group)) for group in groups) + 3 < 100

@@ -1,0 +1,44 @@
+"""Mistakes that must be said before a command begins to work: called in this process, as a process each takes seconds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tepo.errors import UserError
+from tepo_cli.ablate import ablate
+from tepo_cli.figure import figure
+from tepo_cli.report import report
+from tepo_cli.table import table
+from tepo_cli.train import train
+
+TYPO = "objective.penalty.coefficint=1"
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda store: train([TYPO, f"store={store}"]), "'coefficient'"),
+        (lambda store: train([TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
+        (lambda store: train(["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
+        (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
+        (lambda store: ablate("panel-e", store=store, format="pdf"), "unknown format 'pdf'"),
+        (lambda store: ablate("panel-e", store=store, launcher="slurn", dry_run=True), "'slurm'"),
+        (lambda store: table("panel-e", store=store), "no store there"),
+        (lambda store: figure("2a", store=store), "no store there"),
+        (lambda store: report(["panel-e"], store=store), "no store there"),
+    ],
+)
+def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        call(tmp_path / "runs")
+    assert caught.value.exit_code == 2
+    assert hint in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "typo"))
+    with pytest.raises(UserError, match="no such folder"):
+        table("panel-e", store=tmp_path)

@@ -93,6 +93,12 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path, deadline
     raise UserError(f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}", where=str(log), fix="read the log; too little memory is the usual cause")
 
 
+def check_named(urls: Sequence[str]) -> None:
+    """Raise UserError when there is no server to ask."""
+    if not urls:
+        raise UserError("no vLLM server is named", where="sampler.servers", fix="sampler.servers=[http://host:8000], or sampler=vllm")
+
+
 class VllmServerSampler:
     """Implements `tepo.sampling.base.Sampler` over servers started with `serve_command`.
 
@@ -101,8 +107,7 @@ class VllmServerSampler:
     """
 
     def __init__(self, urls: Sequence[str], stop_tokens: Sequence[int], *, max_length: int, exchange: Path):
-        if not urls:
-            raise UserError("no vLLM server is named", where="sampler.servers", fix="sampler.servers=[http://host:8000], or sampler=vllm")
+        check_named(urls)
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
         self.pool = ThreadPoolExecutor(_PARALLEL * len(urls))

@@ -91,6 +91,10 @@ def check_parts(config: RunConfig) -> None:
         from tepo.sampling.vllm_sampler import check_installed
 
         check_installed()
+    if config.sampler.kind == "vllm_server":
+        from tepo.sampling.vllm_server import check_named
+
+        check_named(config.sampler.servers)
 
 
 @contextlib.contextmanager

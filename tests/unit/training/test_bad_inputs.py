@@ -52,6 +52,8 @@ def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="vLLM is not installed"):
         train(small(tmp_path, "sampler=vllm", "model.path=nobody/nothing"))
+    with pytest.raises(UserError, match="no vLLM server is named"):
+        train(small(tmp_path, "sampler=vllm_server", "model.path=nobody/nothing"))
     with pytest.raises(UserError, match="must be 0, 1, 2 or 3"):
         train(small(tmp_path, "engine=deepspeed", "engine.zero_stage=4", "model.path=nobody/nothing"))
 

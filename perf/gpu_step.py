@@ -3,8 +3,9 @@
 Sampling: 0.5B-shaped Qwen2, groups of 8, responses to the length limit (a random model hardly ever ends one), with and without
 CUDA graphs, and the gap between the sampler's and the trainer's log-probs of what was sampled. Updates: `Updater.update` with the TEPO objective,
 fp32 masters and AdamW, at 8k context (Qwen2 0.5B) and 16k (Qwen3 0.6B, for which prime-rl publishes 11.9k tokens/s, MFU
-11.1% and 12.5 GiB on an H100), without and with gradient checkpointing. MFU counts 6 operations per weight and token and
-6 L H D S / 2 for causal attention, nothing recomputed, over the GPU's dense bf16 peak.
+11.1% and 12.5 GiB on an H100), without and with gradient checkpointing. Tokens are those
+pushed through the model, a group's prompt once. MFU counts 6 operations per weight and token and 12 L H D S / 2 for causal
+attention, nothing recomputed, and no log-probs of the old policy, over the GPU's dense bf16 peak.
 
 Run: PYTHONPATH=. python perf/gpu_step.py [--json FILE] [--small]     (under 8 minutes on an H200; --small: a check on CPU)
 """
@@ -115,8 +116,8 @@ def time_updates(case: Case, device: str, turns: int = 3) -> dict[str, Any]:
             torch.cuda.synchronize()
         taken.append(time.perf_counter() - begin)
         updates = metrics["actor/updates"]
-    seconds, tokens = sorted(taken[1:])[turns // 2], case.sequences * case.context
-    result = {**asdict(case), "seconds_per_update": seconds / updates, "tokens_per_second": tokens / seconds, "first_seconds": taken[0]}
+    seconds, tokens = sorted(taken[1:])[turns // 2], len(rollout.pack(range(case.sequences)).tokens)
+    result = {**asdict(case), "tokens": tokens, "seconds_per_update": seconds / updates, "tokens_per_second": tokens / seconds, "first_seconds": taken[0]}
     if cuda:
         peak = next((value for name, value in PEAKS.items() if name in torch.cuda.get_device_name()), None)
         result["mfu"] = operations(model, case.context) * tokens / seconds / peak if peak else None

@@ -23,6 +23,7 @@ def test_step_script_updates_and_samples() -> None:
     from perf import gpu_step
 
     row = gpu_step.time_updates(gpu_step.Case("small", 320, 16, 1024, True), "cpu", turns=1)
+    assert row["tokens"] == 2 * (gpu_step.PROMPT + 8 * (320 - gpu_step.PROMPT - 1))  # a group's prompt once, no response's last token
     assert row["tokens_per_second"] > 0
     drawn = gpu_step.time_sampler("small", 8, 16, graphs=True, device="cpu")
     assert drawn["tokens"] <= 8 * 16

@@ -1,25 +1,26 @@
 """The work of `tepo eval`: what to evaluate, with what, and the table at the end. Imported when the command runs."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from rich.console import Console
 from rich.table import Column, Table
 
 from tepo.config.compose import compose
+from tepo.errors import UserError
 from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.result import Result, load_result
-from tepo.evaluation.rows import SAMPLES
+from tepo.evaluation.rows import SAMPLES, read_table
 from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompts import encode_prompts, render_prompt
-from tepo.training.run_folder import base_fingerprint, base_folder_of, final_model
+from tepo.training.run_folder import RunFolder, base_fingerprint, base_folder_of, final_model
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 console = Console(stderr=True, markup=False)
@@ -63,13 +64,22 @@ class Request:
 
 def find_target(model: str, store: Path, revision: str | None) -> Target:
     """A run by folder or id, else a model. Raises UserError for a run without a complete checkpoint."""
+    if not model:
+        raise UserError("the model has no name", where="--model", fix="a run (`tepo list`), a model folder, a hub id, or package:laptop")
     for folder in (Path(model), store / model):
-        if (folder / "config.json").is_file() and ((folder / "checkpoints").is_dir() or (folder / "manifest.json").is_file()):
-            config = yaml.safe_load((folder / "config.json").read_text())["full"]
+        if (folder / "checkpoints").is_dir() or (folder / "manifest.json").is_file():
+            config = RunFolder(folder).config()["full"]
             weights = final_model(folder)
             own = config["model"]
             identity = {"weights": f"{folder.name}/{weights.name}"}
             return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
+    place = Path(model)
+    if not model.startswith("package:") and not place.exists() and ("/" not in model or place.parent.is_dir()):  # no hub id: do not ask the network
+        runs = sorted(entry.name for entry in (place.parent if "/" in model else store).glob("*/") if (entry / "config.json").is_file())
+        near = difflib.get_close_matches(place.name, runs, n=1, cutoff=0.5)
+        raise UserError(
+            f"no model and no run {model!r}", where=f"--store {store}", fix=(f"did you mean {near[0]!r}? " if near else "") + "`tepo list` shows the runs; a shipped base is package:laptop"
+        )
     identity = {"weights": base_fingerprint(model, revision)}
     base = model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER
@@ -112,8 +122,8 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
 def _finished(name: str, request: Request) -> Result | None:
     """The result that is there, if it is of these weights and settings (if not, `evaluate` says what differs)."""
     result = load_result(request.folder(name))
-    asked = {"policy": request.target.identity, "wrap": request.wrap, "thinking": request.thinking}
-    return result if result and all(result.task[key] == value for key, value in asked.items()) else None
+    asked = {"fingerprint": load_benchmark(name).fingerprint, "policy": request.target.identity, "wrap": request.wrap, "thinking": request.thinking}
+    return result if result and all(result.task.get(key) == value for key, value in asked.items()) else None
 
 
 def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Request, progress: Any) -> Result:
@@ -160,7 +170,7 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
         for subset, scores in result.subsets.items():
             table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%")
     if len(results) > 1:
-        frames = [pd.read_parquet(request.folder(name) / SAMPLES, columns=["problem", "sample", "correct"]).assign(benchmark=name) for name in results]
+        frames = [read_table(request.folder(name) / SAMPLES).select(["problem", "sample", "correct"]).to_pandas().assign(benchmark=name) for name in results]
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]

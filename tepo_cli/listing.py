@@ -46,7 +46,7 @@ def _runs(console: "Console", store: Path, every: bool) -> None:
         for folder in sorted(folders):
             print(*_run(folder))
         return
-    table = Table(Column("run", no_wrap=True), *columns, title=f"runs in {store}")
+    table = Table(Column("run", no_wrap=True), *(Column(name, overflow="fold") for name in columns), title=f"runs in {store}")
     newest = sorted(folders, key=os.path.getmtime)[-_SHOWN:]
     for folder in newest:
         table.add_row(*_run(folder))

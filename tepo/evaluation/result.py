@@ -39,7 +39,7 @@ def load_result(folder: Path) -> Result | None:
         value = json.loads(path.read_text())
         result = Result(**{**value, "interval": tuple(value["interval"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"not a result of this version: {error}", where=str(path), fix="evaluate again into a new folder") from None
+        raise UserError(f"not a result of this version: {error}", where=str(path), fix="move the folder away and evaluate again") from None
     if result.format != FORMAT:
-        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="evaluate again into a new folder")
+        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="move the folder away and evaluate again")
     return result

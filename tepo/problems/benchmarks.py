@@ -73,6 +73,8 @@ def load_benchmark(name: str) -> Benchmark:
     benchmark = parse_benchmark(path)
     if not subset:
         return benchmark
+    if not benchmark.subsets:
+        raise UserError(f"{stem} has no subsets", where=str(path), fix=f"name it as {stem}")
     if subset not in benchmark.subsets:
         raise unknown_name(f"subset of {stem}", subset, benchmark.subsets, where=str(path))
     return replace(benchmark, name=f"{path.stem}:{subset}", without=benchmark.subsets[subset].without)

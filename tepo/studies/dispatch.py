@@ -58,7 +58,7 @@ def state(unit: Unit, running: bool) -> State:
 def _lines(path: Path) -> int:
     try:
         return path.read_bytes().count(b"\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, which whoever writes there says
         return 0
 
 

@@ -1,9 +1,8 @@
 """Is what a store holds whole, and of this version? Looked at before a study plans on it; nothing is ever deleted or changed."""
 
-import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tepo.errors import UserError
 from tepo.evaluation.rows import SAMPLES
@@ -33,7 +32,7 @@ def _check_run(run: RunFolder, steps: int) -> None:
     manifest = run.manifest()
     if not manifest:  # nothing was trained here yet
         return
-    _read_config(run.path / "config.json")
+    run.config()
     rows = len(run.metrics())
     if run.finished() and rows < steps:
         raise UserError(f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
@@ -42,17 +41,11 @@ def _check_run(run: RunFolder, steps: int) -> None:
         raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """The run's `config.json`, as this version writes it."""
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError("the run has no configuration: copied half?", where=str(path), fix=_AGAIN) from None
-    except ValueError:
-        raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=_AGAIN) from None
-    if config.get("recipe") != RECIPE or "full" not in config:
-        raise UserError(f"the run was written by another version of tepo ({config.get('tepo', 'unknown')})", where=str(path), fix="use that version, or another --store")
-    return config
+@cache
+def _fingerprint(benchmark: str) -> str:
+    from tepo.problems.benchmarks import load_benchmark
+
+    return load_benchmark(benchmark).fingerprint
 
 
 def _check_evaluation(folder: Path) -> None:
@@ -64,6 +57,13 @@ def _check_evaluation(folder: Path) -> None:
     result = load_result(folder)
     if result is None:
         return
+    measured, now = result.task.get("fingerprint"), _fingerprint(folder.name)
+    if measured is not None and measured != now:
+        raise UserError(
+            f"{folder.name} was measured under another definition of the benchmark",
+            where=str(folder),
+            fix=f"undo the change of the benchmark, or move {folder} away and let the study measure it anew",
+        )
     again = f"copy it again, or move {folder} away and let the study measure it anew"
     try:
         rows = pq.read_metadata(folder / SAMPLES).num_rows

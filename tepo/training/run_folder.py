@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
+_AGAIN = "copy the run again, or move the folder away and let it be trained anew"
 BUSY = 3  # exit code of a process that found its run in the hands of another
 _UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", "max_new_tokens"), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
@@ -129,9 +130,26 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            return json.loads(path.read_text())
+            manifest = json.loads(path.read_text())
         except ValueError:
-            raise UserError("the manifest is not JSON", where=str(path), fix=f"delete {self.path} and run again") from None
+            manifest = None
+        if not isinstance(manifest, dict):
+            raise UserError("the manifest is not JSON with keys and values", where=str(path), fix=f"delete {self.path} and run again")
+        return manifest
+
+    def config(self) -> dict[str, Any]:
+        """The run's `config.json`. Raises UserError unless it is whole and as this version writes it."""
+        path = self.path / "config.json"
+        try:
+            config = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise UserError("the run has no configuration: copied half?", where=str(path), fix=_AGAIN) from None
+        except ValueError:
+            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=_AGAIN) from None
+        if not isinstance(config, dict) or config.get("recipe") != RECIPE or not {"model", "data", "train"} <= set(config.get("full") or ()):
+            version = config.get("tepo", "unknown") if isinstance(config, dict) else "unknown"
+            raise UserError(f"the run was written by another version of tepo ({version})", where=str(path), fix="use that version, or another --store")
+        return config
 
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""

@@ -42,3 +42,32 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "typo"))
     with pytest.raises(UserError, match="no such folder"):
         table("panel-e", store=tmp_path)
+
+
+def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
+    from tepo_cli.evaluating import find_target
+
+    (tmp_path / "0123456789ab").mkdir()
+    (tmp_path / "0123456789ab" / "config.json").write_text("[]")
+    for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
+        with pytest.raises(UserError, match="no model and no run"):
+            find_target(model, tmp_path, None)
+    with pytest.raises(UserError, match="did you mean '0123456789ab'"):
+        find_target("0123456789ac", tmp_path, None)
+    (tmp_path / "0123456789ab" / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="another version"):
+        find_target("0123456789ab", tmp_path, None)
+    (tmp_path / "0123456789ab" / "config.json").unlink()
+    with pytest.raises(UserError, match="no configuration"):
+        find_target("0123456789ab", tmp_path, None)
+
+
+def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
+    from tepo.files import write_atomic
+
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):
+        with pytest.raises(UserError, match="cannot write: a "):
+            write_atomic(path, "")
+    with pytest.raises(UserError, match="a folder is in the way"):
+        write_atomic(tmp_path, "")

@@ -51,6 +51,10 @@ def _shorten(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def _hold(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
 def _old(path: Path) -> None:
     saved = json.loads(path.read_text())
     path.write_text(json.dumps({**saved, "recipe": 0, "format": 0}))
@@ -63,6 +67,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "half the metrics": (lambda run: _shorten(run / "metrics.jsonl"), "1 of 2 steps", "metrics.jsonl"),
     "no samples": (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "are missing", SAMPLES),
     "half the samples": (lambda run: _shorten(run / "eval/add3" / SAMPLES), "cannot be read", SAMPLES),
+    "a configuration without keys": (lambda run: _hold(run / "config.json", "[]"), "another version of tepo (unknown)", "config.json"),
+    "a configuration without its parts": (lambda run: _hold(run / "config.json", '{"recipe": 1, "full": {}}'), "another version of tepo", "config.json"),
+    "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
+    "a line of metrics without keys": (lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"), "line 1 is not a JSON object", "metrics.jsonl"),
     "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
     "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
 }
@@ -82,6 +90,14 @@ def test_half_a_run_is_named_and_left_alone(name: str, own: Path, tmp_path: Path
     assert caught.value.fix
     assert caught.value.exit_code == 2
     assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:
+    unit = finished_run(tmp_path / "runs")
+    result = unit.folder / "eval" / "add3" / "result.json"
+    write_json(result, {**json.loads(result.read_text()), "task": {"fingerprint": "of another definition"}})
+    with pytest.raises(UserError, match="add3 was measured under another definition"):
+        plan_all(["mine"], "laptop", store=tmp_path / "runs", overrides=WORDS)
 
 
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:

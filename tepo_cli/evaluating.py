@@ -74,7 +74,7 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
             identity = {"weights": f"{folder.name}/{weights.name}"}
             return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
     place = Path(model)
-    if not model.startswith("package:") and not place.exists() and ("/" not in model or place.parent.is_dir()):  # no hub id: do not ask the network
+    if not model.startswith("package:") and not place.exists() and ("/" not in model or place.parent == store or place.parent.is_dir()):  # no hub id: do not ask the network
         runs = sorted(entry.name for entry in (place.parent if "/" in model else store).glob("*/") if (entry / "config.json").is_file())
         near = difflib.get_close_matches(place.name, runs, n=1, cutoff=0.5)
         raise UserError(

@@ -54,6 +54,8 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
             find_target(model, tmp_path, None)
     with pytest.raises(UserError, match="did you mean '0123456789ab'"):
         find_target("0123456789ac", tmp_path, None)
+    with pytest.raises(UserError, match="no model and no run"):
+        find_target("runs/0123456789ac", Path("runs"), None)
     (tmp_path / "0123456789ab" / "checkpoints").mkdir()
     with pytest.raises(UserError, match="another version"):
         find_target("0123456789ab", tmp_path, None)

@@ -155,9 +155,9 @@ class GapAlarm:
         explained = [cause for cause in found if cause.left.within(self.bound)]
         if explained:
             return min(explained, key=lambda cause: cause.left.mean)
-        again = self.fresh(evidence.sequences) if self.fresh is not None and evidence.sequences else None
-        if again is not None:
-            left = self._gap(torch.cat([torch.from_numpy(values) for values in again]), evidence.score(1.0).cpu())
+        again = self.fresh(evidence.sequences) if self.fresh is not None else None
+        if again is not None:  # on all ranks or on none: what follows is a collective, for a rank without sequences too
+            left = self._gap(torch.cat([torch.empty(0), *map(torch.from_numpy, again)]), evidence.score(1.0).cpu())
             if left.within(self.bound):
                 name = "stale prefix cache: scored afresh, without the cache, the sampler agrees with the trainer"
                 return Cause(name, left, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)")

@@ -183,7 +183,7 @@ class VllmSampler:
             return None
         pairs = [(list(prompt), list(response)) for prompt, response in sequences]
         params = self.vllm.SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False)
-        outputs = self.llm.generate([{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False)
+        outputs = self.llm.generate([{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False) if pairs else []
         return [np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32) for out, (_, response) in zip(outputs, pairs, strict=True)]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:

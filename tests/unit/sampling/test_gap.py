@@ -1,5 +1,8 @@
 """The gap alarm's arithmetic and its verdicts where no sampler is needed."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch import nn
@@ -89,3 +92,32 @@ def test_borrowed_weights_untie_for_a_moment_and_come_back():
         assert body.weight.abs().sum() > 0
     assert head.weight is body.weight
     assert body.weight.requires_grad
+
+
+def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
+    """Two ranks as threads that meet in every collective: where one stayed away, the other would wait."""
+    meeting, values = Barrier(2), {}
+
+    class Rank:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def all_gather(self, value):
+            values[self.rank] = value
+            meeting.wait(timeout=10)
+            both = [values[0], values[1]]
+            meeting.wait(timeout=10)
+            return both
+
+        def all_sum(self, value):
+            return sum(self.all_gather(value))
+
+    def diagnose(rank):
+        trainer = torch.tensor([-1.0, -2.0]) if rank == 0 else torch.empty(0)
+        alarm = GapAlarm(1e-3, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32", comm=Rank(rank), fresh=lambda pairs: [trainer.numpy() for _ in pairs])
+        with pytest.raises(RunFailed, match="stale prefix cache"):
+            alarm.check(trainer - torch.tensor([0.5, 1.5])[: len(trainer)], trainer, Evidence(lambda temperature: trainer, [([1], [2, 3])] if rank == 0 else [], None))
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(diagnose, range(2)))

@@ -20,13 +20,13 @@ def verify(
     from tepo.problems.hashes import set_hash
     from tepo.problems.training import dataset_benchmarks, load_training_problems, training_names
 
-    failed: list[UserError] = []
+    failed: dict[str, UserError] = {}
     for name in names or [*dataset_benchmarks(), *training_names()]:
         try:
             problems = load_training_problems(name) if name in training_names() else load_benchmark(name).load_problems()
         except UserError as error:
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
-            failed.append(error)
+            failed[name] = error
             continue
         typer.echo(f"{name}: {len(problems)} problems, content {set_hash(problems)}")
         if golds and name not in training_names():
@@ -35,7 +35,7 @@ def verify(
             if unread:
                 typer.echo(f"  golds that the grader cannot read: {unread}")
     if failed:
-        raise UserError(f"{len(failed)} sets are not the pinned ones", fix=failed[0].fix)
+        raise UserError(f"not verified: {', '.join(failed)}", fix=next(iter(failed.values())).fix)
 
 
 @app.command()

@@ -9,24 +9,23 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+PAIRS = (("torch", "torch"), ("torch", "deepspeed"), ("vllm", "torch"))  # each sampler and each engine once
 TINY = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4", "train.max_new_tokens=40", "train.steps=2")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """name: sampler and engine. passed: None where something is not installed. detail: seconds, or what went wrong."""
+    """passed: None where something is not installed. detail: seconds, or what went wrong."""
 
-    name: str
     passed: bool | None
     detail: str
 
 
 def selftest(sampler: str, engine: str) -> Outcome:
     """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own."""
-    name = f"sampler={sampler} engine={engine}"
     missing = [kind for kind in (sampler, engine) if kind != "torch" and importlib.util.find_spec(kind) is None]
     if missing:
-        return Outcome(name, None, f"{', '.join(missing)} not installed")
+        return Outcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as store:
         code = (
@@ -37,18 +36,13 @@ def selftest(sampler: str, engine: str) -> Outcome:
         for stop, expected in ((1, 9), (0, 0)):
             done = subprocess.run([sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False)
             if done.returncode != expected:
-                return Outcome(name, False, f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}")
+                return Outcome(False, f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
-            return Outcome(name, False, "no checkpoint at the end")
-    return Outcome(name, True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
+            return Outcome(False, "no checkpoint at the end")
+    return Outcome(True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
 
 
 def what_failed(text: str) -> str:
     """The sentence of the error that ends a traceback; where and what to do, which our errors add below it, left out."""
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
     return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), "")
-
-
-def selftests() -> list[Outcome]:
-    """Each sampler and each engine once."""
-    return [selftest(sampler, engine) for sampler, engine in (("torch", "torch"), ("torch", "deepspeed"), ("vllm", "torch"))]

@@ -1,6 +1,5 @@
 """Several studies together: one plan in which shared rows meet, the page, and the results as Markdown."""
 
-import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -96,10 +95,9 @@ def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
 def _page_run(unit: Unit) -> PageRun:
     run = RunFolder(unit.folder)
     rows = run.metrics()
-    config = json.loads((unit.folder / "config.json").read_text())["full"]
     facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(sum(row.get("perf/cpu_s", 0.0) for row in rows), 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
-    return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, config, facts, dumps)
+    return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, run.config()["full"], facts, dumps)
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:

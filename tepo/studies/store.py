@@ -7,9 +7,7 @@ from pathlib import Path
 from tepo.errors import UserError
 from tepo.evaluation.rows import SAMPLES
 from tepo.studies.plan import Unit, unique
-from tepo.training.run_folder import RECIPE, RunFolder
-
-_AGAIN = "copy the run again, or move the folder away and let the study train it anew"
+from tepo.training.run_folder import AGAIN, RECIPE, RunFolder
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -35,10 +33,10 @@ def _check_run(run: RunFolder, steps: int) -> None:
     run.config()
     rows = len(run.metrics())
     if run.finished() and rows < steps:
-        raise UserError(f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
+        raise UserError(f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=AGAIN)
     saved = run.checkpoints()
     if saved and rows < saved[-1]:
-        raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=_AGAIN)
+        raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=AGAIN)
 
 
 @cache

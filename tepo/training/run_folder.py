@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
 RECIPE = 1  # raised when a change of the code changes what a configuration trains
-_AGAIN = "copy the run again, or move the folder away and let it be trained anew"
+AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
 _UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", "max_new_tokens"), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
 
@@ -143,9 +143,9 @@ class RunFolder:
         try:
             config = json.loads(path.read_text())
         except FileNotFoundError:
-            raise UserError("the run has no configuration: copied half?", where=str(path), fix=_AGAIN) from None
+            raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
-            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=_AGAIN) from None
+            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
         if not isinstance(config, dict) or config.get("recipe") != RECIPE or not {"model", "data", "train"} <= set(config.get("full") or ()):
             version = config.get("tepo", "unknown") if isinstance(config, dict) else "unknown"
             raise UserError(f"the run was written by another version of tepo ({version})", where=str(path), fix="use that version, or another --store")

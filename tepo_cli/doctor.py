@@ -31,17 +31,24 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option(h
     from rich.console import Console
     from rich.table import Table
 
-    console, table = Console(markup=False), Table("what", "state", "how to get it")
+    console, table, missing = Console(markup=False), Table("what", "state"), []
     for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
         try:
-            table.add_row(package, version(package), "")
+            table.add_row(package, version(package))
         except PackageNotFoundError:
-            table.add_row(package, "missing", fix)
+            table.add_row(package, "missing")
+            missing.append((package, fix))
     for program, fix in _PROGRAMS.items():
-        table.add_row(program, shutil.which(program) or "missing", "" if shutil.which(program) else fix)
-    for row in _machine(store):
-        table.add_row(*row)
+        table.add_row(program, shutil.which(program) or "missing")
+        if not shutil.which(program):
+            missing.append((program, fix))
+    for what, state, fix in _machine(store):
+        table.add_row(what, state)
+        if fix:
+            missing.append((what, fix))
     console.print(table)
+    for what, fix in missing:  # outside the table: a cell breaks a command in two, and nobody can copy it
+        console.print(f"{what}: {fix}", soft_wrap=True)
     if selftest and not _engines_work(console):
         raise typer.Exit(1)
 

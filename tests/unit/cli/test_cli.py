@@ -94,15 +94,16 @@ def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Pat
 
 
 def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it."""
+    """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it; in a narrow terminal it was broken in two."""
     from tepo_cli.doctor import doctor
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setenv("COLUMNS", "40")
     doctor(Path("runs"), selftest=False)
-    assert "pip install 'tepo[deepspeed]'" in capsys.readouterr().out
+    assert "\ndeepspeed: pip install 'tepo[deepspeed]' (CPU: make engines)\n" in capsys.readouterr().out
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:

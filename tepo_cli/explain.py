@@ -18,6 +18,6 @@ def explain(
     from tepo.objectives.explain_text import to_latex, to_text
 
     name = load_objective(objective).name
-    chosen = load_objective(compose([f"objective={name}", *(f"objective.{text}" for text in overrides)]).objective) if overrides else load_objective(name)
+    chosen = load_objective(compose([f"objective={name}", "train.kl_estimator=null", *(f"objective.{text}" for text in overrides)]).objective) if overrides else load_objective(name)
     explanation = explained(chosen, load_objective(vs) if vs else None)
     typer.echo(to_latex(explanation) if latex else to_text(explanation))

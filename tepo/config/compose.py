@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
@@ -14,6 +15,7 @@ from tepo.errors import UserError, unknown_name
 
 FOLDER = Path(__file__).parent
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
+_PATHS = ("store", "model.path")  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
 
 
 def options(group: str) -> list[str]:
@@ -43,7 +45,10 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
             raise UserError(f"{key} is a list", where=" ".join(overrides), fix=f"'{key}=[first,second]'") from None
         raise UserError(str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type") from None
     assert isinstance(config, RunConfig)
+    config.store = os.path.expanduser(config.store)
     _check_values(config)
+    if config.train.kl_estimator not in (None, "k3") and ("objective.penalty.estimator", "k3") in map(_split, overrides):
+        raise UserError(f"train.kl_estimator={config.train.kl_estimator} takes the place of k3", where="objective.penalty.estimator=k3", fix="add train.kl_estimator=null")
     return config
 
 
@@ -71,7 +76,7 @@ def _split(text: str) -> tuple[str, str]:
 def _group_choice(group: str, overrides: Sequence[str]) -> str:
     """The option of a group: the last override, else the default in config.yaml."""
     chosen = [value for key, value in map(_split, overrides) if key == group]
-    default = re.search(rf"^  - {group}: (\S+)$", (FOLDER / "config.yaml").read_text(), re.MULTILINE)
+    default = re.search(rf"^  - {group}: (\S+)$", (FOLDER / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE)
     assert default
     return chosen[-1] if chosen else default.group(1)
 
@@ -83,10 +88,14 @@ def check_override(text: str) -> str:
         if value not in options(key):
             raise unknown_name(f"{key} option", value, options(key), where=text)
         return f"{key}={value}"
-    if key.startswith(("objective.", "data.tasks.")):
-        return f"++{key}={value}"
-    if key not in _leaves():
+    if key == "objective.name":
+        raise UserError("an objective's name is that of its file", where=text, fix="objective=NAME chooses one")
+    if key == "data.tasks":
+        raise UserError("data.tasks as a whole would be added to the mix that is there", where=text, fix="set weights one by one: data.tasks.add4=0")
+    if not key.startswith(("objective.", "data.tasks.")) and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
+    if key in _PATHS and value and value[0] not in "'\"":
+        value = "'" + value.replace("'", r"\'") + "'"
     return f"++{key}={value}"
 
 
@@ -114,13 +123,24 @@ def _check_values(config: RunConfig) -> None:
         raise UserError("train.learning_rate and train.grad_clip must be positive")
     if not 0 < train.temperature < math.inf:
         raise UserError("train.temperature must be positive: greedy groups are all alike")
-    limits = {"seed": (config.seed, 0), "train.warmup_steps": (train.warmup_steps, 0), "train.weight_decay": (train.weight_decay, 0), "train.token_dump_every": (train.token_dump_every, 0)}
+    limits = {
+        "seed": (config.seed, 0),
+        "train.warmup_steps": (train.warmup_steps, 0),
+        "train.weight_decay": (train.weight_decay, 0),
+        "train.token_dump_every": (train.token_dump_every, 0),
+        "grader.workers": (config.grader.workers, 0),
+    }
     limits |= {"sampler.max_rows": (config.sampler.max_rows, 1), "engine.micro_batch_tokens": (config.engine.micro_batch_tokens, 1)}
     for key, (number, least) in limits.items():
         if not least <= number < math.inf:
             raise UserError(f"{key} must be at least {least}, not {number}")
+    for key, share in (("sampler.gap_bound", config.sampler.gap_bound), ("sampler.memory_fraction", config.sampler.memory_fraction)):
+        if share is not None and not 0 < share < math.inf:
+            raise UserError(f"{key} must be positive, not {share:g}")
     if not config.store:
         raise UserError("store is empty", fix="name a folder: --store runs")
+    if config.data.kind == "problems" and not config.data.problems:
+        raise UserError("data.kind=problems names no problems", where="data.problems", fix="data=dapo, or data.problems=NAME")
     for name in config.data.benchmarks:
         paths.find("evals", name.partition(":")[0])
     for key, value, valid in (

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tepo.objectives import formula, penalty
+from tepo.objectives import formula
 from tepo.objectives.coefficient import Coefficient, coefficient
 from tepo.objectives.definitions import definitions, detached
 from tepo.objectives.formula import Line
-from tepo.objectives.loading import AXES, load_objective, names, objective_mapping, text
+from tepo.objectives.loading import AXES, in_force, load_objective, names, objective_mapping, parts_of, text
 from tepo.objectives.objective import Objective
 
 NEEDS = {
@@ -104,12 +104,12 @@ def _constants(objective: Objective) -> list[Constant]:
     comments = _sources(objective.name)
     written: Mapping[str, Any] = yaml.safe_load(text(objective.name)) if comments else {}
     found = []
-    for axis, options in _parts(objective):
+    for axis, options in parts_of(objective):
         row = written.get(axis, {})
         row = row if isinstance(row, Mapping) else {}
         for part in fields(options):
             value = getattr(options, part.name)
-            if not _in_force(options, part.name):
+            if not in_force(options, part.name):
                 continue
             if part.name in row and row[part.name] == value:
                 source = comments.get(axis, "")
@@ -117,29 +117,6 @@ def _constants(objective: Objective) -> list[Constant]:
                 source = part.metadata["source"] if value == part.default else "set here"
             found.append(Constant(f"{axis}.{part.name}", _shown(value), part.metadata["meaning"], source))
     return found
-
-
-def _parts(objective: Objective) -> list[tuple[str, Any]]:
-    """(axis, options), penalties one by one."""
-    found = [(axis, getattr(objective, axis)) for axis in AXES if axis != "penalty"]
-    place = list(AXES).index("penalty")
-    return found[:place] + [("penalty", part) for part in objective.penalties] + found[place:]
-
-
-def _in_force(options: Any, key: str) -> bool:
-    """Whether a setting has a say, given the others of its axis."""
-    if key == "eps" and not getattr(options, "std", True):
-        return False
-    if not isinstance(options, penalty.Kl):
-        return True
-    by_change = options.tokens in penalty.BY_CHANGE
-    return {
-        "entropy_change": by_change,
-        "tolerance": by_change,
-        "fraction": options.tokens == "top_covariance",
-        "mean_over": options.tokens != "all",
-        "scope": penalty.is_global(options),
-    }.get(key, True)
 
 
 def _settings(objective: Objective) -> dict[str, str]:
@@ -151,7 +128,7 @@ def _settings(objective: Objective) -> dict[str, str]:
         options = objective.penalties if axis == "penalty" else [getattr(objective, axis)]
         for place, (part, typed) in enumerate(zip(several, options, strict=True)):
             label = f"{axis}{place + 1 if len(several) > 1 else ''}"
-            found |= {f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or _in_force(typed, key)}
+            found |= {f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or in_force(typed, key)}
     return found
 
 

@@ -1,7 +1,7 @@
 """From a name or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,15 @@ def text(name: str) -> str:
     path = FOLDER / f"{name.replace('-', '_')}.yaml"
     if not path.is_file():
         raise unknown_name("objective", name, names())
-    return path.read_text()
+    return path.read_text(encoding="utf-8")
 
 
 def load_objective(source: str | Mapping[str, Any], *, kl_estimator: str | None = None) -> Objective:
     """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes, as in `tepo/config/objective/NAME.yaml`.
 
     A mapping may carry a `name`. `kl_estimator` takes the place of k3, the default estimator (small vocabularies: `full`).
-    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, and for axes that do not fit."""
+    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not fit, and for
+    a setting that could have no effect."""
     if isinstance(source, str):
         given, name = dict(yaml.safe_load(text(source))), source.replace("-", "_")
     else:
@@ -68,18 +69,46 @@ def _axis(axis: str, given: Any, where: str) -> Any:
 
 def _penalties(given: Any, kl_estimator: str | None, where: str) -> tuple[penalty.Penalty, ...]:
     """One mapping, a list of them, or none."""
-    if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
-        return ()
     if kl_estimator is not None and kl_estimator not in penalty.ESTIMATORS:
         raise unknown_name("KL estimator", kl_estimator, penalty.ESTIMATORS, where=where)
+    if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
+        return ()
     parts = [parse("penalty", part, penalty.KINDS, where=where) for part in ([given] if isinstance(given, str | Mapping) else given)]
     if kl_estimator is not None:
         parts = [replace(part, estimator=kl_estimator) if getattr(part, "estimator", "") == "k3" else part for part in parts]
     return tuple(parts)
 
 
+def parts_of(objective: Objective) -> list[tuple[str, Any]]:
+    """(axis, options), penalties one by one."""
+    return [(axis, part) for axis in AXES for part in (objective.penalties if axis == "penalty" else (getattr(objective, axis),))]
+
+
+def in_force(options: Any, key: str) -> bool:
+    """Whether a setting has a say, given the others of its axis."""
+    if key == "eps":
+        return getattr(options, "std", True)
+    if key == "scale_floor":
+        return options.shape == "exponential"
+    if not isinstance(options, penalty.Kl):
+        return True
+    by_change = options.tokens in penalty.BY_CHANGE
+    return {
+        "entropy_change": by_change,
+        "tolerance": by_change,
+        "fraction": options.tokens == "top_covariance",
+        "mean_over": options.tokens != "all",
+        "scope": penalty.is_global(options),
+    }.get(key, True)
+
+
 def _check_fit(objective: Objective, where: str) -> None:
-    """Axes that exclude each other."""
+    """Axes that exclude each other, and settings that would be taken and change nothing."""
+    for axis, options in parts_of(objective):
+        for part in fields(options):
+            value = getattr(options, part.name)
+            if value != part.default and not in_force(options, part.name):
+                raise UserError(f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}", where=where, fix=f"leave it out; what it is for: {part.metadata['meaning']}")
     bare = isinstance(objective.ratio, ratio.NoRatio)
     if bare != isinstance(objective.surrogate, surrogate.LogProb):
         raise UserError("surrogate log_prob goes with ratio none, and only with it", where=where, fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob")

@@ -35,6 +35,13 @@ def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind"
     valid = [part.name for part in fields(cls)]
     for key in given:
         if key != tag and key not in valid:
+            owners = [other for other, kind in kinds.items() if any(part.name == key for part in fields(kind))]
+            if owners:  # a kind was changed and the keys of the old one stayed
+                raise UserError(
+                    f"{axis}.{key} belongs to {tag}: {', '.join(owners)}, not to {tag}: {name}",
+                    where=where,
+                    fix=f"write {axis}: {{{tag}: {name}}} (on the command line objective.{axis}={name}), which starts the axis anew",
+                )
             raise unknown_name(f"key of {axis} ({tag}: {name})", str(key), [tag, *valid], where=where)
     hints = get_type_hints(cls)
     values = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tepo.errors import UserError
 from tepo.objectives.batch import Comm, TokenBatch
 from tepo.objectives.options import option
 from tepo.objectives.selection import covariance, draws, token_count, top_tokens
@@ -29,6 +30,10 @@ class ClipCov:
     high: float = option(5.0, "largest covariance of a candidate", source="Cui et al. 4.3")
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
 
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise UserError(f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw", where="clip_cov", fix="low below high (Cui et al.: 1 and 5)")
+
 
 @dataclass(frozen=True)
 class Steer:
@@ -45,6 +50,12 @@ class Steer:
     ceiling: float = option(1.0, "largest weight (1.2 in run_linear.sh)", source="run_exp.sh", low=1e-6)
     scale_floor: float = option(0.02, "exponential: the largest |Omega| counts as at least this", source="released code only; 0 is the paper's form", low=0)
     scope: str = option("mini_batch", SCOPE_MEANING, source="like every statistic here", choices=SCOPES)
+
+    def __post_init__(self) -> None:
+        if self.floor > self.ceiling:
+            raise UserError(f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}", where="steer", fix="the other way round: the largest |Omega| gets the floor")
+        if self.shape == "exponential" and self.ceiling > 1:
+            raise UserError(f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1", where="steer", fix="weight.shape=linear, or a ceiling of at most 1")
 
 
 KINDS = {"uniform": Uniform, "clip_cov": ClipCov, "steer": Steer}
@@ -66,7 +77,7 @@ def token_weights(options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor,
     top, bottom = largest(size, comm), -largest(-size, comm)
     if options.shape == "exponential":
         weights = torch.exp(size * math.log(options.floor) / top.clamp(min=max(options.scale_floor, 1e-300)))
-        weights = weights.clamp(min(options.floor, options.ceiling), options.ceiling)
+        weights = weights.clamp(options.floor, options.ceiling)
     else:
         place = torch.where(top > bottom, (size - bottom) / (top - bottom), 0.5)
         weights = options.ceiling + (options.floor - options.ceiling) * place

@@ -60,11 +60,32 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("data.benchmarks=add3", "data.benchmarks is a list"),
         ("data.benchmarks=[ad3]", "unknown benchmark 'ad3'"),
         ("store=", "store is empty"),
+        ("sampler.gap_bound=0", "sampler.gap_bound must be positive"),
+        ("sampler.gap_bound=nan", "sampler.gap_bound must be positive"),
+        ("sampler.memory_fraction=-3", "sampler.memory_fraction must be positive"),
+        ("grader.workers=-1", "grader.workers must be at least 0"),
+        ("data.kind=problems", "names no problems"),
+        ("data.tasks={add3: 1}", "would be added to the mix that is there"),
+        ("objective.name=mine", "name is that of its file"),
+        ("objective.penalty.estimator=k3", "train.kl_estimator=full takes the place of k3"),
     ],
 )
 def test_a_value_that_no_run_can_have_is_refused_when_it_is_composed(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose([override])
+
+
+def test_k3_where_it_is_meant() -> None:
+    config = compose(["objective.penalty.estimator=k3", "train.kl_estimator=null"])
+    assert (config.objective["penalty"]["estimator"], config.train.kl_estimator) == ("k3", None)
+    compose(["objective.penalty.estimator=k1"])
+
+
+@pytest.mark.parametrize("folder", ["/a b", "/a,b=c(d)", "/it's", "~/x", "relative/x"])
+def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert compose([f"store={folder}"]).store == folder.replace("~", "/home/someone")
+    assert compose([f"model.path={folder}"]).model.path == folder
 
 
 def test_fewer_than_a_hundred_keys() -> None:

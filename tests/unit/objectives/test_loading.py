@@ -85,7 +85,8 @@ def test_dashes_and_kinds_alone():
         ({"surrogate": {"low": float("nan")}}, r"surrogate.low must be a number"),
         ({"surrogate": {"low": True}}, r"surrogate.low must be a number"),
         ({"ratio": {"level": "sequense"}}, r"did you mean 'sequence'"),
-        ({"ratio": {"level": "token", "gradient": "full"}}, r"key of ratio \(level: token\) 'gradient'"),
+        ({"ratio": {"level": "token", "gradent": "full"}}, r"key of ratio \(level: token\) 'gradent'"),
+        ({"ratio": {"level": "token", "gradient": "full"}}, r"ratio.gradient belongs to level: sequence, prefix, not to level: token(.|\n)*objective.ratio=token"),
         ({"advantage": {"std": 1}}, r"advantage.std must be true or false, not 1"),
         ({"agregation": {"kind": "token_mean"}}, r"axis of an objective 'agregation'(.|\n)*did you mean 'aggregation'"),
     ],
@@ -141,8 +142,39 @@ def test_kl_estimator_replaces_the_default_one_alone():
     assert load_objective("kl_cov", kl_estimator="full").penalties[0].estimator == "abs"
     assert load_objective("grpo", kl_estimator="full").needs.full_kl_anchor == "initial"
     assert load_objective("tepo_max_entropy", kl_estimator="full") == load_objective("tepo_max_entropy")
-    with pytest.raises(UserError, match="KL estimator 'exact'"):
-        load_objective("tepo", kl_estimator="exact")
+    for name in ("tepo", "tepo_no_kl"):
+        with pytest.raises(UserError, match="KL estimator 'exact'"):
+            load_objective(name, kl_estimator="exact")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("tepo", {"penalty": {"fraction": 0.1}}, "penalty.fraction"),
+        ("tepo", {"penalty": {"scope": "micro_batch"}}, "penalty.scope"),
+        ("tepo_kl_all", {"penalty": {"mean_over": "masked"}}, "penalty.mean_over"),
+        ("tepo_kl_all", {"penalty": {"tolerance": 0.0}}, "penalty.tolerance"),
+        ("kl_cov", {"penalty": {"entropy_change": "omega"}}, "penalty.entropy_change"),
+        ("dr_grpo", {"advantage": {"eps": 1e-4}}, "advantage.eps"),
+        ("steer", {"weight": {"shape": "linear", "scale_floor": 0.1}}, "weight.scale_floor"),
+    ],
+)
+def test_a_setting_that_would_change_nothing_is_refused(name, changes, key):
+    with pytest.raises(UserError, match=f"{key}=.* has no effect"):
+        load_objective(changed(name, changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "message"),
+    [
+        ("clip_cov", {"low": 5.0, "high": 1.0}, "leave no token to draw"),
+        ("steer", {"floor": 1.1}, "weight.floor 1.1 is above weight.ceiling 1"),
+        ("steer", {"ceiling": 1.2}, "never reached"),
+    ],
+)
+def test_bounds_that_cross(name, weight, message):
+    with pytest.raises(UserError, match=message):
+        load_objective(changed(name, {"weight": weight}))
 
 
 def test_needs():

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,10 +40,17 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[None]:
+def cluster() -> Iterator[None]:
     """Start the daemons, wait until the node is idle, and stop them at the end. Needs root."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
+    # Not below pytest's folder: slurmd's sockets (spool folder, host and job) fail beyond 108 characters.
+    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder, _daemons(Path(folder)):
+        yield
+
+
+@contextmanager
+def _daemons(folder: Path) -> Iterator[None]:
     host = socket.gethostname()
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)

@@ -46,7 +46,7 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None:
-    with cluster(tmp_path / "slurm"):
+    with cluster():
         env = study(tmp_path, "train.steps=10")
         process = ablate(tmp_path / "runs", env)
         good = RunFolder.of(small(tmp_path / "runs", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10", "data.benchmarks=[max4]"))

@@ -11,8 +11,6 @@ def audit(all_rows: Annotated[bool, typer.Option("--all", help="Show every row's
 
     from tepo.reporting import audit as library
     from tepo.reporting.audit_view import render
+    from tepo_cli.screen import screen_width
 
-    console = Console(markup=False)
-    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
-        console = Console(width=120, markup=False)
-    console.print(render(library.audit(), every_row=all_rows))
+    Console(width=max(screen_width(), 100), markup=False).print(render(library.audit(), every_row=all_rows))

@@ -14,9 +14,8 @@ def base(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
-    from tepo.config.compose import compose
     from tepo.training.run_folder import base_folder
-    from tepo_cli.running import measure_run
+    from tepo_cli.running import composed, measure_run
 
-    config = compose([*(overrides or []), *([f"store={store}"] if store else [])])
+    config = composed(overrides or [], store)
     measure_run(base_folder(config), config, config.data.benchmarks, None, quiet=quiet)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,29 +27,16 @@ _PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chrom
 
 def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option(help="Run each installed engine for real (about a minute).")] = True) -> None:
     """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two steps. Exit code 1 when one fails."""
-    from importlib.metadata import PackageNotFoundError, version
-
     from rich.console import Console
-    from rich.table import Table
 
-    console, table, missing = Console(markup=False), Table("what", "state"), []
-    for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
-        try:
-            table.add_row(package, version(package))
-        except PackageNotFoundError:
-            table.add_row(package, "missing")
-            missing.append((package, fix))
-    for program, fix in _PROGRAMS.items():
-        table.add_row(program, shutil.which(program) or "missing")
-        if not shutil.which(program):
-            missing.append((program, fix))
-    for what, state, fix in _machine(store):
-        table.add_row(what, state)
+    from tepo_cli.screen import say
+
+    console, found = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
+    for what, state, _ in found:
+        say(f"{what:24} {state}", console)
+    for what, _, fix in found:
         if fix:
-            missing.append((what, fix))
-    console.print(table)
-    for what, fix in missing:  # outside the table: a cell breaks a command in two, and nobody can copy it
-        console.print(f"{what}: {fix}", soft_wrap=True)
+            say(f"{what}: {fix}", console)
     if selftest and not _engines_work(console):
         raise typer.Exit(1)
 
@@ -56,18 +44,38 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option(h
 def _engines_work(console: "Console") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
     from tepo.training.selftest import PAIRS, selftest
+    from tepo_cli.screen import say
 
     passed = True
     for sampler, engine in PAIRS:
         name = f"sampler={sampler} engine={engine}"
         with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
-        console.print(f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}", soft_wrap=True)
+        say(f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}", console)
         passed &= outcome.passed is not False
     return passed
 
 
+def _packages() -> Iterator[tuple[str, str, str]]:
+    """Versions, and how to get what is missing: (what, state, advice)."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
+        try:
+            yield package, version(package), ""
+        except PackageNotFoundError:
+            yield package, "missing", fix
+
+
+def _programs() -> Iterator[tuple[str, str, str]]:
+    """Paths, and how to get what is missing: (what, state, advice)."""
+    for program, fix in _PROGRAMS.items():
+        path = shutil.which(program)
+        yield program, path or "missing", "" if path else fix
+
+
 def _machine(store: Path) -> list[tuple[str, str, str]]:
+    """What the machine has (what, state, advice)."""
     import torch
 
     cores = len(os.sched_getaffinity(0))
@@ -75,8 +83,8 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
     disk = shutil.disk_usage(existing)
     rows = [("cores", str(cores), ""), ("memory", f"{memory:.0f} GiB", ""), (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", "")]
-    if not os.access(existing, os.W_OK):
-        rows.append((f"store {store}", "not writable", "choose another with --store DIR"))
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        rows.append((f"store {store}", "not writable" if existing.is_dir() else f"{existing} is a file", "choose another with --store DIR"))
     if not torch.cuda.is_available():
         return [*rows, ("GPUs", "none", "paper scale needs CUDA; laptop scale does not")]
     for index in range(torch.cuda.device_count()):

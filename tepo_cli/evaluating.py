@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from tepo.config.compose import compose
 from tepo.errors import UserError
@@ -21,9 +20,9 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompts import encode_prompts, render_prompt
 from tepo.training.run_folder import RunFolder, base_fingerprint, base_folder_of, final_model
+from tepo_cli.screen import say, show, whole
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-console = Console(stderr=True, markup=False)
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Reque
             unread = grader.check_golds([problem.answer for problem in problems])
             if unread:
                 named = ", ".join(f"{problems[index].id} ({why})" for index, why in unread)
-                console.print(f"golds that the grader cannot read, so that only the same text matches them: {named}", highlight=False, soft_wrap=True)
+                say(f"golds that the grader cannot read, so that only the same text matches them: {named}")
         return evaluate(
             benchmark,
             sampler,
@@ -162,7 +161,7 @@ def _longest(benchmarks: Sequence[Benchmark], tokenizer: Any, request: Request) 
 
 def _print_scores(results: dict[str, Result], request: Request) -> None:
     """One line a benchmark, then the two averages."""
-    table = Table(Column("benchmark", no_wrap=True), "problems", Column("accuracy %", no_wrap=True), "pass@k", "maj@k", "cut off", title=request.target.path)
+    table = Table(*map(whole, ("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off")))
     for name, result in results.items():
         k = result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
@@ -175,7 +174,8 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]
             table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
-    Console(markup=False).print(table)
+    say(f"model: {request.target.path}")
+    show(table)
 
 
 def _interval(mean: float, low: float, high: float) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from rich.console import Console
 from rich.table import Table
 
 from tepo.config.compose import to_dict
@@ -11,6 +10,7 @@ from tepo.studies.fit import Fit, fit, needs_reference
 from tepo.studies.machines import ASSUMPTIONS, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit
+from tepo_cli.screen import say, show, whole
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that the memory depends on
@@ -29,18 +29,16 @@ def show_fit(config: RunConfig) -> None:
     reference = needs_reference(config)
     found = [fit(config, machine, reference=reference) for machine in machines() if machine.ranks == 1 or config.engine.kind == "deepspeed"]
     title = f"{config.model.name}{', with a frozen reference policy' if reference else ''}: GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
-    table = Table("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$", title=title)
+    table = Table(*map(whole, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
     for one in found:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
-    console = Console(stderr=True, markup=False)
-    console.width = max(console.width, 150)
-    console.print(table)
+    show(table, stderr=True)
     for one in found:
         if one.problem:
-            console.print(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}", soft_wrap=True)
+            say(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
     prices = ", ".join(f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found}))
-    console.print(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}", soft_wrap=True)
-    console.print("all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps", soft_wrap=True)
+    say(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
+    say("all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps")
 
 
 def _figures(one: Fit, steps: int) -> list[str]:

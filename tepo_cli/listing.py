@@ -2,57 +2,52 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tepo_cli.options import Store
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SHOWN = 40
 
 
 def listing(store: Store = Path("runs"), every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False) -> None:
     """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store."""
-    from rich.console import Console
     from rich.table import Table
 
     from tepo import paths
     from tepo.config.compose import GROUPS, options
+    from tepo_cli.screen import show, whole
 
-    console = Console(markup=False)
-    names = Table("kind", "names", title="what can be run", show_lines=True)
-    for kind in ("experiments", "ablations"):
-        names.add_row(f"{kind} (tepo ablate NAME)", ", ".join(paths.names(kind)))
-    names.add_row("benchmarks (tepo eval NAME)", ", ".join(paths.names("evals")))
+    names = Table(whole("what"), "names", title="what can be run", show_lines=True)
+    names.add_row("tepo ablate", ", ".join([*paths.names("experiments"), *paths.names("ablations")]))
+    names.add_row("tepo eval", ", ".join(paths.names("evals")))
     for group in GROUPS:
         names.add_row(f"{group}=", ", ".join(options(group)))
-    console.print(names)
-    _runs(console, store, every)
+    show(names)
+    _runs(store, every)
 
 
-def _runs(console: "Console", store: Path, every: bool) -> None:
+def _runs(store: Path, every: bool) -> None:
     """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading them)."""
-    from rich.table import Column, Table
+    from rich.table import Table
+
+    from tepo_cli.screen import show, whole
 
     folders = [entry.path for entry in os.scandir(store) if any(os.path.exists(f"{entry.path}/{name}.json") for name in ("config", "manifest"))] if store.is_dir() else []
     if not folders:
-        console.print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
+        print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
-    columns = ("objective", "model", "data", "seed", "status", "steps", "measured")
     if every:
         for folder in sorted(folders):
             print(*_run(folder))
         return
-    table = Table(Column("run", no_wrap=True), *(Column(name, overflow="fold") for name in columns), title=f"runs in {store}")
+    table = Table(*map(whole, ("run", "objective", "model", "data", "seed")), "status", *map(whole, ("steps", "measured")))
     newest = sorted(folders, key=os.path.getmtime)[-_SHOWN:]
     for folder in newest:
         table.add_row(*_run(folder))
-    console.print(table)
-    if len(folders) > len(newest):
-        console.print(f"the newest {len(newest)} of {len(folders)} runs; --all lists every one")
+    print(f"runs in {store}" + (f": the newest {len(newest)} of {len(folders)}; --all lists every one" if len(folders) > len(newest) else ""))
+    show(table)
 
 
 def _run(folder: str) -> list[str]:

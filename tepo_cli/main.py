@@ -1,5 +1,7 @@
 """The `tepo` command: a Typer app whose commands import their work only when they run."""
 
+import codecs
+import io
 import sys
 
 import typer
@@ -22,6 +24,8 @@ from tepo_cli.reproduce import reproduce
 from tepo_cli.table import table
 from tepo_cli.train import train
 from tepo_cli.warmstart import warmstart
+
+_ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
 app = typer.Typer(
     help="Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs.",
@@ -50,8 +54,18 @@ app.command()(doctor)
 app.command("list")(listing)
 
 
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that the encoding of a locale lacks, and where to go on: a minus must not become a question mark."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end
+
+
 def main() -> None:
     """Run the app; a UserError becomes a message on standard error and its exit code, Ctrl-C exits with 130."""
+    codecs.register_error("tepo", _spelt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="tepo")
     try:
         app()
     except UserError as error:

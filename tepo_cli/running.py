@@ -1,16 +1,17 @@
 """What `tepo train`, `tepo base` and `tepo ablate` share: progress on the terminal, measuring, figures. Imported when they run."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tepo.config.compose import to_dict
+from tepo.config.compose import compose, to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.measure import measure
 from tepo.studies.price import Cost, record
@@ -18,8 +19,13 @@ from tepo.training.checks import check_settings
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
+from tepo_cli.screen import console, say, show, whole
 
-console = Console(stderr=True, markup=False)
+
+def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
+    """The configuration of `tepo train` and `tepo base`. The store does not go through Hydra, whose grammar has no ü, comma or bracket."""
+    config = compose(overrides)
+    return replace(config, store=str(store)) if store else config
 
 
 @contextmanager
@@ -40,7 +46,7 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     if rank() > 0:
         return
     draw_curves(folder, config)
-    console.print(f"run {folder.name}: {config.train.steps} steps, {folder}")
+    say(f"run {folder.name}: {config.train.steps} steps, {folder}")
     measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 
@@ -58,11 +64,11 @@ def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trai
 
         results = measure(folder, config, benchmarks, trained=trained is not None, report=report) if benchmarks else []
     if results:
-        table = Table("benchmark", "accuracy %", "95%", title=f"{folder.name}")
+        table = Table(*map(whole, ("benchmark", "accuracy %", "95%")), title=folder.name)
         for result in results:
             low, high = result.interval
             table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
-        console.print(table)
+        show(table, stderr=True)
     rows, new = trained or [], _measured(folder) - before
     if rows or new:
         spent = [sum(row[name] for row in rows) for name in ("perf/cpu_s", "perf/sampled_tokens", "perf/cpu_core_s")]
@@ -88,7 +94,7 @@ def describe(config: RunConfig) -> None:
 
     check_settings(config)
     folder, train_config = RunFolder.of(config), config.train
-    print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True), end="")
+    print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True, width=math.inf), end="")
     steps = folder.checkpoints()
     print(
         f"# plan: run {folder.path.name} in {folder.path}\n"

@@ -19,8 +19,8 @@ from tepo.studies.store import other_versions
 from tepo.studies.study import Study
 from tepo.studies.tables import study_table
 from tepo_cli.options import Slots
+from tepo_cli.screen import console, say, screen_width, show, whole
 
-console = Console(stderr=True, markup=False)
 _PLACES = ("--jobs", "-j", "--store", "--out", "--results")
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
 
@@ -28,15 +28,15 @@ _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as on
 def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     """One line a unit: what would be trained and measured."""
     if brief:
-        console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+        say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
         return
-    table = Table("row", "model", "seed", "run", "train", "measure", title="plan")
+    table = Table("row", *map(whole, ("model", "seed", "run", "train", "measure")), title="plan")
     for unit in units:
         train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
         missing = unit.missing_benchmarks()
         table.add_row(unit.row.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
-    console.print(table)
-    console.print(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+    show(table, stderr=True)
+    say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
 
 
 def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
@@ -45,18 +45,18 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
 
     todo = unfinished(unique(units))
     if not todo:
-        console.print("nothing to do")
+        say("nothing to do")
         return
     known = costs(store)
     if scale != "laptop" and not known:  # a probe would load the model
-        console.print("nothing of this scale was measured in the store: no price from measurements")
+        say("nothing of this scale was measured in the store: no price from measurements")
         return
     basis = f"medians over {len(known)} measured runs in {store}"
     if not known:
-        console.print("no measured run in the store: probing two steps of the first row")
+        say("no measured run in the store: probing two steps of the first row")
         known, basis = [probe(next((unit for unit in todo if unit.row.objective), todo[0]))], "a probe of two steps"
     found = price(todo, known, basis)
-    console.print(
+    say(
         f"price: {found.cpu_s / 3600:.2f} CPU hours ({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
         f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"
     )
@@ -66,7 +66,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     """Run what is not done, with a bar a unit and one for the whole. Raises RunFailed when any failed; the others are kept."""
     todo = unfinished(unique(units))
     if not todo:
-        console.print(f"all {len(unique(units))} runs are in the store")
+        say(f"all {len(unique(units))} runs are in the store")
         return
     _check_rows(todo)
     show_other_versions(todo[0].folder.parent)
@@ -84,7 +84,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
 
         started = time.monotonic()
         failures = _dispatch(todo, slots, watch)
-    console.print(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
+    say(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
 
@@ -104,7 +104,7 @@ def show_other_versions(store: Path) -> None:
     """Say so when the store holds runs that this version does not use."""
     found = other_versions(store)
     if found:
-        console.print(f"{len(found)} runs in {store} were trained by another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}); they are kept and not used here")
+        say(f"{len(found)} runs in {store} were trained by another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}); they are kept and not used here")
 
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
@@ -131,10 +131,10 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
 
     studies, runs = render_all(planned, scale)
     write_atomic(out, page(studies, runs, scale))
-    console.print(f"page: {out}")
+    say(f"page: {out}")
     if results_path is not None:
         write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])))
-        console.print(f"results: {results_path}")
+        say(f"results: {results_path}")
 
 
 def _command(words: Sequence[str]) -> str:
@@ -158,7 +158,7 @@ def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) ->
     if isinstance(rendered, str):
         print(rendered.rstrip("\n"))
     else:
-        Console(width=max(Console().width, 150), markup=False).print(rendered)
+        Console(width=screen_width(), markup=False).print(rendered)
     there = sorted({str(unit.folder) for unit in units if unit.folder.is_dir()})
     if there:
-        console.print(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}", soft_wrap=True)
+        say(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")

@@ -16,10 +16,9 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained twice."""
-    from tepo.config.compose import compose
-    from tepo_cli.running import describe, run_training
+    from tepo_cli.running import composed, describe, run_training
 
-    config = compose([*(overrides or []), *([f"store={store}"] if store else [])])
+    config = composed(overrides or [], store)
     if dry_run:
         describe(config)
         return

@@ -25,7 +25,8 @@ def warmstart(
     from tepo.files import write_json
     from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train
-    from tepo_cli.running import bar, console
+    from tepo_cli.running import bar
+    from tepo_cli.screen import say, show
 
     if name not in RECIPES:
         raise unknown_name("base", name, RECIPES)
@@ -37,20 +38,22 @@ def warmstart(
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
     save_base(folder, model, tokenizer, record)
-    console.print(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
+    say(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
     if measure:
         benchmarks = compose([f"data={name}"]).data.benchmarks
         with bar("benchmarks", len(benchmarks), quiet) as advance:
             scores = score_base(model, tokenizer, benchmarks, report=advance)
         write_json(folder / "recipe.json", record | {"scores": scores})
-        console.print(_table(scores))
+        show(_table(scores), stderr=True)
 
 
 def _table(scores: dict[str, dict[str, float]]) -> Any:
     """Accuracy and pass@8 by benchmark, with their plain means."""
     from rich.table import Table
 
-    table = Table("benchmark", "avg@8 %", "pass@8 %", "tokens")
+    from tepo_cli.screen import whole
+
+    table = Table(*map(whole, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
     for name, row in scores.items():
         table.add_row(name, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
     means = [sum(row[key] for row in scores.values()) / len(scores) for key in ("avg@8", "pass@8", "mean_tokens")]

@@ -124,7 +124,7 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     path = folder / "task.json"
     if path.is_file():
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again") from None
         wanted = json.loads(json.dumps(task))

@@ -36,7 +36,7 @@ def load_result(folder: Path) -> Result | None:
     if not path.is_file():
         return None
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
         result = Result(**{**value, "interval": tuple(value["interval"])})
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"not a result of this version: {error}", where=str(path), fix="move the folder away and evaluate again") from None

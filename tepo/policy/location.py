@@ -29,7 +29,7 @@ def check_folder(folder: Path) -> None:
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     index = folder / "model.safetensors.index.json"
     try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())) if index.is_file() else ["model.safetensors"]
     except (ValueError, KeyError):
         raise UserError("the index of the weight files is damaged", where=str(index), fix="download or save the model again") from None
     missing += [name for name in shards if not (folder / name).is_file()]

@@ -31,7 +31,7 @@ def row_hashes(problems: Sequence[Problem]) -> list[str]:
 def pinned_rows(name: str) -> list[str]:
     """The pinned row hashes of a set, or an empty list where none are shipped."""
     path = FOLDER / f"{name}.txt"
-    return path.read_text().split() if path.is_file() else []
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
 def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[int]:

@@ -59,7 +59,7 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
 
 def listed_contamination(name: str) -> set[str]:
     """Ids of the training problems that are left out, as `tepo data contamination` found them."""
-    return set((PINNED / f"{name}.contaminated.txt").read_text().split())
+    return set((PINNED / f"{name}.contaminated.txt").read_text(encoding="utf-8").split())
 
 
 def dataset_benchmarks() -> list[str]:

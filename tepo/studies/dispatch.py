@@ -41,10 +41,8 @@ class State:
 
 def command(unit: Unit) -> list[str]:
     """The command line that trains and measures a unit; a person can type it too."""
-    base = [sys.executable, "-m", "tepo_cli"]
-    if unit.row.objective is None:
-        return [*base, "base", *unit.overrides, f"store={unit.folder.parent}", "--quiet"]
-    return [*base, "train", *unit.overrides, f"store={unit.folder.parent}", "--evaluate", "--quiet"]
+    what = ["base"] if unit.row.objective is None else ["train", "--evaluate"]
+    return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.overrides]
 
 
 def state(unit: Unit, running: bool) -> State:
@@ -111,7 +109,7 @@ def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
 def last_line(path: Path) -> str:
     """The last line with text in a log, its error line if one follows the last start."""
     try:
-        lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     except FileNotFoundError:
         return ""
     errors = [place for place, line in enumerate(lines) if line.startswith("error:")]

@@ -65,7 +65,7 @@ def costs_of(folder: Path) -> list[Cost]:
     """Every recorded cost of a run. Raises UserError when its file is damaged."""
     path = folder / "cost.json"
     try:
-        return [Cost(**entry) for entry in json.loads(path.read_text())]
+        return [Cost(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
@@ -92,7 +92,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
 def probe(unit: Unit) -> Cost:
     """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
     with tempfile.TemporaryDirectory() as scratch:
-        words = [*command(unit), f"store={scratch}", f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
+        words = [*command(unit), "--store", scratch, f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
         log = Path(scratch) / "log.txt"
         process = start(words, log, job_environment())  # as the study will start it
         process.join()

@@ -3,6 +3,7 @@
 A job runs the same command line as a local slot; its output goes to `<run>/log.txt`, submitit's own files to `<store>/slurm/`.
 """
 
+import shlex
 import shutil
 import subprocess
 import time
@@ -15,6 +16,8 @@ from tepo.errors import UserError
 from tepo.studies.dispatch import Failure, State, command, last_line, launch, state
 from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment
+
+_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which whole clusters share
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,29 @@ def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: 
         jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
     except submitit.core.utils.FailedJobError as error:
         raise UserError(f"Slurm refused the jobs: {str(error).strip().splitlines()[-1]}", where="sbatch", fix="check --partition, --gpus and --minutes with sinfo") from None
-    while not all(job.done() for job in jobs):
+    pairs, failures = list(zip(units, jobs, strict=True)), []
+    looked = time.monotonic()
+    while not all(job.done() for _, job in pairs):
         watch({unit.id: state(unit, job.state == "RUNNING") for unit, job in zip(units, jobs, strict=True)})
         time.sleep(poll)
+        if time.monotonic() - looked > _LOOK:
+            held, looked = _held(), time.monotonic()
+            failures += [_give_up(unit, job, held[job.job_id]) for unit, job in pairs if job.job_id in held]
+            pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
     watch({unit.id: state(unit, False) for unit in units})
-    return [Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}") for unit, job in zip(units, jobs, strict=True) if not unit.done()]
+    return failures + [Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}") for unit, job in pairs if not unit.done()]
+
+
+def _held() -> dict[str, str]:
+    """Jobs of this user that no node could start, with Slurm's words for it: it holds them for an administrator, so they would be waited for in vain."""
+    rows = subprocess.run(["squeue", "--noheader", "--array", "--me", "--states=PENDING", "--format=%i|%r"], capture_output=True, text=True, check=False).stdout.splitlines()
+    return {job: reason for job, _, reason in (row.partition("|") for row in rows) if "launch failed" in reason}
+
+
+def _give_up(unit: Unit, job: Any, reason: str) -> Failure:
+    """Cancel a held job, so that the same command later is the whole cure."""
+    job.cancel()
+    return Failure(unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why")
 
 
 def _job(unit: Unit, options: SlurmOptions) -> list[str]:
@@ -74,8 +95,9 @@ def _job(unit: Unit, options: SlurmOptions) -> list[str]:
     if options.nodes == 1:
         return launch(unit, options.gpus)
     python, *rest = command(unit)
-    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"]
-    return ["bash", "-c", " ".join([python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), *rendezvous, *rest])]
+    torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), "--rdzv-backend", "c10d"]
+    first_node = '"$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"'
+    return ["bash", "-c", f"{shlex.join(torchrun)} --rdzv-endpoint {first_node} {shlex.join(rest)}"]
 
 
 def _submitit() -> Any:

@@ -130,7 +130,7 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            manifest = json.loads(path.read_text())
+            manifest = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict):
@@ -141,7 +141,7 @@ class RunFolder:
         """The run's `config.json`. Raises UserError unless it is whole and as this version writes it."""
         path = self.path / "config.json"
         try:
-            config = json.loads(path.read_text())
+            config = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
@@ -188,7 +188,7 @@ class RunFolder:
 
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
-        return json.loads((self.checkpoint(step) / "progress.json").read_text())
+        return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
 
     def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], comm: "Comm | None" = None, keep: int = 2) -> Path:
         """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write` that fills a
@@ -218,7 +218,7 @@ class RunFolder:
 def complete(folder: Path) -> bool:
     """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
     try:
-        files = json.loads((folder / "progress.json").read_text())["files"]
+        files = json.loads((folder / "progress.json").read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError):
         return False
     return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())

@@ -3,6 +3,7 @@
 import io
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -65,11 +66,15 @@ def _cell(cell: Cell, column: Column, decimals: int) -> Text:
 def _grid(block: Block) -> Grid:
     grid = Grid(title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None)
     grid.add_column("", min_width=_LABEL_WIDTH)
-    for column in block.columns:
-        grid.add_column(column.title, justify="left" if column.kind is Kind.TEXT else "right", no_wrap=column.kind is not Kind.TEXT)
+    cells = [[_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)] for row in block.rows]
+    for index, column in enumerate(block.columns):
+        text = column.kind is Kind.TEXT
+        parts = [part for cell in (Text(column.title), *(line[index] for line in cells)) for part in (cell.plain.split() if text else cell.plain.splitlines())]
+        grid.add_column(column.title, justify="left" if text else "right", no_wrap=not text, min_width=max(map(cell_len, parts), default=0))  # no number and no word is cut
+    lines = iter(cells)
     for section, rows in sections(block.rows):
         if section:
             grid.add_row(Text(section, style="italic"))
         for row in rows:
-            grid.add_row(Text(row.label), *(_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)))
+            grid.add_row(Text(row.label), *next(lines))
     return grid

@@ -1,0 +1,72 @@
+"""What a person copies from the screen is whole: in narrow terminals, in locales without Δ, with odd folder names."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tepo.studies.assemble import plan_all
+from tepo.studies.dispatch import command
+from tepo.studies.slurm import SlurmOptions, _job
+from tepo_cli import screen
+from tepo_cli.studying import show_plan, show_tables
+from tepo_cli.train import train
+
+ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 40 columns."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(Console, "is_terminal", True)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
+    show_plan(units)
+    shown = capsys.readouterr().err
+    assert all(f" {unit.id} " in shown for unit in units)
+    assert "7 benchmarks" in shown
+    assert "…" not in shown
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((study, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
+    show_tables(study, "laptop", units, "terminal")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 40
+    assert "OlympiadBench" in shown
+    assert "baseline" in shown
+    assert "32.59" in shown
+
+
+def test_a_pipe_has_no_edge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert screen.screen_width() == 150
+    screen.say(str(tmp_path / ODD))
+    assert capsys.readouterr().err == f"{tmp_path / ODD}\n"
+
+
+def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(["objective=tepo"], store=tmp_path / ODD, dry_run=True)
+    shown = capsys.readouterr().out
+    assert f"store: {tmp_path / ODD}\n" in shown
+    ((_, (unit, *_)),) = plan_all(["panel-e"], "laptop", store=tmp_path / ODD)
+    *_, words = _job(unit, SlurmOptions(gpus=8, nodes=2))
+    rest = command(unit)[1:]
+    assert shlex.split(words)[-len(rest) :] == rest
+    assert f"--store={tmp_path / ODD}" in "=".join(rest)
+
+
+def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-m", "tepo_cli", "audit"], capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "ascii"}, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"   -0.33 \n" in done.stdout

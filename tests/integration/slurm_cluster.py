@@ -40,12 +40,12 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 @contextmanager
-def cluster() -> Iterator[None]:
-    """Start the daemons, wait until the node is idle, and stop them at the end. Needs root."""
+def cluster(*, starts_jobs: bool = True) -> Iterator[None]:
+    """Start the daemons, wait until the node is idle, and stop them at the end; without `starts_jobs`, the node fails to start any. Needs root."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
     # Not below pytest's folder: slurmd's sockets (spool folder, host and job) fail beyond 108 characters.
-    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder, _daemons(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder, _daemons(Path(folder) / ("" if starts_jobs else "x" * 100)):
         yield
 
 

@@ -70,3 +70,17 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
 
         train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
         assert lasting(good.path) == lasting(whole.path)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
+    """Slurm holds them for an administrator; the command used to wait without a word."""
+    with cluster(starts_jobs=False):
+        process = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1"))
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 1, errors
+        assert "3 of the runs failed" in errors
+        assert "launch failed requeued held" in errors
+        waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
+        assert waiting == ""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tepo.errors import UserError
+from tepo.policy import tile
 from tepo.policy.attention import prepare
 from tepo.policy.fused import linear_statistics
 from tepo.policy.layout import Layout
@@ -64,7 +65,9 @@ def reference_logprobs(model: nn.Module, packed: Packed, *, temperature: float =
     if needed > budget:
         raise UserError(
             f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
-            fix="set objective.penalty.estimator=k3 (or k1, k2, abs), which needs the sampled tokens alone",
+            fix="set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), which needs the sampled tokens alone",
         )
-    logits = nn.functional.linear(hidden_states(model, packed), weight).float()
+    hidden = hidden_states(model, packed)
+    wide = torch.promote_types(hidden.dtype, torch.float32)  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
     return torch.log_softmax(logits / temperature, dim=-1)

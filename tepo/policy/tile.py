@@ -143,7 +143,7 @@ def _add_product(out: Tensor, left: Tensor, right: Tensor, first: bool) -> None:
     elif first:
         torch.mm(left, right, out_dtype=out.dtype, out=out)
     else:
-        out.add_(torch.mm(left, right, out_dtype=out.dtype))
+        torch.addmm(out, left, right, out_dtype=out.dtype, out=out)
 
 
 def _strip(logits: Tensor) -> int:

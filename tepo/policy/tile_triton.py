@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tepo.policy.tile import Coefficients, State
 
-_BLOCK = 4096  # columns a program holds at a time
+_BLOCK = 4096  # most columns a program holds at a time
 
 
 @triton.jit
@@ -54,10 +54,15 @@ def _gradient(logits, out, targets, normaliser, offset, slope, at_target, column
     tl.store(out + row * columns + offsets, value.to(out.dtype.element_ty), mask=there)
 
 
+def _block(columns: int) -> int:
+    """Columns a program holds at a time: with 16k tokens a tile has 2,048, and half of a block of 4,096 would stand idle."""
+    return min(_BLOCK, triton.next_power_of_2(columns))
+
+
 def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> None:
     """See `tile.accumulate`; the logits stay as they are."""
     rows, columns = logits.shape
-    _accumulate[(rows,)](logits, targets, state.maximum, state.total, state.weighted, state.target, columns, scale, BLOCK=_BLOCK, num_warps=8)
+    _accumulate[(rows,)](logits, targets, state.maximum, state.total, state.weighted, state.target, columns, scale, BLOCK=_block(columns), num_warps=8)
 
 
 def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
@@ -66,5 +71,5 @@ def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale:
     out = logits if dtype == logits.dtype else torch.empty_like(logits, dtype=dtype)
     slope = coefficients.slope
     arguments = (logits, out, targets, coefficients.normaliser, coefficients.offset, coefficients.offset if slope is None else slope, coefficients.at_target)
-    _gradient[(rows, triton.cdiv(columns, _BLOCK))](*arguments, columns, scale, SLOPE=slope is not None, BLOCK=_BLOCK, num_warps=8)
+    _gradient[(rows, triton.cdiv(columns, _block(columns)))](*arguments, columns, scale, SLOPE=slope is not None, BLOCK=_block(columns), num_warps=8)
     return out

@@ -173,7 +173,7 @@ def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path)
 
     if config.sampler.kind == "torch":
         if not shares_weights(config):  # the engine may shard the trainer's model
-            policy = load_policy(source, dtype=config.model.dtype, device=str(policy.model.device), revision=config.model.revision)
+            policy = load_policy(source, dtype=config.model.dtype, device=str(policy.model.device), revision=config.model.revision, trust_remote_code=config.model.trust_remote_code)
         return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
     length = config.train.max_prompt_tokens + config.train.max_new_tokens
     if config.sampler.kind == "vllm_server":

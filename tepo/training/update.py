@@ -51,14 +51,14 @@ class Updater:
         with watch("update_actor"):
             for number in range(updates):
                 sequences = rollout.share(rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm)
-                self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies, dump if number == updates - 1 else None)
+                counts = self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies, dump if number == updates - 1 else None)
                 if number == 0:  # the policy is still the one that sampled
                     metrics |= self._check_gap(rollout, sequences, tallies, step)
-                tallies.add_values(self.engine.step(learning_rate))
+                tallies.add_values(self.engine.step(learning_rate) if counts else {"actor/grad_norm": 0.0, "actor/skipped": 1.0})
         return metrics | tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(updates)}
 
-    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies, dump: TokenDump | None) -> None:
-        """Accumulate the gradient of one mini-batch (this rank's part of it)."""
+    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies, dump: TokenDump | None) -> bool:
+        """Accumulate the gradient of one mini-batch (this rank's part of it). False when no token of it is in the loss, on any rank."""
         parts = self._micro_batches(rollout, sequences)
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
         salt = derive(self.config.seed, "objective", step, number)
@@ -74,17 +74,19 @@ class Updater:
             tallies.add(out, micro, first=number == 0)
             if dump is not None:
                 dump.add([sequences[place] for place in places], micro, out)
-        self._check_finite(losses, step)
+        return self._check_finite(losses, plan.totals[0], step)
 
-    def _check_finite(self, losses: Sequence[Tensor], step: int) -> None:
-        """Stop before a NaN reaches the optimiser. Read once a mini-batch: reading a loss makes the host wait for the GPU."""
-        value = float(torch.stack(tuple(losses)).sum())
+    def _check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
+        """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move the weights, by
+        AdamW's momentum and decay. Read once a mini-batch: reading a loss makes the host wait for the GPU."""
+        value, number = torch.stack([torch.stack(tuple(losses)).sum().double(), tokens]).tolist()
         if not math.isfinite(value):
             raise RunFailed(
                 f"step {step}: the loss is {value}",
                 where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
                 fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
             )
+        return number > 0
 
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where they fit.
@@ -137,13 +139,14 @@ class Updater:
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
-        distributions or the sampler gave no entropies, the trainer computes them on its own path (reading A2)."""
+        distributions or corrects the gap between the two, or the sampler gave no entropies, the trainer computes them on its own
+        path (reading A2)."""
         needs = self.objective.needs
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
-        elif rollout.old_entropies is None or (needs.entropies and needs.old_entropies):  # their change must not be rounding
+        elif rollout.old_entropies is None or needs.sampler_logprobs or (needs.entropies and needs.old_entropies):  # their change must not be rounding
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
         if self.initial is not None:
             if needs.full_kl and needs.full_kl_anchor == "initial":

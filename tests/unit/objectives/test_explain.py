@@ -50,6 +50,38 @@ def test_the_coefficient_is_the_gradient(label):
         assert found[stopped].abs().max() < 1e-12
 
 
+@pytest.mark.parametrize(("name", "changes", "printed"), [
+    ("tepo_no_kl", {"weight": {"kind": "steer"}}, "w_i mean_s(lambda_s A_s)"),
+    ("grpo_s", {"weight": {"kind": "steer"}, "correction": {"kind": "truncated"}}, "r_t mean_s(lambda_s v_s A_s)"),
+    ("tepo_no_kl", {"advantage": {"kind": "gtpo"}}, "w_i mean_s(A_s)"),
+    ("prefix_is", {"ratio": {"gradient": "full"}, "weight": {"kind": "steer"}}, "sum_(u>=t) lambda_u A_u p_u/u"),
+])  # fmt: skip
+def test_the_coefficient_where_factors_differ_within_a_response(name, changes, printed):
+    """The gradient of a ratio of several tokens carries the amounts of all of them; lambda_t w_i A would be the local gradient's."""
+    objective, case = load_objective(changed(name, changes)), make_case(21, repeat=4)
+    assert explain(objective).coefficient.text == printed
+    batch = case.batch(objective)
+    leaf = batch.logprobs.detach().requires_grad_()
+    batch = type(batch)(**{**batch.__dict__, "logprobs": leaf})
+    plan = objective.prepare(batch, salt=3)
+    out = objective.loss(batch, plan)
+    d = leaf.detach() - batch.old_logprobs
+    amount = out.tokens["advantage"] * out.tokens.get("weight", 1.0)
+    if objective.correction != load_objective("tepo").correction:
+        amount = amount * torch.exp(batch.old_logprobs - batch.sampler_logprobs).clamp(max=2.0)
+    found, expected = -torch.autograd.grad(out.loss, leaf)[0] / plan.tokens["scale"], torch.empty_like(d)
+    for row in range(len(batch.lengths)):
+        own = batch.rows == row
+        if name == "prefix_is":
+            steps = torch.arange(1, int(own.sum()) + 1)
+            expected[own] = (amount[own] * out.tokens["ratio"][own] / steps).flip(0).cumsum(0).flip(0)
+        else:
+            expected[own] = (d[own].exp() if name == "grpo_s" else out.tokens["ratio"][own]) * amount[own].mean()
+    free = torch.stack([~out.tokens["clipped"][batch.rows == row].any() for row in range(len(batch.lengths))])[batch.rows]
+    assert free.any()
+    torch.testing.assert_close(found[free], expected[free], rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_every_row_explains_itself(label):
     objective = load_objective(LABELS[label])

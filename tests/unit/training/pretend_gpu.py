@@ -1,7 +1,7 @@
 """The updates of the embedded engine on a GPU that is not there: torch's fake tensors, which compute nothing but know devices.
 
-Run as a script. Ends with an error where tensors of two devices meet, prints where the host would wait for the GPU, and the
-device of what a resumed optimiser holds. A device made up under the name `gpu` stands for CUDA, which this torch may lack.
+Run as a script. Ends with an error where tensors of two devices meet, prints where the host would wait for the GPU, the
+device of what a resumed optimiser holds, and the matrix products of the fused op. A device made up under the name `gpu` stands for CUDA, which this torch may lack.
 """
 
 import json
@@ -22,6 +22,7 @@ from perf.gpu_step import Case, model_of, rollout_of, run_config
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Plan
+from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
 from tepo.training import optimizer_state
@@ -90,6 +91,30 @@ def resumed(engine: TorchEngine) -> list[str]:
     return sorted(f"{kind} {value.device}" for kind, value in engine.optimizer.state[master].items())
 
 
+class Products(TorchDispatchMode):
+    """Notes which matrix products are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "mm" in str(operator):
+            self.names.add(str(operator))
+        return operator(*args, **(kwargs or {}))
+
+
+def products() -> list[str]:
+    """Those of the fused log-prob and entropy in bfloat16, forward and backward, over several tiles in both directions."""
+    hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+    weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+    with Products() as found:
+        logprobs, entropies, _ = linear_statistics(hidden, weight, torch.zeros(600, dtype=torch.int64, device=DEVICE), entropy_gradient=True, budget=0)
+        assert entropies is not None
+        (logprobs.sum() + entropies.sum()).backward()
+    return sorted(found.names)
+
+
 def main() -> None:
     _setup_privateuseone_for_python_backend("gpu")
     fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
@@ -98,14 +123,14 @@ def main() -> None:
     counts = [CASE.context - 256] * CASE.sequences
     for owner in (TokenBatch, Plan):  # what is read from the device once a mini-batch is not in the loop that is looked at
         setattr(owner, "counts", property(lambda part: counts))  # noqa: B010
-    setattr(Updater, "_check_finite", lambda updater, losses, step: None)  # noqa: B010
+    setattr(Updater, "_check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
         model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
         engine = TorchEngine(model, config.train)
         updater = Updater(config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16"))
         rollout = rollout_of(CASE, 512, DEVICE)
         flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
-        found = {"flash": flash, "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]}, "resumed": resumed(engine)}
+        found = {"flash": flash, "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]}, "resumed": resumed(engine), "products": products()}
     sys.stdout.write(json.dumps(found) + "\n")
 
 

@@ -1,0 +1,70 @@
+"""What an update does with an objective's wishes: a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tepo.objectives import load_objective
+from tepo.objectives.correction import correction_weights
+from tepo.policy.fused import linear_statistics
+from tepo.policy.packing import pack
+from tepo.policy.statistics import hidden_states, output_matrix, reference_logprobs
+from tepo.sampling.gap import GapAlarm
+from tepo.training.flat import FlatRollout
+from tepo.training.metrics import Stopwatch
+from tepo.training.rollout import Group
+from tepo.training.tallies import Tallies
+from tepo.training.torch_engine import TorchEngine
+from tepo.training.update import Updater
+from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
+from tests.invariants.rows import changed
+
+GROUPS = make_groups()
+
+
+def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
+    config = configuration(len(GROUPS))
+    config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
+    return Updater(config, load_objective(source), engine, GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32"))
+
+
+def truncated(groups: list[Group]) -> list[Group]:
+    """The same groups, every response cut at the length limit."""
+    return [replace(group, responses=[replace(response, finished=False) for response in group.responses]) for group in groups]
+
+
+def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
+    """With the sampler's log-probs as the old ones, every weight would be 1."""
+    source = changed("grpo_dapo", {"correction": {"kind": "truncated", "cap": 10.0}})
+    updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), FlatRollout(GROUPS, torch.device("cpu"))
+    updater.update(rollout, 1, Stopwatch(), Tallies())
+    weights = correction_weights(updater.objective.correction, rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT))  # type: ignore[arg-type]
+    assert weights.std() > 0.1
+
+
+@pytest.mark.parametrize("budget", [WHOLE, 20])
+def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> None:
+    """AdamW's momentum would move the weights on a gradient of zeros."""
+    engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
+    updater = updater_of(changed("grpo_dapo", {"overlong": {"kind": "filter"}}), engine, budget)
+    cpu = torch.device("cpu")
+    assert updater.update(FlatRollout(GROUPS, cpu), 1, Stopwatch(), Tallies())["actor/skipped"] == 0
+    before = {name: value.clone() for name, value in engine.weights().items()}
+    metrics = updater.update(FlatRollout(truncated(GROUPS), cpu), 2, Stopwatch(), Tallies())
+    assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
+    assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
+    updater.update(FlatRollout(GROUPS, cpu), 3, Stopwatch(), Tallies())
+    assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
+
+
+def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
+    """The old distribution is made from logits as wide as the current ones: rounded to bfloat16, every entropy would seem to have changed."""
+    model = make_policy(torch.float32).to(torch.bfloat16)
+    packed = pack([(group.prompt.tokens, [response.tokens for response in group.responses]) for group in GROUPS])
+    with torch.no_grad():
+        old = reference_logprobs(model, packed)
+        entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
+    assert entropies is not None
+    torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)

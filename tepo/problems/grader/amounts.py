@@ -1,5 +1,6 @@
 r"""Amounts: numbers with units, per cent signs, degrees and currencies, compared through their leaves."""
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -8,6 +9,7 @@ from tepo.problems.grader.quantities import quantity
 from tepo.problems.grader.units import Unit, parse_unit
 
 Leaf = Callable[[str, str], bool]
+_SPACED_LETTER = re.compile(r"(.+) [msgL]")
 _POUNDS = {parse_unit("pound"), parse_unit("lb")}
 """Pounds are money until the other side weighs."""
 
@@ -19,6 +21,8 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
     if (mine is None) != (theirs is None):  # 8m is eight metres beside 8 \\text{ m}
         left, mine = (left, mine) if mine else quantity(gold, letters=True)
         right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
+    if mine is None and theirs is None:
+        left, right = _without_letter(left, right), _without_letter(right, left)
     if (mine is None and theirs is None) or (mine and mine.generic) or (theirs and theirs.generic):
         return leaf(left, right), "different"
     if (mine and mine.is_only("percent")) or (theirs and theirs.is_only("percent")):
@@ -26,6 +30,12 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
     if mine is None or theirs is None:
         return leaf(left, right) or _angles(left, mine, right, theirs, leaf), "different"
     return _two_units(left, mine, right, theirs, leaf), "unit"
+
+
+def _without_letter(text: str, other: str) -> str:
+    r"""\frac{37}{4} m beside a bare number: with a space between, the letter is a unit."""
+    match = _SPACED_LETTER.fullmatch(text)
+    return match[1] if match and parse_number(match[1]) and parse_number(other) else text
 
 
 def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> bool:

@@ -12,11 +12,11 @@ from tepo.problems.grader.canonical import canonical
 from tepo.problems.grader.elements import SIGN, as_tuple, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
 from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.estimate import differ
-from tepo.problems.grader.numbers import Exact, parse_number
+from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
 from tepo.problems.grader.relate import exact_side, same_relation, with_constant
 from tepo.problems.grader.remarks import declared_integer, renamed_integer
 from tepo.problems.grader.split import THOUSANDS, Group, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
-from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, told, words
+from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, options, told, words
 
 Item = TypeVar("Item")
 Symbolic = Callable[[str, str], bool]
@@ -143,6 +143,8 @@ class Comparer:
         return pair == (number.value.numerator, number.value.denominator) or self.differ("ratio")
 
     def _choice(self, gold: str, answer: str) -> bool | None:
+        if ("," in gold) != ("," in answer) and (several := options(gold)) and several == options(answer):
+            return True
         mine, theirs = choice(gold), choice(answer)
         if mine and theirs and (mine[1] or theirs[1] or (mine[0] in "ABCDE" and theirs[0].upper() in "ABCDE")):
             return mine[0].upper() == theirs[0].upper()
@@ -306,7 +308,7 @@ class Comparer:
             return True
         if gold.ulp and answer.ulp:
             return max(gold.digits, answer.digits) >= 15 and difference <= abs(gold.value) / 10**14
-        return answer.rounds(gold.value) or gold.rounds(answer.value)
+        return answer.rounds(gold.value, ANSWER_DIGITS) or gold.rounds(answer.value, GOLD_DIGITS)
 
 
 def _matched(left: list[Item], right: list[Item], same: Callable[[Item, Item], bool]) -> bool:

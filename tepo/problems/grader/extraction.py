@@ -12,6 +12,9 @@ _GAP_CHARS = 60
 _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*|(?<!#)####(?!#)\s*", re.IGNORECASE)
 _HOPE = re.compile(r"\s*I hope it is correct\.?\s*$")
 _MATHS = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|(?<!\\)\$\$.+?\$\$|(?<![\\$])\$[^$\n]+(?<!\\)\$", re.DOTALL)
+_BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
+_STATED = re.compile(r".*(?:\b(?:is|are|was|be|equals?|gives?|get|obtain|have|at|to|there are)\b|=) ?([-+(\[{\\$\d][^.!?\n]*(?:\.\d[^.!?\n]*)*)[.!]?\s*$", re.DOTALL)
+"""What a sentence without formulas ends with: … the probability is 3/7."""
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 BARE_CHARS = 400
 
@@ -129,19 +132,19 @@ def _names(response: str, opened: int, name: str) -> bool:
 
 
 def _without_box(response: str, fallbacks: Sequence[str]) -> str:
-    text = response.strip()
+    tail = _BOLD.sub("", response.rstrip()[-4 * BARE_CHARS :]).strip()
     for name in fallbacks:
         if name == "phrase":
-            tail = response[-4 * BARE_CHARS :]
             found = list(_PHRASE.finditer(tail))
             if found:
-                answer = _HOPE.sub("", tail[found[-1].end() :]).strip().split("\n")[0].strip("* ")
+                answer = _HOPE.sub("", tail[found[-1].end() :]).strip().split("\n")[0].strip()
                 if answer:
                     return answer
-        elif name == "formula" and len(_WORD.findall(_MATHS.sub(" ", text[-4 * BARE_CHARS :]))) > 3:
-            found = list(_MATHS.finditer(text[-4 * BARE_CHARS :]))
+        elif name == "formula" and len(_WORD.findall(_MATHS.sub(" ", tail))) > 3:
+            found = list(_MATHS.finditer(tail))
             if found:
                 return found[-1].group()
-        elif name == "bare" and text and len(text) <= BARE_CHARS:
-            return text
+        elif name == "bare" and tail and len(response.strip()) <= BARE_CHARS:
+            stated = _STATED.search(tail) if len(_WORD.findall(tail)) > 2 else None
+            return stated[1] if stated else tail
     raise NoAnswer("no answer")

@@ -7,6 +7,10 @@ from functools import lru_cache
 
 MAX_EXPONENT = 400
 MAX_DIGITS = 1000
+GOLD_DIGITS = 6
+ANSWER_DIGITS = 9
+"""Significant digits of a decimal that may stand for an exact value: a gold's source may have computed it; an answer of 3.14159
+or 0.333333 is an approximation."""
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+|\d+"
 _MANTISSA = rf"(?:{_DIGITS})?(?:\.\d*)?"
@@ -30,10 +34,10 @@ class Exact:
     ulp: Fraction = Fraction(0)
     digits: int = 0
 
-    def rounds(self, other: Fraction) -> bool:
-        """Is this decimal, at its written precision, `other`? Six significant digits of a rounding or seven of a truncation
-        are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written; noise of double
-        precision (1e-13) is let through."""
+    def rounds(self, other: Fraction, least: int) -> bool:
+        """Is this decimal, at its written precision, `other`? `least` significant digits of a rounding or one more of a
+        truncation are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written; noise of
+        double precision (1e-13) is let through."""
         difference = abs(self.value - other)
         if self.digits > 1 and self.value.denominator == 1 and self.ulp < 1:  # 1.00000 is no rounding of 1.000001
             return difference == 0
@@ -41,8 +45,8 @@ class Exact:
             return difference == 0
         if difference <= abs(other) * Fraction(1, 10**13) and self.digits >= 14:
             return True
-        truncated = abs(self.value) <= abs(other) and self.digits >= 7
-        return self.digits >= 6 and difference <= (self.ulp if truncated else self.ulp / 2)
+        truncated = abs(self.value) <= abs(other) and self.digits > least
+        return self.digits >= least and difference <= (self.ulp if truncated else self.ulp / 2)
 
 
 @lru_cache(maxsize=20_000)

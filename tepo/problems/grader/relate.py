@@ -26,7 +26,7 @@ def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
     left, right = relation(gold)[1], relation(answer)[1]
     mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
     if "\\notin" in left + right or "\\neq" in left + right:
-        if ("\\neq" in left) != ("\\neq" in right) and not (left and right):
+        if ("\\neq" in left) != ("\\neq" in right) and {"\\neq", "\\in"}.issuperset(left + right):
             return bool(mine and theirs and compare.sets(mine, theirs)) or compare.differ("negated relation")
         if left != right:
             return compare.differ("negated relation")

@@ -9,7 +9,7 @@ from math_verify import verify
 
 from tepo.problems.grader.estimate import Arithmetic, same
 from tepo.problems.grader.latex import to_sympy
-from tepo.problems.grader.numbers import parse_number
+from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, parse_number
 from tepo.problems.grader.probing import as_fraction, constant, is_scalar, ratio, same_value
 
 _DIGITS = 50
@@ -74,7 +74,7 @@ class SymbolicComparison:
         difference = abs(mine - theirs)
         if difference <= self._relative * abs(mine) or difference <= self._absolute:
             return True
-        return bool(written and written.ulp and written.rounds(theirs)) or bool(given and given.ulp and given.rounds(mine))
+        return bool(written and written.ulp and written.rounds(theirs, GOLD_DIGITS)) or bool(given and given.ulp and given.rounds(mine, ANSWER_DIGITS))
 
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
         r"""\log without a base is the decimal logarithm to the parser; read it as the natural one as well, on both sides."""

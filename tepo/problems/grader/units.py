@@ -43,6 +43,8 @@ _AFTER = {"squared": 2, "cubed": 3}
 _NO_UNIT = {*_AFTER, "factorial", "not", "wrong", "incorrect", "false"}
 """What stands with these is another value, or none: 10 squared, 10 is wrong."""
 
+_TOGETHER = re.compile(r"\b(k?m)(?=[sh] ?\^ ?\{?-)")
+"""ms^{-1} is metres per second, not one over milliseconds."""
 _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!\d)|(/|\bper\b)|\\cdot|[\s.~-]|(.)")
 
 
@@ -75,7 +77,7 @@ def parse_unit(text: str) -> Unit | None:
     """The unit a phrase names: `cm^{2}`, `km/h`, `square feet`, `apples`. None when it holds anything else."""
     powers: list[tuple[str, int]] = []
     sign, shape, table = 1, 1, True
-    for word, power, digit, per, other in _WORD.findall(text.replace("^{\\circ}", " deg ")):
+    for word, power, digit, per, other in _WORD.findall(_TOGETHER.sub(r"\1 ", text.replace("^{\\circ}", " deg "))):
         if other:
             return None
         if per or word.lower() == "per":

@@ -5,7 +5,7 @@ import re
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_ .,:'\"!?()-]*(?:[ .,:'\"!?()-]+[^\W\d_ .,:'\"!?()-]+)*[ .,'\"!?)-]*")
 _LISTED = re.compile(r",|\band\b")
-_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b|\bonly$")
 _NO_SOLUTION = "no solution"
 _SAME = {
     _NO_SOLUTION: ("no solutions", "none", "empty set", "there is no solution", "there are no solutions", "no real solution", "no real solutions",
@@ -38,7 +38,8 @@ _NO_SOLUTIONS = re.compile(r"(?:there (?:is|are) )?no (?:real |integer |integral
 _IDLE = re.compile(r"\b(?:an?|[Tt]he|[Aa]ll|[Aa]ny|[Ee]very|is|are)\b")
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
 _CHOSEN = re.compile(r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL)
-_OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer) ?\}? ?(?=[(A-Z\\])")
+_OPTIONS = re.compile(r"[A-H](?:,? ?[A-H])+")
+_OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[(A-Z\\])")
 
 
 def words(text: str) -> str | None:
@@ -103,11 +104,19 @@ def _without_idle(match: re.Match[str]) -> str:
 
 def choice(text: str) -> tuple[str, bool] | None:
     """(letter, decorated) of a lone option letter; decorated means in parentheses or \\text{}."""
-    bare = _OPTION.sub("", _TEXT.sub(r"\1", text).strip())
+    bare = _OPTION.sub("", _TEXT.sub(r"\1", text).strip()).removesuffix(" only")
     match = _CHOICE.fullmatch(bare)
     if not match:
         return None
     return match["letter"], len(text) > 1
+
+
+def options(text: str) -> str | None:
+    """The letters of several options, in alphabetical order: ABD of `D, A, B` and of `ABD`. None for anything else, and for BDA,
+    which is an order."""
+    letters = re.findall("[A-H]", _TEXT.sub(r"\1", text)) if _OPTIONS.fullmatch(_TEXT.sub(r"\1", text)) else []
+    ordered = sorted(set(letters))
+    return "".join(ordered) if len(letters) == len(ordered) > 1 and ("," in text or letters == ordered) else None
 
 
 def chosen(text: str) -> tuple[str, str] | None:

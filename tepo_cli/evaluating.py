@@ -1,6 +1,7 @@
 """The work of `tepo eval`: what to evaluate, with what, and the table at the end. Imported when the command runs."""
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
 from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, read_table
 from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
@@ -165,7 +167,7 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
     for name, result in results.items():
         k = result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
-        table.add_row(name, str(result.problems), _interval(result.accuracy, *result.interval), passed, voted, f"{100 * result.scores['truncated']:.1f}%")
+        table.add_row(name, str(result.problems), _interval(result.accuracy, *(result.interval or (math.nan, math.nan))), passed, voted, f"{100 * result.scores['truncated']:.1f}%")
         for subset, scores in result.subsets.items():
             table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%")
     if len(results) > 1:
@@ -176,7 +178,9 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
             table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
     say(f"model: {request.target.path}")
     show(table)
+    if any(result.interval is None for result in results.values()):
+        say(f"–: no interval from fewer than {FEWEST} problems")
 
 
 def _interval(mean: float, low: float, high: float) -> str:
-    return f"{100 * mean:.2f} ± {50 * (high - low):.2f}"
+    return f"{100 * mean:.2f}" + (" ± –" if math.isnan(low) else f" ± {50 * (high - low):.2f}")

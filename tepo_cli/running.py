@@ -66,8 +66,8 @@ def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trai
     if results:
         table = Table(*map(whole, ("benchmark", "accuracy %", "95%")), title=folder.name)
         for result in results:
-            low, high = result.interval
-            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", f"{100 * low:.1f} – {100 * high:.1f}")
+            ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
+            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends)
         show(table, stderr=True)
     rows, new = trained or [], _measured(folder) - before
     if rows or new:

@@ -1,6 +1,7 @@
 """Running a benchmark: sample, grade, one row a sample on disk, scores. Killed at any moment, it goes on where it was."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tepo.errors import UserError
-from tepo.evaluation.intervals import estimate
+from tepo.evaluation.intervals import estimate_share
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
@@ -85,13 +86,13 @@ def evaluate(
 def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[str, Any]) -> Result:
     """The scores of a finished table of samples."""
     names, correct, _ = by_problem(table)
-    accuracy = estimate({benchmark.name: correct.mean(axis=1)[None, :]})
+    accuracy = estimate_share({benchmark.name: correct.mean(axis=1)[None, :]})
     subsets = {}
     for name, subset in benchmark.subsets.items():
         part = table.filter(pa.array([problem not in subset.without for problem in table["problem"].to_pylist()]))
         if part.num_rows:
             subsets[name] = score(part)
-    interval = (accuracy.low, accuracy.high)
+    interval = None if math.isnan(accuracy.half) else (accuracy.low, accuracy.high)
     return Result(benchmark.name, len(names), correct.shape[1], accuracy.mean, interval, score(table), subsets, grader, dict(task))
 
 

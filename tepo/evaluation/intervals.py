@@ -14,18 +14,22 @@ small numbers of seeds. So the interval is scaled about the mean to t(df) standa
 import functools
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 DRAWS = 2000
 LEVEL = 0.95
+FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0."""
+    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0.
+
+    All but the mean are NaN where there are too few problems to say.
+    """
 
     mean: float
     low: float
@@ -51,19 +55,21 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
 
     cells: benchmark -> x[s, p], the same S seeds in the same order everywhere. weights: benchmark -> weight (all 1 if not
     given). Benchmarks are fixed, not drawn. The same (benchmark, P, draws, seed) always draws the same problems, so
-    results are reproducible and rows are resampled alike.
+    results are reproducible and rows are resampled alike. Fewer than FEWEST problems in all: no interval.
     """
     names = list(cells)
     share = np.array([1.0 if weights is None else weights[name] for name in names])
     share = share / share.sum()
     seeds = len(cells[names[0]])
+    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
+    if _problems(cells) < FEWEST:
+        return Estimate(mean, *[float("nan")] * 4)
     outer = _unit_weights("seeds", seeds, draws, seed)
     values = np.zeros(draws)
     for name, part in zip(names, share, strict=True):
         inner = _unit_weights(name, cells[name].shape[1], draws, seed)
         norm = part / (inner[0].sum() * outer[0].sum())
         values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
-    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     error, freedom = _crossed_error([cells[name] for name in names], share)
     spread = float(values.std())
     if spread == 0:
@@ -71,6 +77,20 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     scale = error / spread * float(stats.t.ppf((1 + LEVEL) / 2, freedom) / stats.norm.ppf((1 + LEVEL) / 2))
     return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, freedom)
+
+
+def estimate_share(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+    """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing varies and the far end is
+    Clopper and Pearson's exact bound, problems being the trials (1934)."""
+    found = estimate(cells, weights, draws=draws, seed=seed)
+    if found.error == 0 and round(found.mean, 9) in (0, 1):
+        far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
+        return replace(found, low=far) if found.mean > 0.5 else replace(found, high=1 - far)
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))  # NaN stays NaN
+
+
+def _problems(cells: Mapping[str, np.ndarray]) -> int:
+    return sum(x.shape[1] for x in cells.values())
 
 
 def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, float]:

@@ -8,11 +8,13 @@ from typing import Any
 from tepo.errors import UserError
 
 FORMAT = 1
+_AGAIN = "move the folder away and evaluate again"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem.
+    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem;
+    None for too few problems.
 
     `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
     resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts.
@@ -22,7 +24,7 @@ class Result:
     problems: int
     samples: int
     accuracy: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     scores: dict[str, float]
     subsets: dict[str, dict[str, float]]
     grader: str
@@ -37,9 +39,21 @@ def load_result(folder: Path) -> Result | None:
         return None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        result = Result(**{**value, "interval": tuple(value["interval"])})
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"not a result of this version: {error}", where=str(path), fix="move the folder away and evaluate again") from None
+        result = Result(**{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))})
+        whole = _whole(result)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"not a result of this version: {error}", where=str(path), fix=_AGAIN) from None
     if result.format != FORMAT:
-        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix="move the folder away and evaluate again")
+        raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
+    if not whole:
+        raise UserError("the result is damaged: scores, counts or the task are missing or no numbers", where=str(path), fix=_AGAIN)
     return result
+
+
+def _whole(result: Result) -> bool:
+    """Whether everything that tables and commands read is there, with the right type."""
+    k = result.samples
+    wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
+    counts = all(type(count) is int and count > 0 for count in (result.problems, k))
+    numbers = all(isinstance(value, int | float) for scores in (result.scores, *result.subsets.values()) for value in (result.accuracy, *scores.values()))
+    return counts and numbers and isinstance(result.task, dict) and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))

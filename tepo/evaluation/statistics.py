@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.errors import UserError, unknown_name
-from tepo.evaluation.intervals import DRAWS, LEVEL, Estimate, estimate
+from tepo.evaluation.intervals import DRAWS, LEVEL, Estimate, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
@@ -21,7 +21,8 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     """Every row on every benchmark, on `average` and on `mean`.
 
     Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a benchmark (or
-    has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another number.
+    has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another number. low, high and half are
+    NaN for fewer than FEWEST problems.
     """
     check_frame(frame)
     everything = frame["benchmark"].unique().tolist()
@@ -29,13 +30,13 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark").size()
         for name, table in cells.items():
-            lines.append(_line(row, name, estimate({name: table.to_numpy()}, draws=draws, seed=seed), table.shape, counts[name]))
+            lines.append(_line(row, name, estimate_share({name: table.to_numpy()}, draws=draws, seed=seed), table.shape, counts[name]))
         joint = _joint(cells, everything)
         if joint:
             shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
             weights = {name: counts[name] / len(cells[name]) for name in everything}
-            lines.append(_line(row, AVERAGE, _clip(estimate(joint, weights, draws=draws, seed=seed)), shape, counts.sum()))
-            lines.append(_line(row, MEAN, _clip(estimate(joint, draws=draws, seed=seed)), shape, counts.sum()))
+            lines.append(_line(row, AVERAGE, estimate_share(joint, weights, draws=draws, seed=seed), shape, counts.sum()))
+            lines.append(_line(row, MEAN, estimate_share(joint, draws=draws, seed=seed), shape, counts.sum()))
     return pd.DataFrame(lines)
 
 
@@ -43,7 +44,7 @@ def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), 
     """Every other row against `baseline`, paired on seeds and problems.
 
     on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything returned), seeds,
-    verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where seeds or problems are not shared).
+    verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where seeds or problems are not shared or too few).
     """
     check_frame(frame)
     by_row = _cells(frame)
@@ -134,13 +135,7 @@ def _paired(cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame],
     return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
 
 
-def _clip(found: Estimate) -> Estimate:
-    """A share's interval stays within 0..1."""
-    return Estimate(found.mean, max(found.low, 0.0), min(found.high, 1.0), found.error, found.freedom)
-
-
 def _line(row: str, name: str, found: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
-    found = _clip(found)
     return {
         "row": row, "benchmark": name, "mean": found.mean, "low": found.low, "high": found.high, "half": found.half,
         "seeds": shape[0], "problems": shape[1], "samples": int(samples),

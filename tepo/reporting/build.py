@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.errors import unknown_name
+from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.statistics import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
@@ -81,9 +82,14 @@ def _deltas(frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[st
         return cells
     found = pd.concat(tables, ignore_index=True)
     for line, p in zip(found.itertuples(), holm(found["p"].to_numpy(float)), strict=True):
-        delta = MISSING if np.isnan(line.delta) else Cell(100 * line.delta, 100 * line.low, 100 * line.high)
+        delta = MISSING if np.isnan(line.delta) else _cell(line.delta, line.low, line.high)
         cells[str(line.row)] = [delta, Cell(text=verdict(line.delta, p))]
     return cells
+
+
+def _cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
+    """Shares as percent; without an interval where there is none."""
+    return Cell(100 * mean, n=samples) if np.isnan(low) else Cell(100 * mean, 100 * low, 100 * high, samples)
 
 
 def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
@@ -104,7 +110,7 @@ def verdict(delta: float, p: float) -> str:
 
 def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, deltas: Mapping[str, list[Cell]] | None, benchmarks: Mapping[str, str]) -> Block:
     columns = [Column(key, name) for key, name in benchmarks.items()] + [Column(AVERAGE, "Avg."), Column(MEAN, "Mean")]
-    found = {(line.row, line.benchmark): Cell(100 * line.mean, 100 * line.low, 100 * line.high, line.samples) for line in scores.itertuples()}
+    found = {(line.row, line.benchmark): _cell(line.mean, line.low, line.high, line.samples) for line in scores.itertuples()}
     cells = {row.key: [found.get((row.key, column.key), MISSING) for column in columns] for row in rows}
     if deltas is not None:
         columns += [Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT)]
@@ -133,7 +139,9 @@ def _notes(frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[Ro
     if len(seeds) == 1:
         notes.append("One seed: intervals and verdicts hold for these trained models and do not cover what another seed would give.")
     if baseline:
-        notes.append(f"Δ Avg. = points above {baseline} on the same problems and seeds; verdict at 5%, Holm-corrected over the table.")
+        notes.append(f"Δ Avg. = points above {baseline} on the same problems and seeds, with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table.")
+    if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
+        notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
     wanted = {row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(benchmarks) for row in rows}
     if partial := [row.label for row in rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tepo.errors import UserError
-from tepo.evaluation.intervals import estimate
+from tepo.evaluation.intervals import estimate, estimate_share
 from tepo.evaluation.scores import majority, pass_at_k
 from tepo.evaluation.statistics import AVERAGE, MEAN, compare, holm, summarize
 
@@ -78,6 +78,26 @@ def test_one_seed_agrees_with_the_t_interval_over_problems():
     assert found.mean == pytest.approx(x.mean())
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.003)
     assert estimate({"b": x - 0.5 - 0.02}, draws=4000).p == pytest.approx(stats.ttest_1samp(x[0], 0.52).pvalue, rel=0.15, abs=0.01)
+
+
+@pytest.mark.parametrize("x", [np.zeros((1, 1)), np.full((1, 2), 0.25), np.array([[0.5, 1.0]]), np.random.default_rng(0).random((3, 9))])
+def test_too_few_problems_have_no_interval(x):
+    """±0.00 from one problem and ±162 from two were both nonsense."""
+    found = estimate_share({"b": x})
+    assert found.mean == pytest.approx(x.mean())
+    assert np.isnan([found.low, found.high, found.half, found.error, found.p]).all()
+    assert np.isnan(summarize(frame("r", "b", x[..., None] > 0.5))["half"]).all()
+
+
+@pytest.mark.parametrize(("problems", "all_right"), [(10, 0.6915), (200, 0.9817)])
+def test_all_right_or_all_wrong_is_not_certain(problems, all_right):
+    """scipy's exact interval of the share, one trial a problem."""
+    exact = stats.binomtest(problems, problems).proportion_ci(0.95, method="exact").low
+    assert exact == pytest.approx(all_right, abs=1e-4)
+    right, wrong = estimate_share({"b": np.ones((2, problems))}), estimate_share({"b": np.zeros((2, problems))})
+    assert (right.low, right.high, wrong.low, wrong.high) == pytest.approx((exact, 1, 0, 1 - exact))
+    halves = {"a": np.ones((1, problems // 2)), "b": np.ones((1, problems // 2))}
+    assert estimate_share(halves, {"a": 3.0, "b": 1.0}).low == pytest.approx(exact)
 
 
 def test_standard_error_adds_seeds_and_problems():

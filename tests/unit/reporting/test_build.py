@@ -56,6 +56,16 @@ def test_no_average_when_a_benchmark_has_no_samples_at_all() -> None:
     assert cell(table, "c", "delta").mean is None
 
 
+def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
+    frame = samples({"a": 0.3, "c": 0.7})
+    two = frame.groupby("benchmark")["problem"].transform(lambda names: names.isin(names.unique()[:2]))
+    table = build_table(frame[two], ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    average = cell(table, "c", "average")
+    assert (average.low, average.high, average.n) == (None, None, len(frame[two & (frame["row"] == "c")]))
+    assert cell(table, "c", "verdict").text == "not comparable"
+    assert "Fewer than 10 problems give no interval and no verdict." in table.notes
+
+
 def test_nothing_measured_is_a_table_of_dashes() -> None:
     table = build_table(samples({"z": 0.5}).iloc[:0], ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
     assert all(entry.mean is None for row in table.blocks[0].rows for entry in row.cells)

@@ -21,6 +21,7 @@ from tepo.training.run_folder import RunFolder
 from tepo_cli.listing import listing
 
 STUDY = "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\nscales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
+SCORES = {"avg@4": 1.0, "pass@4": 1.0, "maj@4": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 
 
@@ -43,7 +44,7 @@ def finished_run(store: Path) -> Unit:
     run.mark("finished", steps=2)
     sample = {"family": "add3", "prompt": "1+1=", "gold": "2", "response": "2", "extracted": "2", "correct": True, "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0, "grader": "g"}
     write_table(unit.folder / "eval" / "add3" / SAMPLES, table_of({"problem": "p", "sample": number, **sample} for number in range(4)))
-    write_json(unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, (1.0, 1.0), {}, {}, "g", {})))
+    write_json(unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, None, SCORES, {}, "g", {})))
     return unit
 
 
@@ -55,9 +56,12 @@ def _hold(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def _change(path: Path, **keys: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
 def _old(path: Path) -> None:
-    saved = json.loads(path.read_text())
-    path.write_text(json.dumps({**saved, "recipe": 0, "format": 0}))
+    _change(path, recipe=0, format=0)
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
@@ -72,6 +76,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
     "a line of metrics without keys": (lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"), "line 1 is not a JSON object", "metrics.jsonl"),
     "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
+    "a result without scores": (lambda run: _change(run / "eval/add3/result.json", scores={}), "the result is damaged", "result.json"),
+    "a result with a word for a number": (lambda run: _change(run / "eval/add3/result.json", accuracy="high"), "the result is damaged", "result.json"),
+    "a result without a task": (lambda run: _change(run / "eval/add3/result.json", task=None), "the result is damaged", "result.json"),
+    "a result that is a list": (lambda run: _hold(run / "eval/add3/result.json", "[]"), "not a result of this version", "result.json"),
     "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
 }
 
@@ -103,7 +111,7 @@ def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
     result = unit.folder / "eval" / "add3" / "result.json"
-    result.write_text(json.dumps({**json.loads(result.read_text()), "samples": 8}))
+    result.write_text(json.dumps({**json.loads(result.read_text()), "problems": 2}))
     with pytest.raises(UserError, match="4 samples lie there, the result counts 8"):
         check_store([unit])
 

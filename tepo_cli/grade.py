@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 _CHUNK = 512
+_NAMED = 20  # bad rows
 
 
 def grade(
@@ -35,7 +35,7 @@ def grade(
         relative_tolerance=relative_tolerance,
         absolute_tolerance=absolute_tolerance,
     )
-    rows = list(_rows(file))
+    rows = _rows(file)
     lines: list[str] = []
     right = 0
     with Grader(options) as grader:
@@ -55,30 +55,47 @@ def grade(
         sys.stderr.write(f"{right} of {len(rows)} right; {grader.fingerprint}\n")
 
 
-def _rows(file: str) -> Iterator[dict[str, Any]]:
-    """The rows of a file or of standard input, gold and prediction. Raises UserError naming the line."""
+def _rows(file: str) -> list[dict[str, Any]]:
+    """The rows of a file or of standard input. Raises UserError naming every line that cannot be graded (the first _NAMED of them)."""
     from tepo.errors import UserError
 
     if file != "-" and not Path(file).is_file():
         raise UserError("no such file", where=file, fix='a file of JSON lines {"gold": …, "prediction": …}, or - for standard input')
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    rows, wrong = [], {}
     for number, line in enumerate(data.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{'standard input' if file == '-' else file}, line {number}"
-        try:
-            row = json.loads(line.decode("utf-8-sig", "surrogatepass"))
-        except UnicodeDecodeError:
-            raise UserError("not UTF-8 text", where=where, fix="save the file as UTF-8 (iconv -f latin1 -t utf-8 …)") from None
-        except (ValueError, RecursionError):
-            raise UserError("not JSON", where=where, fix='one object a line: {"gold": "…", "prediction": "…"}') from None
-        missing = [key for key in ("gold", "prediction") if not isinstance(row, dict) or key not in row]
-        if missing:
-            raise UserError(f"no {' and no '.join(missing)}", where=where, fix='each row needs "gold" and "prediction"')
-        for key in ("gold", "prediction"):
-            if isinstance(row[key], (dict, list, bool)):
-                raise UserError(f"{key} must be text or a number, not {json.dumps(row[key])[:40]}", where=where)
-        yield row
+        if line.strip():
+            try:
+                rows.append(_row(line))
+            except UserError as error:
+                wrong[number] = error
+    name, first = "standard input" if file == "-" else file, next(iter(wrong.values()), None)
+    if len(wrong) == 1 and first:
+        raise UserError(first.what, where=f"{name}, line {next(iter(wrong))}", fix=first.fix)
+    if first:
+        lines = [f"  line {number}: {error.what}" for number, error in wrong.items()]
+        more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
+        raise UserError("\n".join([f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:", *lines[:_NAMED], *more]), where=name, fix=first.fix)
+    return rows
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    """One row with gold and prediction. Raises UserError."""
+    from tepo.errors import UserError
+
+    try:
+        row = json.loads(line.decode("utf-8-sig", "surrogatepass"))
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8 text", fix="save the file as UTF-8 (iconv -f latin1 -t utf-8 …)") from None
+    except (ValueError, RecursionError):
+        raise UserError("not JSON", fix='one object a line: {"gold": "…", "prediction": "…"}') from None
+    missing = [key for key in ("gold", "prediction") if not isinstance(row, dict) or key not in row]
+    if missing:
+        raise UserError(f"no {' and no '.join(missing)}", fix='each row needs "gold" and "prediction"')
+    for key in ("gold", "prediction"):
+        if isinstance(row[key], (dict, list, bool)):
+            raise UserError(f"{key} must be text or a number, not {json.dumps(row[key])[:40]}")
+    return dict(row)
 
 
 def _text(value: str | float | None) -> str:

@@ -34,6 +34,7 @@ def test_help_imports_nothing_heavy() -> None:
         (("eval", "ad3", "--model", "package:laptop"), "add3"),
         (("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (("explain", "tepoo"), "'tepo'"),
+        (("explain", "tepo", "gspo"), "--vs NAME"),
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
@@ -138,9 +139,23 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
     file = tmp_path / "answers.jsonl"
     file.write_bytes(b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line)
-    rows = _rows(str(file))
-    assert next(rows) == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
-    assert next(rows)["prediction"] == "\ud800"
     with pytest.raises(UserError, match=message) as caught:
-        next(rows)
+        _rows(str(file))
     assert caught.value.where.endswith("line 4")
+    file.write_bytes(file.read_bytes().removesuffix(line))
+    first, second = _rows(str(file))
+    assert first == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
+    assert second["prediction"] == "\ud800"
+
+
+def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
+    from tepo.errors import UserError
+    from tepo_cli.grade import _rows
+
+    file = tmp_path / "answers.jsonl"
+    file.write_text('{"gold": "5"}\n{"gold": "5", "prediction": "5"}\nno\n' + "[]\n" * 30)
+    with pytest.raises(UserError) as caught:
+        _rows(str(file))
+    what = caught.value.what.splitlines()
+    assert what[:3] == ["32 of 33 rows cannot be graded:", "  line 1: no prediction", "  line 3: not JSON"]
+    assert (len(what), what[-1]) == (22, "  and 12 more")

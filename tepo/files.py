@@ -16,6 +16,7 @@ from tepo.errors import UserError
 
 _EXPLAINED = {errno.ENOSPC: "the disk is full", errno.EROFS: "the file system is read-only", errno.EACCES: "no permission to write", errno.EDQUOT: "the disk quota is used up"}
 _EXPLAINED |= {errno.EPERM: "no permission to write", errno.ENOTDIR: "a part of the path is a file", errno.EEXIST: "a file is in the way", errno.EISDIR: "a folder is in the way"}
+_EXPLAINED |= {errno.ENOENT: "the folder is gone, or cannot be made there", errno.ELOOP: "links in the path go round in a circle"}
 
 
 @contextlib.contextmanager

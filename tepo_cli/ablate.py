@@ -27,7 +27,7 @@ def ablate(
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
     from tepo.reporting.render import check_format
     from tepo.studies.assemble import plan_all
-    from tepo_cli.studying import run_units, show_plan, show_tables
+    from tepo_cli.studying import check_rows, run_units, show_plan, show_tables
 
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
@@ -35,6 +35,8 @@ def ablate(
     planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)  # a table of panels: panel by panel
     units = [unit for _, units in planned for unit in units]
     if dry_run:
+        if override:
+            check_rows(units)
         show_plan(units)
         return
     run_units(units, slots)

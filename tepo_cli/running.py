@@ -19,6 +19,7 @@ from tepo.training.checks import check_settings
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
+from tepo.training.update import mini_batches_per_step
 from tepo_cli.screen import console, say, show, whole
 
 
@@ -95,10 +96,10 @@ def describe(config: RunConfig) -> None:
     check_settings(config)
     folder, train_config = RunFolder.of(config), config.train
     print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True, width=math.inf), end="")
-    steps = folder.checkpoints()
+    steps, updates = folder.checkpoints(), train_config.epochs * mini_batches_per_step(train_config)
     print(
         f"# plan: run {folder.path.name} in {folder.path}\n"
-        f"# {train_config.steps} steps x {train_config.prompts_per_step} prompts x {train_config.samples_per_prompt} samples; "
+        f"# {train_config.steps} steps x {train_config.prompts_per_step} prompts x {train_config.samples_per_prompt} samples, {updates} updates each; "
         f"{folder.manifest().get('status', 'not started')}{f', {steps[-1]} steps done' if steps else ''}"
     )
     if config.scale == "paper":

@@ -68,7 +68,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     if not todo:
         say(f"all {len(unique(units))} runs are in the store")
         return
-    _check_rows(todo)
+    check_rows(todo)
     show_other_versions(todo[0].folder.parent)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
@@ -89,7 +89,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
 
 
-def _check_rows(todo: Sequence[Unit]) -> None:
+def check_rows(todo: Sequence[Unit]) -> None:
     """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one failed run after another."""
     from tepo.training.checks import check_settings
 

@@ -71,7 +71,7 @@ class TrainConfig:
     temperature: float
     max_prompt_tokens: int
     max_new_tokens: int
-    mini_batch_prompts: int
+    mini_batch_prompts: int  # at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
     epochs: int
     learning_rate: float
     warmup_steps: int = 0

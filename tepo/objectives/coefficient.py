@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from tepo.objectives import advantage, correction, penalty, ratio, surrogate, weight
-from tepo.objectives.formula import factors, kl_slope
+from tepo.objectives.formula import factors, kl_slope, signed_coefficient
 from tepo.objectives.objective import Objective
 
 
@@ -22,12 +22,12 @@ def coefficient(objective: Objective) -> Coefficient:
     if isinstance(objective.weight, weight.ClipCov):
         zero += "; or the token was drawn (lambda_t = 0)" if before else "; a drawn token leaves the sum (lambda = 0), its log pi keeps the others' share"
     for part in objective.penalties:
+        sign, size = signed_coefficient(part)
         if isinstance(part, penalty.EntropyBonus):
-            sign = "+" if part.coefficient >= 0 else "-"
-            text += f"  {sign} {abs(part.coefficient):g} grad H_t (through all logits: dH/dz_v = -pi_v (log pi_v + H))"
+            text += f"  {sign} {size:g} grad H_t (through all logits: dH/dz_v = -pi_v (log pi_v + H))"
         else:
             mask = "" if part.tokens == "all" else " M"
-            text += f"  - {part.coefficient:g}{mask} {kl_slope(part)}"
+            text += f"  {sign} {size:g}{mask} {kl_slope(part)}"
     if isinstance(objective.correction, correction.Truncated):
         zero += "; v_t never is"
     return Coefficient(text, zero)

@@ -76,16 +76,22 @@ def kl_slope(options: penalty.Kl) -> str:
     return {"k1": "1", "k2": "e", "k3": "(1 - exp(-e))", "abs": "sign(e)", "r_k3": "r_t e", "full": "(exact gradient, through all logits)"}[options.estimator]
 
 
+def signed_coefficient(part: penalty.Penalty) -> tuple[str, float]:
+    """The sign and the size of a penalty's term in J."""
+    inside = part.coefficient if isinstance(part, penalty.EntropyBonus) else -part.coefficient
+    return "+" if inside > 0 else "-", abs(inside)
+
+
 def penalty_terms(objective: Objective) -> list[Line]:
     """The signed terms that follow the policy term inside the sums."""
     found = []
     for part in objective.penalties:
+        sign, size = signed_coefficient(part)
         if isinstance(part, penalty.EntropyBonus):
-            sign, size = ("+", part.coefficient) if part.coefficient >= 0 else ("-", -part.coefficient)
             found.append(Line(f"{sign} {size:g} H_t", f"{sign} {size:g}\\, H_{{i,t}}"))
         else:
             mask = Line("", "") if part.tokens == "all" else Line(" M", r"\, M_{i,t}")
-            found.append(Line(f"- {part.coefficient:g} KL_t{mask.text}", rf"- {part.coefficient:g}\, \mathrm{{KL}}_{{i,t}}{mask.latex}"))
+            found.append(Line(f"{sign} {size:g} KL_t{mask.text}", rf"{sign} {size:g}\, \mathrm{{KL}}_{{i,t}}{mask.latex}"))
     return found
 
 

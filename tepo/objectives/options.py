@@ -28,7 +28,7 @@ def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind"
         raise UserError(f"{axis} must be a mapping like {{{tag}: {next(iter(kinds))}}}, not {given!r}", where=where)
     name = given.get(tag)
     if name is None:
-        raise UserError(f"{axis}.{tag} is missing", where=where, fix=f"valid: {', '.join(sorted(kinds))}")
+        raise UserError(f"{axis}.{tag} is missing", where=where, fix=f"add {axis}.{tag}=…; valid: {', '.join(sorted(kinds))}")
     if name not in kinds:
         raise unknown_name(f"{axis}.{tag}", str(name), kinds, where=where)
     cls = kinds[name]

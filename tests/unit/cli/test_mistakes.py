@@ -9,6 +9,7 @@ import pytest
 from tepo.errors import UserError
 from tepo_cli.ablate import ablate
 from tepo_cli.figure import figure
+from tepo_cli.plan import plan
 from tepo_cli.report import report
 from tepo_cli.table import table
 from tepo_cli.train import train
@@ -23,6 +24,8 @@ TYPO = "objective.penalty.coefficint=1"
         (lambda store: train([TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
         (lambda store: train(["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
+        (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
+        (lambda store: plan(["panel-e"], store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, format="pdf"), "unknown format 'pdf'"),
         (lambda store: ablate("panel-e", store=store, launcher="slurn", dry_run=True), "'slurm'"),
         (lambda store: table("panel-e", store=store), "no store there"),

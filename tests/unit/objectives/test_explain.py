@@ -100,6 +100,12 @@ def test_every_constant_of_a_shipped_row_has_a_source(name):
         assert part.source or part.key == "penalty.tokens", part
 
 
+def test_a_negative_penalty_is_a_plus():
+    found = explain(load_objective(changed("tepo", {"penalty": {"coefficient": -1}})))
+    assert found.formula.text.endswith("+ 1 KL_t M ]")
+    assert found.coefficient.text == "w_i A  + 1 M (1 - exp(-e))"
+
+
 def test_tepo():
     found = explain(load_objective("tepo"))
     assert found.formula.text == "J = 1/N sum_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) - 0.001 KL_t M ]"

@@ -15,6 +15,7 @@ from tepo.training import distributed
 from tepo.training.build import pick_device
 from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
 from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import small
 
 
@@ -37,6 +38,14 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
 def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check(compose(["engine=deepspeed", *overrides]))
+
+
+def test_folders_that_are_gone_or_go_round_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError, match="links in the path go round in a circle"):
+        train(small(tmp_path / "loop"))
+    with pytest.raises(UserError, match="the folder is gone"):
+        RunFolder(tmp_path / "deleted").append_metrics({})
 
 
 def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

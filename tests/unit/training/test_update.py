@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 import torch
 
+from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.objectives.correction import correction_weights
 from tepo.policy.fused import linear_statistics
 from tepo.policy.packing import pack
 from tepo.policy.statistics import hidden_states, output_matrix, reference_logprobs
 from tepo.sampling.gap import GapAlarm
-from tepo.training.flat import FlatRollout
+from tepo.training.flat import FlatRollout, even_chunks
 from tepo.training.metrics import Stopwatch
 from tepo.training.rollout import Group
 from tepo.training.tallies import Tallies
 from tepo.training.torch_engine import TorchEngine
-from tepo.training.update import Updater
+from tepo.training.update import Updater, mini_batches_per_step
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed
 
@@ -68,3 +69,9 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
         entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
     assert entropies is not None
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])
+def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: list[int]) -> None:
+    train = compose([f"train.mini_batch_prompts={size}"]).train
+    assert [len(part) for part in even_chunks(train.prompts_per_step, mini_batches_per_step(train))] == expected

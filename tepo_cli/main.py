@@ -61,7 +61,7 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Run the app; a UserError becomes a message on standard error and its exit code, Ctrl-C exits with 130."""
+    """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code, Ctrl-C exits with 130."""
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -71,6 +71,11 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None
+    except OSError as error:  # a file that may not be read, or a folder in the place of one
+        if error.filename is None:
+            raise
+        sys.stderr.write(f"error: {error.strerror}\nin: {error.filename}\n")
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: finished steps are kept, the same command goes on from there\n")
         raise SystemExit(130) from None

@@ -127,7 +127,9 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again") from None
+            found = None
+        if not isinstance(found, dict):
+            raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again")
         wanted = json.loads(json.dumps(task))
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:

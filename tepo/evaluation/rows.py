@@ -61,6 +61,8 @@ def read_table(path: Path) -> pa.Table:
         ) from None
     if table.schema.names != SCHEMA.names:
         raise UserError("the columns are not those of an evaluation by this version", where=str(path), fix="evaluate again into a new folder")
+    if table["correct"].null_count:
+        raise UserError("samples without a verdict", where=str(path), fix="delete the evaluation's folder and evaluate again")
     return table.cast(SCHEMA)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tepo.errors import UserError
+
 
 def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
     """Unbiased estimate of P(at least one of k samples is right) from `correct` of `n`: 1 - C(n-c, k) / C(n, k).
@@ -55,12 +57,12 @@ def score(table: pa.Table) -> dict[str, float]:
 
 
 def by_problem(table: pa.Table) -> tuple[list[str], np.ndarray, list[list[str | None]]]:
-    """Problem ids [P] in order of appearance, verdicts bool [P, k], answers [P][k]. Raises ValueError for unequal counts."""
+    """Problem ids [P] in order of appearance, verdicts bool [P, k], answers [P][k]. Raises UserError for unequal counts."""
     order: dict[str, list[int]] = {}
     for index, problem in enumerate(table["problem"].to_pylist()):
         order.setdefault(problem, []).append(index)
     if len({len(rows) for rows in order.values()}) != 1:
-        raise ValueError("problems have different numbers of samples")
+        raise UserError("problems have different numbers of samples: rows are missing or doubled", fix="delete the evaluation's folder and evaluate again")
     verdicts, extracted = table["correct"].to_numpy(zero_copy_only=False), table["extracted"].to_pylist()
     correct = np.array([[verdicts[index] for index in rows] for rows in order.values()], dtype=bool)
     return list(order), correct, [[extracted[index] for index in rows] for rows in order.values()]

@@ -95,7 +95,8 @@ def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
 def _page_run(unit: Unit) -> PageRun:
     run = RunFolder(unit.folder)
     rows = run.metrics()
-    facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(sum(row.get("perf/cpu_s", 0.0) for row in rows), 1)}
+    seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
+    facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(seconds, 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
     return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, run.config()["full"], facts, dumps)
 

@@ -20,6 +20,7 @@ from tepo.studies.slots import job_environment, start
 from tepo.training.run_folder import RunFolder
 
 PROBE_STEPS = 2
+_NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ def costs_of(folder: Path) -> list[Cost]:
     """Every recorded cost of a run. Raises UserError when its file is damaged."""
     path = folder / "cost.json"
     try:
-        return [Cost(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        found = [Cost(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        if not all(isinstance(getattr(cost, name), int | float) for cost in found for name in _NUMBERS):
+            raise TypeError("a word where a number belongs")
+        return found
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:

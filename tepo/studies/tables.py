@@ -1,9 +1,12 @@
 """From the units of a study to its table."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
+from tepo.errors import UserError
+from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build import RowSpec, build_table
@@ -19,10 +22,25 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
     frames = []
     for unit in units:
         for name in unit.config.data.benchmarks:
-            path = unit.folder / "eval" / name / SAMPLES
-            if path.exists():
-                frames.append(pd.read_parquet(path, columns=COLUMNS).assign(row=row_key(unit), seed=unit.seed, benchmark=name))
+            frame = _measured(unit.folder / "eval" / name)
+            if frame is not None:
+                frames.append(frame.assign(row=row_key(unit), seed=unit.seed, benchmark=name))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
+
+
+def _measured(folder: Path) -> pd.DataFrame | None:
+    """COLUMNS of a finished evaluation. Raises UserError when they are not what its result was computed from: nobody should believe such a table."""
+    result = load_result(folder)
+    if result is None:
+        return None
+    try:
+        frame = pd.read_parquet(folder / SAMPLES, columns=COLUMNS)
+        right = frame["correct"].to_numpy(bool) if not frame["correct"].hasnans else None
+    except (OSError, ValueError, TypeError) as error:  # pyarrow's own are among them
+        raise UserError(f"the samples cannot be read: {str(error).splitlines()[0]}", where=str(folder / SAMPLES), fix=f"move {folder} away and measure it anew") from None
+    if right is None or frame["problem"].nunique() != result.problems or abs(right.mean() - result.accuracy) > 1e-9:
+        raise UserError("the samples are not those behind the result: problems or verdicts differ", where=str(folder / SAMPLES), fix=f"`tepo regrade {folder}`, or move it away and measure it anew")
+    return frame
 
 
 def row_key(unit: Unit) -> str:

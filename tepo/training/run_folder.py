@@ -219,7 +219,7 @@ def complete(folder: Path) -> bool:
     """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
     try:
         files = json.loads((folder / "progress.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
     return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())
 

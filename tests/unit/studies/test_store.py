@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tepo.errors import UserError
@@ -15,8 +16,10 @@ from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
 from tepo.studies.assemble import plan_all
 from tepo.studies.plan import Unit
+from tepo.studies.price import costs_of
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
+from tepo.studies.tables import read_samples
 from tepo.training.run_folder import RunFolder
 from tepo_cli.listing import listing
 
@@ -106,6 +109,28 @@ def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_
     write_json(result, {**json.loads(result.read_text()), "task": {"fingerprint": "of another definition"}})
     with pytest.raises(UserError, match="add3 was measured under another definition"):
         plan_all(["mine"], "laptop", store=tmp_path / "runs", overrides=WORDS)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("correct", [True, True, True, None]), ("correct", [True, True, True, False]), ("problem", ["p", "p", "p", "q"]), ("other", [1, 2, 3, 4])],
+)
+def test_a_table_is_not_made_from_other_samples_than_the_result(column: str, values: list, own: Path, tmp_path: Path) -> None:
+    unit = finished_run(tmp_path / "store")
+    assert len(read_samples([unit])) == 4
+    path = unit.folder / "eval" / "add3" / SAMPLES
+    frame = pd.read_parquet(path).assign(**{column: values})
+    frame.drop(columns="correct" if column == "other" else []).to_parquet(path)
+    with pytest.raises(UserError, match=r"samples cannot be read|not those behind the result") as caught:
+        read_samples([unit])
+    assert caught.value.where == str(path)
+
+
+def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
+    cost = {"data": "laptop", "objective": "", "steps": 1, "benchmarks": 0, "cpu_s": "x", "training_s": 1, "measuring_s": 1, "tokens": 1}
+    write_json(tmp_path / "cost.json", [cost])
+    with pytest.raises(UserError, match="a word where a number belongs"):
+        costs_of(tmp_path)
 
 
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:

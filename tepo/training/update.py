@@ -144,14 +144,15 @@ class Updater:
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
-        distributions or corrects the gap between the two, or the sampler gave no entropies, the trainer computes them on its own
-        path (reading A2)."""
+        distributions or corrects the gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two
+        round apart by more than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
         needs = self.objective.needs
+        compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)  # their difference must not be rounding, nor 0 by definition
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
-        elif rollout.old_entropies is None or needs.sampler_logprobs or (needs.entropies and needs.old_entropies):  # their change must not be rounding
+        elif rollout.old_entropies is None or compared or self.config.model.dtype != "float32":
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
         if self.initial is not None:
             if needs.full_kl and needs.full_kl_anchor == "initial":

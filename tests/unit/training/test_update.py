@@ -1,6 +1,7 @@
 """What an update does with an objective's wishes: a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,16 @@ from tepo.policy.packing import pack
 from tepo.policy.statistics import hidden_states, output_matrix, reference_logprobs
 from tepo.sampling.gap import GapAlarm
 from tepo.training.flat import FlatRollout, even_chunks
+from tepo.training.loop import train
 from tepo.training.metrics import Stopwatch
 from tepo.training.rollout import Group
+from tepo.training.run_folder import RunFolder
 from tepo.training.tallies import Tallies
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater, mini_batches_per_step
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed
+from tests.unit.training.small import small
 
 GROUPS = make_groups()
 
@@ -73,5 +77,14 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])
 def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: list[int]) -> None:
-    train = compose([f"train.mini_batch_prompts={size}"]).train
-    assert [len(part) for part in even_chunks(train.prompts_per_step, mini_batches_per_step(train))] == expected
+    settings = compose([f"train.mini_batch_prompts={size}"]).train
+    assert [len(part) for part in even_chunks(settings.prompts_per_step, mini_batches_per_step(settings))] == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
+    """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4: with the sampler's log-probs a third was clipped."""
+    train(config := small(tmp_path, "objective=gspo", f"model.dtype={dtype}", "train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8"))
+    (row,) = RunFolder.of(config).metrics()
+    assert row["actor/pg_clipfrac"] == 0
+    assert row["actor/ratio_max"] == pytest.approx(1, abs=1e-5)

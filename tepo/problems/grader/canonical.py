@@ -33,7 +33,7 @@ _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[
 _ACCENT = re.compile(r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))")
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
-_DEGREE_ABOVE = re.compile(r"\\frac\{([^{}]*)\^\{\\circ\}\}\{([^{}]*)\}")
+_DEGREE_ABOVE = re.compile(r"\\frac\{((?:(?!\\(?:sin|cos|tan|cot|sec|csc))[^{}])*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
@@ -84,6 +84,8 @@ _RELATIONS = (
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), r"^{\\circ}"),
     (re.compile(r"\\(?:bmod|pmod|mod)(?![a-zA-Z])"), r"\\mod "),
     (re.compile(r"\\tbinom|\\dbinom"), r"\\binom"),
+    (re.compile(r"\\lg(?![a-zA-Z])"), r"\\log_{10}"),
+    (re.compile(r"(?<![a-zA-Z\\])rac(?=\{)"), r"\\frac"),
     (re.compile(r"\\(?:imath|jmath)(?![a-zA-Z])"), "i"),
     (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),

@@ -19,6 +19,17 @@ _SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+ \d+(?!\d*\s*(?:/|\\frac))")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
+_BINOMIAL = r"\\binom\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+_AFTER_NUMBER = re.compile(rf"({_BINOMIAL}|\\frac\{{\d+\}}\{{\d+\}})\s*(?=[\d(]|\\(?:binom|frac)(?![a-zA-Z]))")
+_SIDE_BY_SIDE = re.compile(r"([\d)]|\\pi)\s*(?=\(|\\binom(?![a-zA-Z]))|(\))\s*(?=\d|\\frac(?![a-zA-Z]))")
+"""Numbers side by side, (2)(3) or 3\\binom{4}{2}, are a mixed number to the parser: it adds them."""
+_GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_GREEK = r"\\(?:pi|theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma|tau|delta|rho)(?![a-zA-Z])"
+_FACTOR = rf"(?:\d++|[a-zA-Z]|{_GREEK}|\\frac{_GROUP}{_GROUP}|\\sqrt(?:\[\d+\])?{_GROUP}|{_GROUP})(?:[_^]{_GROUP})*"
+_ARGUMENT = re.compile(
+    rf"(\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)|sinh|cosh|tanh|ln|log|exp)(?![a-zA-Z])(?:\s*[_^]\s*{_GROUP})*)\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))"
+)
+"""What stands before a written multiplication sign: \\sin x \\cdot y is (\\sin x) y, and \\sin(xy) to the parser."""
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _INDEX = r"\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)"
 _COMMAND_OR_CAPITAL = re.compile(
@@ -39,6 +50,8 @@ def prepare(text: str) -> str:
     text = _VECTOR.sub(lambda match: f"{match[2][0]}_{{{match[2][1:]}{match[1]}}}", text)
     text = _FACTORIAL_POWER.sub(r"(\1!)^", text)
     text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
+    text = _ARGUMENT.sub(r"\1(\2)", text)
+    text = _SIDE_BY_SIDE.sub(r"\1\2 \\cdot ", _AFTER_NUMBER.sub(r"\1 \\cdot ", text))
     text = _CIS.sub(r"e^{i(\1\2\3)}", text)
     text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
     return _COMMAND_OR_CAPITAL.sub(_symbol, text)
@@ -64,7 +77,7 @@ def _named(letter: str, index: str) -> str:
 
 def _plain(index: str) -> str:
     """A subscript as letters and digits: {\\text{red}} -> red, {n+1} -> nplus1; capitals are marked."""
-    index = index.replace("\\text", "").replace("+", "plus").replace("-", "minus")
+    index = index.replace("\\text", "").replace("\\triangle", "").replace("+", "plus").replace("-", "minus")
     return "".join(character.lower() + "cap" if character.isupper() else character for character in index if character.isalnum())
 
 

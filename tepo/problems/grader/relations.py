@@ -8,6 +8,7 @@ from tepo.problems.grader.split import Group, group, relation, union
 
 _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
+_VALUE_OF = re.compile(r"[a-zA-Z] ?\( ?[a-zA-Z] ?\)")
 _GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\[[^\[\]]*\]|\\text\{[^{}]*\}")
 _PUNCTURED = re.compile(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})")
 _DIGIT = re.compile(r"\d")
@@ -27,6 +28,11 @@ class SolutionSet:
 
 def is_symbol(text: str) -> bool:
     return _SYMBOL.fullmatch(text) is not None
+
+
+def _is_variable(text: str) -> bool:
+    """x, or a value f(x)."""
+    return is_symbol(text) or _VALUE_OF.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:
@@ -54,12 +60,12 @@ def interval_of_chain(text: str) -> SolutionSet | None:
         return SolutionSet(inside[1], (left, Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")")))
     if len(signs) == 2:
         low, variable, high = sides
-        if not is_symbol(variable) or variable in (low, high):
+        if not _is_variable(variable) or variable in (low, high):
             return None
         return SolutionSet(variable, (Group("[" if closed[0] else "(", (low, high), "]" if closed[1] else ")"),))
-    if is_symbol(sides[0]):
+    if _is_variable(sides[0]):
         return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), "]" if closed[0] else ")"),))
-    if is_symbol(sides[1]):
+    if _is_variable(sides[1]):
         return SolutionSet(sides[1], (Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")"),))
     return None
 

@@ -76,6 +76,8 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {error.strerror}\nin: {error.filename}\n")
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != 130:  # typer ends with 130 on Ctrl-C, and without a word
+            raise
         sys.stderr.write("interrupted: finished steps are kept, the same command goes on from there\n")
         raise SystemExit(130) from None

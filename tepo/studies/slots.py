@@ -4,6 +4,7 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
@@ -47,13 +48,17 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
 
 
 def _serve() -> None:
-    """Start the server with one thread a process: libraries read these variables when they load."""
+    """Start the server with one thread a process: libraries read these variables when they load. Ctrl-C is ours alone to hear: while it imports,
+    the server would end in a traceback."""
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
     try:
         forkserver.ensure_running()
     finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
         os.environ.clear()
         os.environ.update(before)
 

@@ -14,6 +14,7 @@ from tepo.studies.assemble import plan_all
 from tepo.studies.dispatch import command
 from tepo.studies.slurm import SlurmOptions, _job
 from tepo_cli import screen
+from tepo_cli.main import main
 from tepo_cli.studying import show_plan, show_tables
 from tepo_cli.train import train
 
@@ -64,6 +65,18 @@ def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     rest = command(unit)[1:]
     assert shlex.split(words)[-len(rest) :] == rest
     assert f"--store={tmp_path / ODD}" in "=".join(rest)
+
+
+def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tepo_cli.listing._runs", interrupted)
+    monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert "interrupted: finished steps are kept" in capsys.readouterr().err
 
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:

@@ -137,6 +137,8 @@ def _check_values(config: RunConfig) -> None:
     for key, share in (("sampler.gap_bound", config.sampler.gap_bound), ("sampler.memory_fraction", config.sampler.memory_fraction)):
         if share is not None and not 0 < share < math.inf:
             raise UserError(f"{key} must be positive, not {share:g}")
+    if config.seed >= 2**63:
+        raise UserError(f"seed must be below 2^63, not {config.seed}")
     if not config.store:
         raise UserError("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:

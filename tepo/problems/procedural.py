@@ -106,7 +106,7 @@ def check_tasks(tasks: Mapping[str, float], split: str) -> tuple[list[str], list
     for name, weight in tasks.items():
         if name not in TASKS:
             raise unknown_name("task", name, TASKS)
-        if not weight >= 0:
+        if not 0 <= weight < float("inf"):
             raise UserError(f"the weight of task {name!r} is {weight}", fix="give a number that is not negative")
     names = [name for name, weight in tasks.items() if weight > 0]
     if not names:

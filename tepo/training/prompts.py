@@ -13,6 +13,8 @@ from tepo.problems.base import Problem
 from tepo.problems.prompts import encode_prompts
 from tepo.randomness import derive
 
+_MOST_MADE = 100_000  # procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -74,7 +76,8 @@ def _problems(config: RunConfig) -> list[Problem]:
     if data.kind == "procedural":
         from tepo.problems.procedural import generate
 
-        return generate(data.tasks, train.steps * train.prompts_per_step * train.max_rounds, derive(config.seed, "train problems"), "train")
+        most = min(train.steps * train.prompts_per_step * train.max_rounds, _MOST_MADE)
+        return generate(data.tasks, most, derive(config.seed, "train problems"), "train")
     from tepo.problems.training import load_training_problems
 
     assert data.problems

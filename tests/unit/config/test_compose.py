@@ -51,6 +51,7 @@ def test_a_bad_value_is_one_message(override: str) -> None:
     ("override", "message"),
     [
         ("seed=-1", "seed must be at least 0"),
+        ("seed=99999999999999999999", "seed must be below 2\\^63"),
         ("train.weight_decay=-1", "train.weight_decay must be at least 0"),
         ("train.warmup_steps=-5", "train.warmup_steps must be at least 0"),
         ("train.learning_rate=inf", "must be positive"),

@@ -9,6 +9,7 @@ from tepo.policy.loading import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling import torch_sampler
 from tepo.sampling.torch_sampler import TorchSampler
+from tepo.training import prompts
 from tepo.training.metrics import Stopwatch
 from tepo.training.prompts import PromptStream
 from tepo.training.rollout import Collector
@@ -42,3 +43,13 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
         whole = Collector(config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None).collect(0, 1, Stopwatch())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
+
+
+def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "_MOST_MADE", 50)
+    tokenizer = load_policy("package:laptop").tokenizer
+    stream = PromptStream(small(tmp_path, "train.max_rounds=100000000"), tokenizer)
+    first, *_, last = stream.take(0, 51)
+    assert (last.number, last.problem) == (50, first.problem)
+    whole = PromptStream(small(tmp_path), tokenizer)  # 3 steps x 8 prompts x 2 rounds: the same stream as far as it goes
+    assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]

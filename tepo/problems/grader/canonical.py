@@ -23,6 +23,7 @@ _ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\te
 _CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
 _MAGNITUDE = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})")
 _AND = re.compile(r" ?,? ?(?:\\text\{,? ?and\}|\band\b) ?")
+_COUNTED = re.compile(r"(?<=\d) ?\\text\{([a-zA-Z ]+?),? (and|or)\}(?= ?\d)")
 _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
 _THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
@@ -147,7 +148,7 @@ def canonical(text: str) -> str:
 
 def _worded(text: str) -> str:
     """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
-    text = _SUCH_THAT.sub(r"\1\\mid \2", text)
+    text = _COUNTED.sub(r"\\text{\1} \\text{\2}", _SUCH_THAT.sub(r"\1\\mid \2", text))
     text = _BRACED.sub(r"\1(\2)", unquantified(text))
     if excepted := _EXCEPT.match(text):
         return f"\\mathbb{{R}} \\setminus \\{{{re.sub(_AND, ', ', excepted[1])}\\}}"

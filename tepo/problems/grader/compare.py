@@ -13,9 +13,9 @@ from tepo.problems.grader.elements import SIGN, as_tuple, assignments, by_letter
 from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
-from tepo.problems.grader.relate import exact_side, same_relation, with_constant
+from tepo.problems.grader.relate import congruence, exact_side, has_modulus, same_relation, with_constant
 from tepo.problems.grader.remarks import declared_integer, renamed_integer
-from tepo.problems.grader.split import THOUSANDS, Group, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
+from tepo.problems.grader.split import THOUSANDS, Group, between_words, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
 from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, options, told, words
 
 Item = TypeVar("Item")
@@ -246,6 +246,8 @@ class Comparer:
             return self.differ("negated relation")
         if relation(gold)[1] or relation(answer)[1]:
             return same_relation(gold, answer, self)
+        if has_modulus(gold) and has_modulus(answer):
+            return congruence(gold, answer, self)
         if is_set_builder(gold) or is_set_builder(answer):
             mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
             return self.sets(mine, theirs) if mine and theirs else self._leaf(gold, answer)
@@ -298,6 +300,9 @@ class Comparer:
             return self._numbers(left, right)
         if forms.DOTS in gold or forms.DOTS in answer:
             return self.differ("elided sequence")
+        (parts, names), (others, given) = between_words(gold), between_words(answer)
+        if names and len(names) == len(given):  # words between values: to sympy all of it would be one product
+            return squeezed("".join(names)) == squeezed("".join(given)) and all(map(self.same, parts, others))
         if not self._relative and not self._absolute and differ(gold, answer):
             return False
         return self.expressions(gold, answer)

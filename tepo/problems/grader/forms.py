@@ -15,7 +15,7 @@ _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}
 _BASE_NAME = "-?\\d+|" + "|".join(_BASE_WORDS)
 _BASE = re.compile(
-    r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+)\)? ?"
+    r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+|[a-f]{2,})\)? ?"
     rf"(?:_ ?\{{? ?\(?({_BASE_NAME})\)? ?\}}?|\(? ?(?:in )?base[ -]?({_BASE_NAME}) ?\)?)"
 )
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
@@ -35,7 +35,7 @@ def time(text: str) -> tuple[int, int, int, str] | None:
     zone = _ZONE.search(plain)
     if zone:
         half, plain = ("a" if zone[1].lower() in ("morning", "midnight") else "p"), plain[: zone.start()]
-    match = _TIME.fullmatch(plain)
+    match = _TIME.fullmatch(f"{plain}:00" if zone and plain.isdigit() else plain)
     if not match:
         return None
     hour, minute = int(match[1] or match[5]), int(match[2] or 0)

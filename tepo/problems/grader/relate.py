@@ -4,6 +4,7 @@ import re
 from typing import Protocol
 
 from tepo.problems.grader import relations
+from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.split import relation
 
 _MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
@@ -31,7 +32,7 @@ def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
         if left != right:
             return compare.differ("negated relation")
     if "\\equiv" in left + right:
-        return _congruence(gold, answer, compare)
+        return congruence(gold, answer, compare)
     if set(left) <= {"="} and set(right) <= {"="}:
         return _equations(gold, answer, compare)
     if mine and theirs:
@@ -51,7 +52,7 @@ def exact_side(text: str) -> str:
     head = text[: text.index("\\approx")].strip()
     if not head:
         return sides[-1]
-    return f"{head} = {sides[-1]}" if relations.is_name(head) and "=" not in head else head
+    return f"{head} = {sides[-1]}" if relations.is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
 
 
 def with_constant(gold: str, answer: str) -> tuple[str, str]:
@@ -77,10 +78,19 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")
 
 
-def _congruence(gold: str, answer: str, compare: Comparison) -> bool:
-    """N = 672 mod 1000: the residue, and the modulus where both give it."""
+def has_modulus(text: str) -> bool:
+    return _MODULUS.search(text) is not None
+
+
+def congruence(gold: str, answer: str, compare: Comparison) -> bool:
+    """N = 672 mod 1000: the residue, and the modulus where both give it. 7 mod 5 is 2 mod 5."""
     (left, mine), (right, theirs) = (_residue(text) for text in (gold, answer))
-    return compare.same(left, right) and (mine is None or theirs is None or compare.same(mine, theirs))
+    if mine and theirs and not compare.same(mine, theirs):
+        return compare.differ("modulus")
+    modulus, residues = parse_number(mine or theirs or ""), (parse_number(left), parse_number(right))
+    if mine and theirs and modulus and modulus.value and residues[0] and residues[1]:
+        return (residues[0].value - residues[1].value) % modulus.value == 0
+    return compare.same(left, right)
 
 
 def _residue(text: str) -> tuple[str, str | None]:

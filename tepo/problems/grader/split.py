@@ -11,6 +11,7 @@ _COMMA = re.compile(r"[,;]")
 _CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
 _RELATION = re.compile(r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
 _RANGE = re.compile(r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\} ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*")
+_WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
 _IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
@@ -99,6 +100,11 @@ def union(text: str) -> list[str]:
 def relation(text: str) -> tuple[list[str], list[str]]:
     r"""Sides and signs of a relation chain: `1 < x \leq 2` -> ([1, x, 2], [<, \leq])."""
     return _cut(text, _RELATION)
+
+
+def between_words(text: str) -> tuple[list[str], list[str]]:
+    r"""What stands around words in a value, and the words: `3 \text{boys and} 5` -> ([3, 5], [\text{boys and}])."""
+    return _cut(text, _WORD)
 
 
 def unconditional(text: str) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.objectives.segments import places_of, rows_of, starts_of
+from tepo.objectives.segments import places_of, positions_of, rows_of
 
 
 class Comm(Protocol):
@@ -60,7 +60,7 @@ class Groups:
     @cached_property
     def positions(self) -> Tensor:
         """Place of each token in its response, from 0, int64 [N]."""
-        return torch.arange(self.rows.shape[0], device=self.rows.device) - starts_of(self.lengths)[self.rows]
+        return positions_of(self.lengths, self.rows)
 
 
 PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
@@ -98,7 +98,7 @@ class TokenBatch:
     @cached_property
     def positions(self) -> Tensor:
         """Place of each token in its response, from 0, int64 [N]."""
-        return torch.arange(self.rows.shape[0], device=self.rows.device) - starts_of(self.lengths)[self.rows]
+        return positions_of(self.lengths, self.rows)
 
     @cached_property
     def counts(self) -> list[int]:

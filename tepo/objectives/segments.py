@@ -16,6 +16,11 @@ def starts_of(lengths: Tensor) -> Tensor:
     return lengths.cumsum(0) - lengths
 
 
+def positions_of(lengths: Tensor, rows: Tensor) -> Tensor:
+    """Place of each token in its sequence, from 0, int64 [N]; rows: from `rows_of`."""
+    return torch.arange(rows.shape[0], device=rows.device) - starts_of(lengths)[rows]
+
+
 def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
     """Places of the tokens of the given sequences, in the order given: int64 [total]. total: the sum of their lengths; without it the device is asked."""
     chosen = lengths[sequences]
@@ -61,8 +66,6 @@ def prefix_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
     One cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
     if not values.shape[0]:
         return values
-    starts = starts_of(lengths)[rows]
     running = values.double().cumsum(0)
-    before = torch.cat([running.new_zeros(1), running])[starts]
-    place = torch.arange(values.shape[0], device=values.device) - starts + 1
-    return ((running - before) / place).to(values.dtype)
+    before = torch.cat([running.new_zeros(1), running])[starts_of(lengths)[rows]]
+    return ((running - before) / (positions_of(lengths, rows) + 1)).to(values.dtype)

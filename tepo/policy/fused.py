@@ -33,7 +33,7 @@ def linear_statistics(
     reference the direct path is taken at any size: the reference is as large as the logits.
     """
     small = 4 * len(weight) * max(len(hidden), 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]) <= budget  # half precision is widened on CPU
-    if reference is not None or small:
+    if reference is not None or small or not len(hidden):
         logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, temperature, reference, need_entropy)
     else:
         logprobs, entropies = ChunkedStatistics.apply(hidden, weight, targets, temperature, entropy_gradient, budget)

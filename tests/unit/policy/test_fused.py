@@ -49,6 +49,14 @@ def test_gradcheck(budget):
     assert torch.autograd.gradcheck(outputs, (hidden, weight), fast_mode=budget == 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_no_tokens_at_all(dtype):
+    hidden = torch.zeros(0, 64, dtype=dtype, requires_grad=True)
+    logprobs, entropies, _ = linear_statistics(hidden, torch.zeros(3000, 64, dtype=dtype), torch.zeros(0, dtype=torch.int64), budget=1)
+    logprobs.sum().backward()
+    assert (logprobs.shape, entropies.shape, hidden.grad.shape) == ((0,), (0,), (0, 64))
+
+
 def test_gradcheck_of_the_exact_kl():
     hidden, weight, targets = inputs(4, 9, 3)
     reference = torch.log_softmax(torch.randn(4, 9, dtype=torch.float64), -1)

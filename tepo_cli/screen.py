@@ -30,5 +30,5 @@ def show(table: Table, *, stderr: bool = False) -> None:
 
 def screen_width(stderr: bool = False) -> int:
     """Columns of the screen; of a file or pipe, which has no edge, at least 150."""
-    screen = Console(stderr=stderr)
+    screen = Console(stderr=stderr, markup=False)
     return screen.width if screen.is_terminal else max(screen.width, 150)

@@ -13,7 +13,8 @@ _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*|(?<!#)####(?!#)\s*", re.IGNOR
 _HOPE = re.compile(r"\s*I hope it is correct\.?\s*$")
 _MATHS = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|(?<!\\)\$\$.+?\$\$|(?<![\\$])\$[^$\n]+(?<!\\)\$", re.DOTALL)
 _BOLD = re.compile(r"(?<!\w)\*\*|\*\*(?!\w)")
-_STATED = re.compile(r".*(?:\b(?:is|are|was|be|equals?|gives?|get|obtain|have|at|to|there are)\b(?: exactly| precisely| a total of)?|=) ?([-+(\[{\\$\d][^.!?\n]*(?:\.\d[^.!?\n]*)*)[.!]?\s*$", re.DOTALL)
+_VERB = r"\b(?:is|are|was|be|equals?|gives?|get|obtain|have|at|to|there are)\b(?: exactly| precisely| a total of)?"
+_STATED = re.compile(rf".*(?:{_VERB}|=) ?([-+(\[{{\\$\d][^.!?\n]*(?:\.\d[^.!?\n]*)*)[.!]?\s*$", re.DOTALL)
 """What a sentence without formulas ends with: … the probability is 3/7."""
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
 BARE_CHARS = 400

@@ -31,7 +31,10 @@ NUMBER_SETS = frozenset(_SYMBOLS.values())
 """Keys of answers that may also be written as a set."""
 
 _SUBJECT = "answer|series|sequence|integral|function|number|sum|limit|curve|graph|figure|shape|conic|day|colou?r|winner|statement|triangle|equation|matrix|set"
-_CARRIER = re.compile(rf"^(?:(?:it|this|that|they|(?:(?:this|that|our|given) )?(?:{_SUBJECT})) (?:is|are|was|were|will be) (?:on )?|(?:it|(?:{_SUBJECT})) (?=(?:(?:con|di)verges|do(?:es)? not exist)$))")
+_CARRIER = re.compile(
+    rf"^(?:(?:it|this|that|they|(?:(?:this|that|our|given) )?(?:{_SUBJECT})) (?:is|are|was|were|will be) (?:on )?"
+    rf"|(?:it|(?:{_SUBJECT})) (?=(?:(?:con|di)verges|do(?:es)? not exist)$))"
+)
 _DESCRIBED = ("function", "number", "integer", "triangle", "series", "sequence", "integral", "matrix", "wins", "is winner", "has winning strategy")
 _ANSWERED = re.compile(r"(yes|no|true|false) ?[,.;:!-]+ ?\S.*", re.DOTALL)
 _NO_SOLUTIONS = re.compile(r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?(?: (?:in|over|among) [a-z ]+)?")

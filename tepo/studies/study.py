@@ -25,9 +25,10 @@ from typing import Any
 import yaml
 
 from tepo import paths
-from tepo.config.compose import check_override, options
+from tepo.config.compose import check_override
 from tepo.errors import UserError, unknown_name
 from tepo.reporting.reference import PaperRow, reference_row
+from tepo.studies.place import Place
 
 SCALES = ("laptop", "paper")
 _STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
@@ -110,7 +111,7 @@ def parse_study(path: Path) -> Study:
         raise UserError(f"not valid YAML: {getattr(error, 'problem', error)}", where=f"{path}:{mark.line + 1 if mark else '?'}", fix="check indentation, colons and brackets") from None
     if not isinstance(data, dict):
         raise UserError("a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml")
-    where = _Where(path, tree)
+    where = Place(path, tree)
     where.keys(data, _STUDY_KEYS, "title", "scales")
     for key, kind in {"rows": list, "panels": list, "figures": list, "reference": dict, "models": dict, "scales": dict}.items():
         where.kind(data, key, kind)
@@ -138,7 +139,7 @@ def parse_study(path: Path) -> Study:
     return study
 
 
-def _check_figures(figures: list[Any], labels: list[str], where: "_Where") -> None:
+def _check_figures(figures: list[Any], labels: list[str], where: Place) -> None:
     for number, entry in enumerate(figures):
         place = where.at("figures", number)
         place.keys(entry, ("name", "rows"), "name", "rows")
@@ -148,7 +149,7 @@ def _check_figures(figures: list[Any], labels: list[str], where: "_Where") -> No
                 raise unknown_name("row", str(label), labels, where=place.text("rows"))
 
 
-def _check_reference(study: Study, model: str, row: Row, where: "_Where") -> None:
+def _check_reference(study: Study, model: str, row: Row, where: Place) -> None:
     """The paper must have the row now, not when the table is rendered after hours of training."""
     try:
         printed(study, model, row)
@@ -170,61 +171,7 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
         raise unknown_name("key of a reference", next(key for key in where if key not in known), known) from None
 
 
-@dataclass(frozen=True)
-class _Where:
-    """A place in a YAML file, for messages with line numbers."""
-
-    path: Path
-    node: Any
-
-    def at(self, *keys: str | int) -> "_Where":
-        node = self.node
-        for key in keys:
-            child = _child(node, key)
-            if child is None:
-                break
-            node = child
-        return _Where(self.path, node)
-
-    def text(self, *keys: str | int) -> str:
-        place = self.at(*keys)
-        return f"{self.path}:{place.node.start_mark.line + 1}" + (f" ({'.'.join(map(str, keys))})" if keys else "")
-
-    def keys(self, data: Any, known: tuple[str, ...], *required: str) -> None:
-        if not isinstance(data, dict):
-            raise UserError(f"expected a mapping with the keys {', '.join(known)}", where=self.text(), fix="see ablations/panel_e.yaml")
-        for key in data:
-            if key not in known:
-                raise unknown_name("key", str(key), known, where=self.text(str(key)))
-        for key in required:
-            if key not in data:
-                raise UserError(f"the key {key!r} is missing", where=self.text(), fix="see ablations/panel_e.yaml")
-        written = [name.value for name, _ in self.node.value]
-        for key in written:
-            if written.count(key) > 1:
-                raise UserError(f"the key {key!r} is there twice", where=self.text(key), fix="YAML would keep the last one: join them")
-
-    def kind(self, data: dict[str, Any], key: str, kind: type) -> None:
-        """The value of a key, where it is there, must be a list or a mapping."""
-        if data.get(key) is not None and not isinstance(data[key], kind):
-            raise UserError(f"{key} is {'a list' if kind is list else 'a mapping'}, not {data[key]!r}", where=self.text(key), fix="see ablations/panel_e.yaml")
-
-    def name(self, kind: str, value: Any, *keys: str | int) -> str:
-        """The value of a key that names an option of a configuration group."""
-        if value not in options(kind):
-            raise unknown_name(kind, str(value), options(kind), where=self.text(*keys))
-        return str(value)
-
-
-def _child(node: Any, key: str | int) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return next((value for name, value in node.value if name.value == str(key)), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-        return node.value[key]
-    return None
-
-
-def _row(entry: Any, study_reference: dict[str, Any], where: _Where) -> Row:
+def _row(entry: Any, study_reference: dict[str, Any], where: Place) -> Row:
     where.keys(entry, _ROW_KEYS, "label")
     if bool(entry.get("base")) == ("objective" in entry):
         raise UserError("a row has either `objective: NAME` or `base: true`", where=where.text())
@@ -247,7 +194,7 @@ def _row(entry: Any, study_reference: dict[str, Any], where: _Where) -> Row:
     )
 
 
-def _scale(entry: Any, where: _Where) -> Scale:
+def _scale(entry: Any, where: Place) -> Scale:
     where.keys(entry, _SCALE_KEYS, "models", "seeds")
     models = entry["models"]
     if not isinstance(models, list) or not models:
@@ -270,7 +217,7 @@ def check_seeds(seeds: Any) -> list[int]:
     return seeds
 
 
-def _overrides(value: Any, where: _Where, key: str) -> tuple[str, ...]:
+def _overrides(value: Any, where: Place, key: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) and "=" in item for item in value):

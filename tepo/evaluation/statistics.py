@@ -80,7 +80,7 @@ def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), 
             lines.append(line)
     table = pd.DataFrame(lines, columns=["row", "benchmark", "delta", "low", "high", "half", "p", "seeds"])
     table.insert(7, "p_holm", holm(table["p"].to_numpy(float)))
-    table["verdict"] = [_verdict(delta, p) for delta, p in zip(table["delta"], table["p_holm"], strict=True)]
+    table["verdict"] = [verdict(delta, p) for delta, p in zip(table["delta"], table["p_holm"], strict=True)]
     return table
 
 
@@ -142,7 +142,8 @@ def _line(row: str, name: str, found: Estimate, shape: tuple[int, ...], samples:
     }  # fmt: skip
 
 
-def _verdict(delta: float, p: float) -> str:
+def verdict(delta: float, p: float) -> str:
+    """Words for a difference: `better` or `worse` only where its corrected p is below 5%; NaN is `not comparable`."""
     if np.isnan(p):
         return "not comparable"
     return "within noise" if p >= 1 - LEVEL else "better" if delta > 0 else "worse"

@@ -8,11 +8,10 @@ import pandas as pd
 
 from tepo.errors import unknown_name
 from tepo.evaluation.intervals import FEWEST
-from tepo.evaluation.statistics import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize
+from tepo.evaluation.statistics import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize, verdict
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
 
-ALPHA = 0.05
 UNTRAINED = "base"
 
 
@@ -97,15 +96,6 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     base = frame["row"].isin(untrained)
     seeds = frame.loc[~base, "seed"].unique()
     return pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True) if len(seeds) else frame
-
-
-def verdict(delta: float, p: float) -> str:
-    """Words for a difference: "better" or "worse" only when its Holm-corrected p is below ALPHA; NaN is "not comparable"."""
-    if np.isnan(p):
-        return "not comparable"
-    if p >= ALPHA:
-        return "within noise"
-    return "better" if delta > 0 else "worse"
 
 
 def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, deltas: Mapping[str, list[Cell]] | None, benchmarks: Mapping[str, str]) -> Block:

@@ -14,12 +14,16 @@ def verify(
     golds: Annotated[bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")] = True,
 ) -> None:
     """Check counts and content of the problem sets, from TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows."""
-    from tepo.errors import UserError
+    from tepo import paths
+    from tepo.errors import UserError, unknown_name
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
     from tepo.problems.hashes import set_hash
     from tepo.problems.training import dataset_benchmarks, load_training_problems, training_names
 
+    for name in names or ():
+        if name not in training_names() and name.partition(":")[0] not in paths.names("evals"):
+            raise unknown_name("benchmark or training set", name, [*paths.names("evals"), *training_names()])
     failed: dict[str, UserError] = {}
     for name in names or [*dataset_benchmarks(), *training_names()]:
         try:

@@ -19,7 +19,7 @@ def plan(
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by part and what does not fit.
 
-    Runs nothing but, in an empty laptop store, a probe of two steps."""
+    Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.assemble import plan_all
     from tepo_cli.studying import check_rows, show_plan, show_price
 

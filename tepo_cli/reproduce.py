@@ -25,7 +25,7 @@ def reproduce(
     override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its price; run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")] = False,
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.assemble import plan_all

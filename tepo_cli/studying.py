@@ -47,15 +47,19 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
     if not todo:
         say("nothing to do")
         return
-    known = costs(store)
-    if scale != "laptop" and not known:  # a probe would load the model
-        say("nothing of this scale was measured in the store: no price from measurements")
+    names = {unit.config.data.name for unit in todo}
+    known = [cost for cost in costs(store) if cost.data in names]  # runs on other data cost something else
+    new = sorted(names - {cost.data for cost in known})
+    if scale != "laptop" and new:  # a probe would load the model
+        say(f"nothing on data={new[0]} was measured in the store: no price from measurements")
         return
-    basis = f"medians over {len(known)} measured runs in {store}"
-    if not known:
-        say("no measured run in the store: probing two steps of the first row")
-        known, basis = [probe(next((unit for unit in todo if unit.row.objective), todo[0]))], "a probe of two steps"
-    found = price(todo, known, basis)
+    basis = [f"medians over {len(known)} measured runs in {store}"] if known else []
+    for name in new:
+        say(f"no measured run on data={name} in the store: probing two steps of one row")
+        alike = [unit for unit in todo if unit.config.data.name == name]
+        known.append(probe(next((unit for unit in alike if unit.row.objective), alike[0])))
+        basis.append("a probe of two steps")
+    found = price(todo, known, " and ".join(basis))
     say(
         f"price: {found.cpu_s / 3600:.2f} CPU hours ({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
         f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"

@@ -81,7 +81,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
         data, objective = unit.config.data.name, unit.row.objective or ""
-        like = [cost for cost in known if cost.data == data] or list(known)
+        like = [cost for cost in known if cost.data == data]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
         steps = 0 if unit.trained() else unit.config.train.steps - len(RunFolder(unit.folder).metrics())

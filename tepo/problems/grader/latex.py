@@ -27,9 +27,8 @@ _SIDE_BY_SIDE = re.compile(r"([\d)]|\\pi)\s*(?=\(|\\binom(?![a-zA-Z]))|(\))\s*(?
 _GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _GREEK = r"\\(?:pi|theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma|tau|delta|rho)(?![a-zA-Z])"
 _FACTOR = rf"(?:\d++|[a-zA-Z]|{_GREEK}|\\frac{_GROUP}{_GROUP}|\\sqrt(?:\[\d+\])?{_GROUP}|{_GROUP})(?:[_^]{_GROUP})*"
-_ARGUMENT = re.compile(
-    rf"(\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)|sinh|cosh|tanh|ln|log|exp)(?![a-zA-Z])(?:\s*[_^]\s*{_GROUP})*)\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))"
-)
+_FUNCTION = rf"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)|sinh|cosh|tanh|ln|log|exp)(?![a-zA-Z])(?:\s*[_^]\s*{_GROUP})*"
+_ARGUMENT = re.compile(rf"({_FUNCTION})\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))")
 """What stands before a written multiplication sign: \\sin x \\cdot y is (\\sin x) y, and \\sin(xy) to the parser."""
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _INDEX = r"\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)"

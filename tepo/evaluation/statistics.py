@@ -105,18 +105,19 @@ def check_frame(frame: pd.DataFrame) -> None:
 
 def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
     """row -> benchmark -> x[s, p] with labelled seeds and problems, rows and benchmarks in order of appearance."""
-    means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean()
+    means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean().reset_index()
+    parts = dict(iter(means.groupby(["row", "benchmark"], sort=False)))
     cells: dict[str, dict[str, pd.DataFrame]] = {}
     for row, name in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
-        part = means.loc[row, name]
-        seeds, problems = (part.index.get_level_values(level).unique() for level in ("seed", "problem"))
+        part = parts[row, name]
+        seeds, problems = pd.Index(part["seed"].unique()), pd.Index(part["problem"].unique())
         if len(part) != len(seeds) * len(problems):
             raise UserError(
                 "the seeds of a row were evaluated on different problems",
                 where=f"row {row}, benchmark {name}",
                 fix="use the same --limit for every seed",
             )
-        cells.setdefault(row, {})[name] = pd.DataFrame(part.to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems)
+        cells.setdefault(row, {})[name] = pd.DataFrame(part["correct"].to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems)
     return cells
 
 

@@ -1,5 +1,6 @@
 """From a study to the runs and evaluations it needs: rows x models x seeds, each trained once however many tables ask for it."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
     if len(missing) <= _FEW:
         _COMPOSED.update((words, _compose(words)) for words in missing)
         return
-    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # they end soon
         _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=4), strict=True))
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tepo.errors import UserError
 from tepo.evaluation.result import load_result
@@ -19,28 +21,30 @@ COLUMNS = ["problem", "sample", "correct"]
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
     """Graded responses of all measured units: columns row, seed, benchmark, problem, sample, correct."""
-    frames = []
-    for unit in units:
-        for name in unit.config.data.benchmarks:
-            frame = _measured(unit.folder / "eval" / name)
-            if frame is not None:
-                frames.append(frame.assign(row=row_key(unit), seed=unit.seed, benchmark=name))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
+    measured = [(row_key(unit), unit.seed, name, table) for unit in units for name in unit.config.data.benchmarks if (table := _measured(unit.folder / "eval" / name)) is not None]
+    if not measured:
+        return pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
+    *keys, tables = zip(*measured, strict=True)
+    frame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
+    lengths = [len(table) for table in tables]
+    for place, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
+        frame.insert(place, name, pd.Series(values).repeat(lengths).to_numpy())
+    return frame
 
 
-def _measured(folder: Path) -> pd.DataFrame | None:
+def _measured(folder: Path) -> pa.Table | None:
     """COLUMNS of a finished evaluation. Raises UserError when they are not what its result was computed from: nobody should believe such a table."""
     result = load_result(folder)
     if result is None:
         return None
     try:
-        frame = pd.read_parquet(folder / SAMPLES, columns=COLUMNS)
-        right = frame["correct"].to_numpy(bool) if not frame["correct"].hasnans else None
-    except (OSError, ValueError, TypeError) as error:  # pyarrow's own are among them
+        table = pq.read_table(folder / SAMPLES, columns=COLUMNS)
+        right = table["correct"].to_numpy().astype(bool) if not table["correct"].null_count else None
+    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own are among them
         raise UserError(f"the samples cannot be read: {str(error).splitlines()[0]}", where=str(folder / SAMPLES), fix=f"move {folder} away and measure it anew") from None
-    if right is None or frame["problem"].nunique() != result.problems or abs(right.mean() - result.accuracy) > 1e-9:
+    if right is None or len(table["problem"].unique()) != result.problems or abs(right.mean() - result.accuracy) > 1e-9:
         raise UserError("the samples are not those behind the result: problems or verdicts differ", where=str(folder / SAMPLES), fix=f"`tepo regrade {folder}`, or move it away and measure it anew")
-    return frame
+    return table
 
 
 def row_key(unit: Unit) -> str:

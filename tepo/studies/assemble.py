@@ -71,7 +71,7 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
     """From what the store holds, the table and figures of each study, made by two processes, and the papers' comparisons beside
     ours; and every trained run of the plan, read meanwhile."""
     trained = [unit for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
-    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # they end soon
+    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # short-lived: nothing to collect
         largest_first = sorted(planned, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit) for unit in trained]

@@ -55,7 +55,7 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
     if len(missing) <= _FEW:
         _COMPOSED.update((words, _compose(words)) for words in missing)
         return
-    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # they end soon
+    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # short-lived: nothing to collect
         _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=4), strict=True))
 
 

@@ -1,6 +1,7 @@
 """Errors meant for people: what was wrong, where, and what to do."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -20,8 +21,9 @@ class RunFailed(UserError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
-    """The error for a name that does not exist, with the nearest valid one."""
+    """The error for a name that does not exist, with the nearest valid one: that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    starting = [whole for whole in known if name and whole.startswith(name)]
+    near = starting or [whole for whole in known if name in re.split(r"[._-]", whole)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     fix = f"did you mean {near[0]!r}? " if near else ""
     return UserError(f"unknown {kind} {name!r}", where=where, fix=fix + f"valid: {', '.join(known)}")

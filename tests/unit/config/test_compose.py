@@ -31,6 +31,9 @@ def test_overrides_of_groups_and_leaves() -> None:
         ("train.stepz=3", "train.stepz", "train.steps"),
         ("trian.steps=3", "trian.steps", "train.steps"),
         ("sampler.kind=torsh", "torsh", "torch"),
+        ("objective=dapo", "dapo", "grpo_dapo"),
+        ("model=llama", "llama", "deepseek-r1-distill-llama-8b"),
+        ("steps=3", "steps", "train.steps"),
     ],
 )
 def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:

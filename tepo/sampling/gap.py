@@ -1,4 +1,4 @@
-"""The gap alarm: sampler and trainer must give the same tokens the same log-probs (DESIGN rule 4).
+"""The gap alarm: sampler and trainer must give the same tokens the same log-probs.
 
 Measured on every rollout. Beyond a bound the run stops, and the alarm says why by experiment: it scores the same tokens
 again as they would look under each known fault (TRL#4159, TRL#5312, prime-rl#697 and their like) and names the fault

@@ -1,6 +1,6 @@
 """What trains the weights. Implementations: `torch_engine` (embedded, one device) and `deepspeed_engine`.
 
-Losses arrive already divided by the global denominators of the mini-batch (DESIGN rule 1), so an engine SUMS gradients
+Losses arrive already divided by the global denominators of the mini-batch, so an engine SUMS gradients
 over micro-batches and ranks and never averages them.
 """
 

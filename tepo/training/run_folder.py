@@ -1,7 +1,7 @@
 """A run on disk: what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
 runs/<id>/config.json               the resolved configuration and what the id was made of
-          manifest.json             status: running | finished | failed
+          manifest.json             status: running | finished | interrupted | failed
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
           eval/<benchmark>/         samples.parquet, result.json

@@ -1,7 +1,7 @@
 """The updates of one rollout step: for each mini-batch log-probs, objective, step (TEPO Algorithm 1, lines 12-25).
 
 The one place where an objective's loss is called. Denominators and selections come from `objective.prepare` over the
-whole mini-batch and all ranks before the first backward, so micro-batches and ranks only add up (DESIGN rule 1).
+whole mini-batch and all ranks before the first backward, so micro-batches and ranks only add up.
 """
 
 import math

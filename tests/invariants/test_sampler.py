@@ -1,4 +1,4 @@
-"""Response i of a prompt is a function of (weights, prompt, its key, i) alone (DESIGN, rule 2)."""
+"""Response i of a prompt is a function of (weights, prompt, its key, i) alone."""
 
 import numpy as np
 import pytest

@@ -92,14 +92,14 @@ def test_the_cheap_comparison_is_quick_on_hostile_text(gold: str) -> None:
     """What runs in the caller's process has no clock over it, so it must be quick by itself."""
     grader = Grader()
     for response in HOSTILE:
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             answer = extract_answer(response, FALLBACKS)
         except NoAnswer:
             found = None
         else:
             found = grader._cheap(gold, answer)
-        assert time.perf_counter() - started < 2.0, response[:80]
+        assert time.process_time() - started < 2.0, response[:80]
         assert found is None or found[1] != "unreadable", response[:80]
 
 

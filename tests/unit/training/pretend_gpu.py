@@ -5,6 +5,7 @@ device of what a resumed optimiser holds, and the matrix products of the fused o
 """
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -132,6 +133,8 @@ def main() -> None:
         flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
         found = {"flash": flash, "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]}, "resumed": resumed(engine), "products": products()}
     sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from tepo.objectives.overlong import deduction, length_limit
 from tepo.objectives.segments import segment_sum
 from tepo.objectives.statistics import Moments, batch_moments, group_moments
 
-SHARE_EPS = 1e-8  # in the denominators of entropy shares: GTPO v6 remark 2.1 (third-hand)
+SMALLEST = 1e-300  # an entropy of 0 in 1/H: such a token then takes all of the share, several of them alike
+GEOMETRIC_FLOOR = 1e-8  # entropies in a geometric mean: one sure token would make it 0
 
 
 @dataclass(frozen=True)
@@ -74,18 +75,25 @@ def entropy_advantages(options: Gtpo | GtpoClipped | GrpoS, rewards: Tensor, gro
 
 
 def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
-    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere. counted: bool [K]."""
+    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere.
+
+    counted: bool [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a lone
+    success has the whole share whatever its entropy."""
     columns, index = torch.unique(keys, return_inverse=True)
     zeros = weights.new_zeros(columns.shape[0])
+
+    def sums(values: Tensor) -> Tensor:
+        return zeros.index_add(0, index, values.to(weights.dtype))[index]
+
     mine = torch.where(member, weights, 0.0)
-    total = zeros.index_add(0, index, mine)
-    count = zeros.index_add(0, index, counted.to(weights.dtype))
-    return mine / (total[index] + SHARE_EPS) * count[index]
+    mine = torch.where(sums(mine) == 0, member.to(weights.dtype), mine)
+    whole = sums(mine)
+    return mine / torch.where(whole == 0, 1.0, whole) * sums(counted)
 
 
 def inverse(entropies: Tensor) -> Tensor:
     """1/H, finite at 0."""
-    return 1 / (entropies + SHARE_EPS)
+    return 1 / entropies.clamp(min=SMALLEST)
 
 
 def _per_token(options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
@@ -102,7 +110,7 @@ def _per_token(options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entro
     positive = _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
     if options.failures == "zero":
         return positive
-    lowered = -shares(inverse(entropies), ~member, keys, ~member)
+    lowered = 0 * base[rows] - shares(inverse(entropies), ~member, keys, ~member)  # 0, or NaN where a reward is
     negative = _token_moments(options.statistics, lowered, groups, comm).normalize(lowered, options.eps)
     return torch.where(member, positive, negative)
 
@@ -112,11 +120,11 @@ def _per_response(options: GrpoS, base: Tensor, success: Tensor, entropies: Tens
     if options.entropy_mean == "arithmetic":
         mean = segment_sum(entropies, groups.lengths) / lengths
     else:
-        mean = (segment_sum(entropies.clamp(min=SHARE_EPS).log(), groups.lengths) / lengths).exp()
+        mean = (segment_sum(entropies.clamp(min=GEOMETRIC_FLOOR).log(), groups.lengths) / lengths).exp()
     reward = base + options.beta * shares(mean, success, groups.group_ids, success)
     advantage = group_moments(reward, groups.group_ids).normalize(reward, options.eps)
     if options.failures == "inverse_entropy":
-        lowered = -shares(inverse(mean), ~success, groups.group_ids, ~success)
+        lowered = 0 * base - shares(inverse(mean), ~success, groups.group_ids, ~success)  # 0, or NaN where a reward is
         advantage = torch.where(success, advantage, group_moments(lowered, groups.group_ids).normalize(lowered, options.eps))
     return advantage[groups.rows]
 

@@ -30,7 +30,7 @@ from tepo.policy.location import resolve
 if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
-RECIPE = 1  # raised when a change of the code changes what a configuration trains
+RECIPE = 2  # raised when a change of the code changes what a configuration trains
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
 _UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", "max_new_tokens"), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}

@@ -84,13 +84,22 @@ def normalised(values: dict, key) -> float:
 
 
 def token_shares(v: View, members: list[int], h: Callable[[int, int], float]) -> dict[tuple[int, int], float]:
-    """d_t h / sum h over the members that are still being generated at t."""
+    """d_t h / sum h over the members that are still being generated at t; all alike where every h is 0."""
     found = {}
     for k in members:
         for t in range(v.T[k]):
             alive = [j for j in members if v.T[j] > t]
-            found[k, t] = len(alive) * h(k, t) / (sum(h(j, t) for j in alive) + 1e-8)
+            whole = sum(h(j, t) for j in alive)
+            found[k, t] = len(alive) * h(k, t) / whole if whole > 0 else 1.0
     return found
+
+
+def inverse_shares(entropies: dict[int, float]) -> dict[int, float]:
+    """m (1/H) / sum 1/H; where some H are 0, these have it all, to equal parts."""
+    if sure := [k for k in entropies if entropies[k] == 0]:
+        return {k: len(entropies) / len(sure) if k in sure else 0.0 for k in entropies}
+    whole = sum(1 / h for h in entropies.values())
+    return {k: len(entropies) / h / whole for k, h in entropies.items()}
 
 
 def gtpo(version: int) -> Callable[[View], Tensor]:
@@ -110,7 +119,10 @@ def gtpo(version: int) -> Callable[[View], Tensor]:
         else:
             raised = {key: 1 + 0.1 * share[key] if key in share else 0.0 for key in everything}
         if version == 2 and i in losses:
-            lowered = token_shares(v, losses, lambda k, t: 1 / (v.h_old[k][t] + 1e-8))
+            lowered = {}
+            for u in range(max(v.T[k] for k in losses)):
+                taken = inverse_shares({k: v.h_old[k][u] for k in losses if v.T[k] > u})
+                lowered |= {(k, u): share for k, share in taken.items()}
             return normalised({key: -lowered.get(key, 0.0) for key in everything}, (i, t))
         return normalised(raised, (i, t))
 
@@ -123,10 +135,11 @@ def grpo_s(version: int) -> Callable[[View], Tensor]:
         wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
         mean = {k: statistics.fmean(v.h_old[k]) if v.T[k] else 0.0 for k in members}
         if version == 2 and i in losses:
-            total = sum(1 / (mean[k] + 1e-8) for k in losses) + 1e-8
-            return normalised({k: -len(losses) / (mean[k] + 1e-8) / total if k in losses else 0.0 for k in members}, i)
-        total = sum(mean[k] for k in wins) + 1e-8
-        return normalised({k: 1 + 0.1 * len(wins) * mean[k] / total if k in wins else 0.0 for k in members}, i)
+            taken = inverse_shares({k: mean[k] for k in losses})
+            return normalised({k: -taken.get(k, 0.0) for k in members}, i)
+        total = sum(mean[k] for k in wins)
+        share = {k: len(wins) * mean[k] / total if total > 0 else 1.0 for k in wins}
+        return normalised({k: 1 + 0.1 * share[k] if k in wins else 0.0 for k in members}, i)
 
     def j(v: View) -> Tensor:
         return sequence_mean(v, lambda i: ppo(sum(v.ratio(i, t) for t in range(v.T[i])) / v.T[i], advantage(v, i), 0.2, 0.28))

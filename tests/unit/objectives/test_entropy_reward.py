@@ -52,19 +52,36 @@ def test_response_shares_conserve_the_reward():
     assert (success.double() + 0.1 * shares(mean, success, IDS, success)).sum().item() == pytest.approx(1.1 * 3, abs=1e-6)
 
 
-def test_a_lone_success_gets_the_whole_share_whatever_its_entropy():
-    for entropy in (1e-3, 5.0):
-        share = shares(tensor(entropy, 9.0), torch.tensor([True, False]), torch.tensor([0, 0]), torch.tensor([True, False]))
-        assert share.tolist() == pytest.approx([1.0, 0.0], rel=1e-4)
+@pytest.mark.parametrize("entropy", [0.0, 1e-30, 1e-8, 1e-3, 5.0])
+def test_a_lone_success_gets_the_whole_share_whatever_its_entropy(entropy):
+    success = torch.tensor([True, False])
+    assert shares(tensor(entropy, 9.0), success, torch.tensor([0, 0]), success).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"])
+@pytest.mark.parametrize("scale", [1e-4, 1e-9, 1e-20])
+def test_advantages_depend_on_proportions_of_entropies_alone(name, scale):
+    """Entropies of a nearly deterministic policy, 1e-9 nats say, are told apart like any others."""
+    entropies = torch.rand(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
+    for rewards in (REWARDS, tensor(0, 1, 0, 0)):
+        expected = load_objective(name).advantages(groups(entropies, rewards))
+        found = load_objective(name).advantages(groups(scale * entropies, rewards))
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_tokens_of_a_lone_success_have_one_advantage():
+    """Each has the whole share at its place, sure or not, so nothing tells them apart."""
+    found = load_objective("gtpo").advantages(groups(tensor(0, 1e-9, 1e-7, *[0.3] * 7), tensor(1, 0, 0, 0)))
+    assert found[:3].max() == found[:3].min() > 0
 
 
 def test_sure_tokens_stay_finite():
-    """All successes deterministic at a position: the share is 0, the reward the plain one. A sure failure takes h_t alone."""
+    """All successes sure at a position: equal shares, which keep the sum rule. A sure failure takes h_t alone."""
     zero = torch.zeros(10, dtype=torch.float64)
     for name in ("gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"):
         assert load_objective(name).advantages(groups(zero)).isfinite().all(), name
     success = torch.tensor([True, True])
-    assert shares(tensor(0.0, 0.0), success, torch.tensor([0, 0]), success).tolist() == [0.0, 0.0]
+    assert shares(tensor(0.0, 0.0), success, torch.tensor([0, 0]), success).tolist() == [1.0, 1.0]
     h = tensor(0.0, 1.0)
     assert shares(inverse(h), success, torch.tensor([0, 0]), success).tolist() == pytest.approx([2.0, 0.0], abs=1e-6)
     assert shares(inverse(h.clamp(min=1e-3)), success, torch.tensor([0, 0]), success).tolist() == pytest.approx([2000 / 1001, 2 / 1001], rel=1e-3)

@@ -73,7 +73,9 @@ Advantage = GroupNormalized | EntropyTerm | Gpg | LeaveOneOut | BatchWhitened | 
 
 
 def advantages(options: Advantage, overlong: Overlong, groups: Groups, comm: Comm | None = None) -> Tensor:
-    """Advantage of each token [N] in the dtype of the rewards. A group of one response, or of equal rewards, gets exactly 0."""
+    """Advantage of each token [N] in the dtype of the rewards (float32 at least).
+
+    A group of one response, or of equal rewards, gets exactly 0; one with a NaN reward gets NaN."""
     rewards = shaped_rewards(overlong, groups)
     match options:
         case Gtpo() | GtpoClipped() | GrpoS():

@@ -1,6 +1,8 @@
 """The tensors an objective works on. Flat: response tokens only, sequence after sequence, nothing padded.
 
 N tokens, S sequences. Everything but `logprobs`, `entropies` (where the objective wants their gradient) and `full_kl` is detached.
+Half precision, integers and booleans become float32 here, once: sums over thousands of tokens need it, and a policy's
+log-probs get their gradient back in their own dtype.
 """
 
 from collections.abc import Sequence
@@ -37,11 +39,20 @@ def gather(value: Tensor, comm: Comm | None) -> Tensor:
     return value if comm is None else torch.cat(comm.all_gather(value))
 
 
+def _widen(holder: Any, names: Sequence[str]) -> None:
+    """Replace the named tensors of a frozen dataclass that are neither float32 nor float64 by float32."""
+    for name in names:
+        value = getattr(holder, name)
+        if value is not None and value.dtype not in (torch.float32, torch.float64):
+            object.__setattr__(holder, name, value.float())
+
+
 @dataclass(frozen=True)
 class Groups:
     """A graded rollout: what advantages are made of.
 
-    rewards: float [S]. group_ids: int64 [S], equal for the responses of one prompt. lengths: int64 [S], response tokens.
+    rewards: float, integer or bool [S]. group_ids: int64 [S], equal for the responses of one prompt.
+    lengths: int64 [S], response tokens.
     old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False when
     cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
 
@@ -51,6 +62,9 @@ class Groups:
     old_entropies: Tensor | None = None
     finished: Tensor | None = None
     max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _widen(self, ("rewards", "old_entropies"))
 
     @cached_property
     def rows(self) -> Tensor:
@@ -64,6 +78,10 @@ class Groups:
 
 
 PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
+_PER_TOKEN = (
+    *("old_logprobs", "advantages", "logprobs", "entropies", "old_entropies"),
+    *("initial_logprobs", "sampler_logprobs", "full_kl"),
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,9 @@ class TokenBatch:
     group_ids: Tensor | None = None
     finished: Tensor | None = None
     max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _widen(self, _PER_TOKEN)
 
     @cached_property
     def rows(self) -> Tensor:

@@ -31,5 +31,5 @@ def correction_weights(options: Truncated, batch: TokenBatch) -> Tensor:
     """Weight of each token [N], detached."""
     gap = log_ratio(finite_logprobs(batch.old_logprobs), finite_logprobs(batch.want("sampler_logprobs", "correction.kind: truncated")))
     if options.level == "sequence":
-        gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)[batch.rows]
+        gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).to(gap.dtype)[batch.rows]
     return gap.exp().clamp(max=options.cap)

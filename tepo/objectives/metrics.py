@@ -43,7 +43,7 @@ def token_metrics(means: Mapping[str, Tensor], totals: Mapping[str, Tensor], max
     """Metrics of one (micro-)batch. means, maxima: per-token values [N]; totals: scalars already divided by the mini-batch's
     denominators; counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch has over all ranks."""
     table = torch.stack([value.detach().float() for value in means.values()])
-    own = table.new_full((), float(table.shape[1])) if counted is None else counted.sum()
+    own = tokens.new_full((), table.shape[1]) if counted is None else counted.sum()
     if counted is not None:
         table = torch.where(counted, table, 0.0)
     sums = table.sum(1, dtype=torch.float64)

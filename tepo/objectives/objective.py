@@ -22,7 +22,7 @@ from tepo.objectives import surrogate as surrogate_axis
 from tepo.objectives import weight as weight_axis
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
 from tepo.objectives.metrics import Metrics, token_metrics
-from tepo.objectives.segments import places_of, token_places
+from tepo.objectives.segments import places_of, token_places, total
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class Needs:
     full_kl: bool = False
     full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
     prepass: bool = False  # `prepare` wants the current log-probs (and entropies) of the whole mini-batch
+
+
+WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")  # in Needs and TokenBatch
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Objective:
     correction: correction_axis.Correction = field(default_factory=correction_axis.NoCorrection)
     overlong: overlong_axis.Overlong = field(default_factory=overlong_axis.Keep)
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         """What the trainer has to compute."""
         kls = [part for part in self.penalties if isinstance(part, penalty_axis.Kl)]
@@ -135,14 +138,24 @@ class Objective:
             value = value * chosen["weight"]
         if isinstance(self.correction, correction_axis.Truncated):
             value = value * correction_axis.correction_weights(self.correction, batch)
-        policy = -(chosen["scale"] * value).sum()
+        policy = -total(chosen["scale"] * value)
         totals, tokens = {"actor/pg_loss": policy}, self._diagnostics(terms, chosen, batch)
         loss = policy
         for place, part in enumerate(self.penalties):
             term, name = self._penalty(place, part, terms, chosen, batch, tokens)
             loss = loss + part.coefficient * term
             totals[name] = totals[name] + term if name in totals else term
-        return Loss(loss, self._metrics(terms, tokens, totals, chosen, batch, plan), tokens)
+        return Loss(loss * self._intact(batch), self._metrics(terms, tokens, totals, chosen, batch, plan), tokens)
+
+    def _intact(self, batch: TokenBatch) -> Tensor | float:
+        """1, or NaN where a tensor that the row wants holds a NaN, which masks and comparisons would hide."""
+        needs = self.needs
+        wanted = (getattr(batch, name) for name in WATCHED if getattr(needs, name))
+        sums = [value.detach().sum() for value in wanted if value is not None]
+        if not sums:
+            return 1.0
+        found = torch.stack(sums).sum()
+        return torch.where(found.isnan(), found, 1.0)
 
     def _terms(self, batch: TokenBatch) -> _Terms:
         logprobs = ratio_axis.finite_logprobs(batch.want("logprobs", "Objective.loss, or Objective.prepare with needs.prepass"))
@@ -192,7 +205,7 @@ class Objective:
         """A penalty's sum and its metric's name; adds its diagnostics to `tokens`."""
         scale = chosen.get(f"scale_{place}", chosen["scale"])
         if isinstance(part, penalty_axis.EntropyBonus):
-            return -(scale * batch.want("entropies", "penalty.kind: entropy")).sum(), "actor/entropy_loss"
+            return -total(scale * batch.want("entropies", "penalty.kind: entropy")), "actor/entropy_loss"
         values = penalty_axis.kl_values(part, terms.d, terms.logprobs, batch)
         mask = chosen.get(f"mask_{place}")
         if mask is None:
@@ -200,7 +213,7 @@ class Objective:
         tokens["kl"] = values.detach()
         if mask is not None:
             tokens["kl_mask"] = mask
-        return (scale * values if mask is None else torch.where(mask, scale * values, 0.0)).sum(), "actor/kl_loss"
+        return total(scale * values if mask is None else torch.where(mask, scale * values, 0.0)), "actor/kl_loss"
 
     def _diagnostics(self, terms: _Terms, chosen: dict[str, Tensor], batch: TokenBatch) -> dict[str, Tensor]:
         """Named per-token values, detached."""

@@ -37,8 +37,18 @@ def places_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] |
 
 
 def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
-    """Sum of each sequence: values [N], lengths [S] -> [S]; an empty sequence gives 0. Deterministic on every device."""
-    return torch.segment_reduce(values, "sum", lengths=lengths, initial=0, unsafe=True)
+    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one. Deterministic on every device."""
+    return torch.segment_reduce(values.double(), "sum", lengths=lengths, initial=0, unsafe=True)
+
+
+def total(values: Tensor) -> Tensor:
+    """Sum of all values, added up in float64, in their own dtype."""
+    return values.sum(dtype=torch.float64).to(values.dtype)
+
+
+def _means(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+    """Mean of each sequence on each of its tokens: [N] -> [N]."""
+    return (segment_sum(values, lengths) / lengths.clamp(min=1)).to(values.dtype).index_select(0, rows)
 
 
 class _SequenceMean(torch.autograd.Function):
@@ -47,12 +57,12 @@ class _SequenceMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(lengths, rows)
-        return (segment_sum(values, lengths) / lengths.clamp(min=1)).index_select(0, rows)
+        return _means(values, lengths, rows)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         lengths, rows = ctx.saved_tensors
-        return (segment_sum(gradient, lengths) / lengths.clamp(min=1)).index_select(0, rows), None, None
+        return _means(gradient, lengths, rows), None, None
 
 
 def sequence_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def group_moments(values: Tensor, group_ids: Tensor) -> Moments:
     top = torch.full_like(zeros, -torch.inf).scatter_reduce(0, index, values, "amax")
     bottom = torch.full_like(zeros, torch.inf).scatter_reduce(0, index, values, "amin")
     std = (spread / (size - 1).clamp(min=1)).sqrt()
-    return Moments(size[index], mean[index], std[index], (top > bottom)[index])
+    return Moments(size[index], mean[index], std[index], differ(top, bottom)[index])
 
 
 def batch_moments(values: Tensor, comm: Comm | None) -> Moments:
@@ -45,7 +45,12 @@ def batch_moments(values: Tensor, comm: Comm | None) -> Moments:
     spread = all_sum(((values - mean) ** 2).sum(), comm)
     top, bottom = largest(values, comm), -largest(-values, comm)
     std = (spread / (size - 1).clamp(min=1)).sqrt()
-    return Moments(*(part.expand(values.shape[0]) for part in (size, mean, std, top > bottom)))
+    return Moments(*(part.expand(values.shape[0]) for part in (size, mean, std, differ(top, bottom))))
+
+
+def differ(top: Tensor, bottom: Tensor) -> Tensor:
+    """Whether the largest and the smallest of some values differ. NaN does, from itself too: it is not centred away."""
+    return ~(top == bottom)
 
 
 def largest(values: Tensor, comm: Comm | None) -> Tensor:

@@ -85,7 +85,7 @@ def token_weights(options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor,
 
 
 def entropy_change_estimate(form: str, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None) -> Tensor:
-    """Omega of each token, float64 [N]: STEER's first-order estimate of what the update does to the entropy; 0 where not finite."""
+    """Omega of each token, float64 [N]: STEER's first-order estimate of what the update does to the entropy."""
     current, old = logprobs.double(), batch.old_logprobs.double().clamp(min=math.log(1e-8))
     current = current.exp().clamp(1e-8, 1 - 1e-8).log()
     entropies = batch.want("old_entropies", "weight.kind: steer").double()
@@ -93,4 +93,4 @@ def entropy_change_estimate(form: str, batch: TokenBatch, logprobs: Tensor, clip
     if form == "theorem":
         omega = omega * current.exp()
         omega = torch.where(clipped, 0.0, omega) if clipped is not None else omega
-    return torch.where(omega.isfinite(), omega, 0.0)
+    return omega

@@ -89,7 +89,7 @@ class Updater:
             raise RunFailed(
                 f"step {step}: the loss is {value}",
                 where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
-                fix="lower train.learning_rate or check the objective's coefficients; the last checkpoint is kept",
+                fix="lower train.learning_rate, or check the rewards and the objective's coefficients; the last checkpoint is kept",
             )
         return number > 0
 

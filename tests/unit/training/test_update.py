@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tepo.config.compose import compose
+from tepo.errors import RunFailed
 from tepo.objectives import load_objective
 from tepo.objectives.correction import correction_weights
 from tepo.policy.fused import linear_statistics
@@ -73,6 +74,26 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
         entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
     assert entropies is not None
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
+
+
+READ = [(name, "reward") for name in ("tepo", "dr_grpo", "steer", "gtpo_v2")]
+READ += [("dr_grpo", "log-prob"), ("steer", "log-prob"), ("steer", "entropy"), ("gtpo_v2", "entropy")]
+
+
+@pytest.mark.parametrize(("name", "broken"), READ)
+def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> None:
+    """In one reward, or in what the sampler reports of one token and the row reads."""
+    engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
+    updater, rollout = updater_of(name, engine), FlatRollout(GROUPS, torch.device("cpu"))
+    assert rollout.old_entropies is not None
+    if broken == "reward":
+        rollout.rewards[0] = torch.nan
+    else:
+        (rollout.sampler_logprobs if broken == "log-prob" else rollout.old_entropies)[0] = torch.nan
+    before = {key: value.clone() for key, value in engine.weights().items()}
+    with pytest.raises(RunFailed, match="step 1: the loss is nan"):
+        updater.update(rollout, 1, Stopwatch(), Tallies())
+    assert all(torch.equal(value, before[key]) for key, value in engine.weights().items())
 
 
 @pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])

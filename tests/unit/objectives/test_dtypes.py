@@ -1,0 +1,117 @@
+"""Rewards and log-probs of any dtype: the numbers of float64, to what the inputs themselves can hold."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.objectives import Groups, TokenBatch, load_objective, names
+from tests.unit.objectives.case import make_case
+
+HALF = [torch.bfloat16, torch.float16]
+SEQUENCES, TOKENS = 4, 4096
+
+
+def long_groups(dtype: torch.dtype) -> Groups:
+    """Four responses of 4,096 tokens, two of them right, one cut."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.full((SEQUENCES,), TOKENS)
+    entropies = torch.rand(SEQUENCES * TOKENS, generator=generator).to(dtype)
+    rewards = torch.tensor([1, 0, 1, 0], dtype=dtype)
+    return Groups(rewards, torch.zeros(SEQUENCES, dtype=torch.int64), lengths, entropies, lengths < TOKENS + 1, TOKENS)
+
+
+def long_batch(dtype: torch.dtype, advantages: Tensor, drift: float = 0.0) -> TokenBatch:
+    """Their tokens; drift: how far the log-probs are from the old ones (0: on-policy)."""
+    groups, generator = long_groups(dtype), torch.Generator().manual_seed(2)
+    size = SEQUENCES * TOKENS
+    old = (-2 * torch.rand(size, generator=generator)).to(dtype)
+    current = (old.float() + drift * torch.randn(size, generator=generator)).to(dtype)
+    assert groups.old_entropies is not None
+    return TokenBatch(
+        old_logprobs=old,
+        advantages=advantages,
+        lengths=groups.lengths,
+        logprobs=current,
+        entropies=groups.old_entropies.to(dtype) * 0.99,
+        old_entropies=groups.old_entropies.to(dtype),
+        initial_logprobs=old - 0.125,
+        sampler_logprobs=old,
+        full_kl=torch.rand(size, generator=generator).to(dtype),
+        uid=torch.arange(SEQUENCES),
+        group_ids=groups.group_ids,
+        finished=groups.finished,
+        max_new_tokens=TOKENS,
+    )
+
+
+def exact(batch: TokenBatch) -> TokenBatch:
+    """The same numbers in float64."""
+    values = [(part.name, getattr(batch, part.name)) for part in fields(batch)]
+    floats = [(name, value) for name, value in values if isinstance(value, Tensor) and value.is_floating_point()]
+    return replace(batch, **{name: value.double() for name, value in floats})
+
+
+def value_and_gradient(name: str, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    objective = load_objective(name)
+    assert batch.logprobs is not None
+    leaf = batch.logprobs.clone().requires_grad_()
+    batch = replace(batch, logprobs=leaf)
+    loss = objective.loss(batch, objective.prepare(batch, salt=1)).loss
+    return loss.detach().double(), torch.autograd.grad(loss, leaf)[0].double()
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, *HALF])
+def test_rewards_of_any_dtype(name, dtype):
+    given = make_case(0).groups()
+    objective = load_objective(name)
+    expected = objective.advantages(replace(given, rewards=given.rewards.float()))
+    found = objective.advantages(replace(given, rewards=given.rewards.to(dtype)))
+    assert expected.abs().max() > 0
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+def test_float64_stays_float64():
+    given = make_case(0).groups()
+    assert load_objective("tepo").advantages(given).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_of_4096_tokens(name, dtype):
+    """On-policy, as the first mini-batch of a step: loss and gradient are those of the same numbers in float64."""
+    objective = load_objective(name)
+    batch = long_batch(dtype, objective.advantages(long_groups(dtype)))
+    assert batch.logprobs is not None
+    leaf = batch.logprobs.to(dtype).requires_grad_()
+    given = replace(batch, logprobs=leaf)
+    loss = objective.loss(given, objective.prepare(given, salt=1)).loss
+    (gradient,) = torch.autograd.grad(loss, leaf)
+    expected, slope = value_and_gradient(name, exact(batch))
+    assert gradient.dtype == dtype
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    # float16 holds nothing below 6e-8: the gradient's own dtype is the limit
+    torch.testing.assert_close(gradient.double(), slope, rtol=1e-2, atol=6e-8)
+
+
+@pytest.mark.parametrize("name", names())
+def test_float32_of_4096_tokens_matches_float64(name):
+    batch = long_batch(torch.float32, load_objective(name).advantages(long_groups(torch.float32)), drift=0.1)
+    (loss, gradient), (expected, slope) = value_and_gradient(name, batch), value_and_gradient(name, exact(batch))
+    size = float(slope.abs().sum())  # of the terms: the loss is what is left of them
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6 * size)
+    assert float((gradient - slope).norm() / slope.norm()) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_log_0_in_half_precision(dtype):
+    """The floor that stands for log 0 is beyond float16's range."""
+    logprobs = torch.tensor([-torch.inf, -1.0], dtype=dtype).requires_grad_()
+    batch = TokenBatch(torch.tensor([-1.0, -1.0], dtype=dtype), torch.tensor([1.0, 1.0]), torch.tensor([2]), logprobs)
+    objective = load_objective("grpo_dapo")
+    loss = objective.loss(batch, objective.prepare(batch)).loss
+    assert loss.isfinite()
+    assert torch.autograd.grad(loss, logprobs)[0].tolist() == [0.0, -0.5]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo import paths
+from tepo.config import estimator
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
 
@@ -46,9 +47,8 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         raise UserError(str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type") from None
     assert isinstance(config, RunConfig)
     config.store = os.path.expanduser(config.store)
+    config.objective = estimator.resolved(config.objective, config.train.kl_estimator, map(_split, overrides))
     _check_values(config)
-    if config.train.kl_estimator not in (None, "k3") and ("objective.penalty.estimator", "k3") in map(_split, overrides):
-        raise UserError(f"train.kl_estimator={config.train.kl_estimator} takes the place of k3", where="objective.penalty.estimator=k3", fix="add train.kl_estimator=null")
     return config
 
 

@@ -77,7 +77,7 @@ class TrainConfig:
     warmup_steps: int = 0
     weight_decay: float = 0.0
     grad_clip: float = 1.0
-    kl_estimator: str | None = None  # replaces the objective's KL estimator (laptop: the exact full-vocabulary KL)
+    kl_estimator: str | None = None  # takes the place of k3 in the objective (laptop: the exact full-vocabulary KL)
     checkpoint_every: int = 1
     token_dump_every: int = 0  # steps between dumps for the token view; 0 = last step only
 

@@ -1,7 +1,7 @@
 """From a name or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,11 @@ def text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def load_objective(source: str | Mapping[str, Any], *, kl_estimator: str | None = None) -> Objective:
+def load_objective(source: str | Mapping[str, Any]) -> Objective:
     """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes, as in `tepo/config/objective/NAME.yaml`.
 
-    A mapping may carry a `name`. `kl_estimator` takes the place of k3, the default estimator (small vocabularies: `full`).
-    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not fit, and for
-    a setting that could have no effect."""
+    A mapping may carry a `name`. Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid
+    one, for axes that do not fit, and for a setting that could have no effect."""
     if isinstance(source, str):
         given, name = dict(yaml.safe_load(text(source))), source.replace("-", "_")
     else:
@@ -54,7 +53,7 @@ def load_objective(source: str | Mapping[str, Any], *, kl_estimator: str | None 
         if axis not in AXES:
             raise unknown_name("axis of an objective", str(axis), AXES, where=where)
     parsed = {axis: _axis(axis, given.get(axis), where) for axis in AXES if axis != "penalty"}
-    objective = Objective(name=name, penalties=_penalties(given.get("penalty"), kl_estimator, where), **parsed)
+    objective = Objective(name=name, penalties=_penalties(given.get("penalty"), where), **parsed)
     _check_fit(objective, where)
     return objective
 
@@ -67,16 +66,12 @@ def _axis(axis: str, given: Any, where: str) -> Any:
     return parse(axis, neutral if given is None else given, kinds, tag=tag, where=where)
 
 
-def _penalties(given: Any, kl_estimator: str | None, where: str) -> tuple[penalty.Penalty, ...]:
+def _penalties(given: Any, where: str) -> tuple[penalty.Penalty, ...]:
     """One mapping, a list of them, or none."""
-    if kl_estimator is not None and kl_estimator not in penalty.ESTIMATORS:
-        raise unknown_name("KL estimator", kl_estimator, penalty.ESTIMATORS, where=where)
     if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
         return ()
-    parts = [parse("penalty", part, penalty.KINDS, where=where) for part in ([given] if isinstance(given, str | Mapping) else given)]
-    if kl_estimator is not None:
-        parts = [replace(part, estimator=kl_estimator) if getattr(part, "estimator", "") == "k3" else part for part in parts]
-    return tuple(parts)
+    parts = [given] if isinstance(given, str | Mapping) else given
+    return tuple(parse("penalty", part, penalty.KINDS, where=where) for part in parts)
 
 
 def parts_of(objective: Objective) -> list[tuple[str, Any]]:

@@ -118,7 +118,7 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
     sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
-    objective = load_objective(config.objective, kl_estimator=config.train.kl_estimator)
+    objective = load_objective(config.objective)
     with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
         stream = PromptStream(config, policy.tokenizer)
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)

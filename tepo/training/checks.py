@@ -7,7 +7,7 @@ from tepo.problems.grader import GraderOptions
 
 def check_settings(config: RunConfig) -> None:
     """Raises UserError for keys and values of the objective, the tasks or the grader that do not exist."""
-    load_objective(config.objective, kl_estimator=config.train.kl_estimator)
+    load_objective(config.objective)
     GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
     if config.data.kind == "procedural":
         from tepo.problems.procedural import check_tasks

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 RECIPE = 2  # raised when a change of the code changes what a configuration trains
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
-_UNHASHED = {"seed": None, "store": None, "wandb": None, "data": ("benchmarks", "max_new_tokens"), "train": ("checkpoint_every", "token_dump_every"), "grader": ("workers",), "sampler": ("servers",)}
+_UNHASHED = {
+    "seed": None,
+    "store": None,
+    "wandb": None,
+    "data": ("benchmarks", "max_new_tokens"),
+    "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
+    "grader": ("workers",),
+    "sampler": ("servers",),
+}
 
 
 @lru_cache(maxsize=256)

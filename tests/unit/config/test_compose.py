@@ -1,13 +1,16 @@
 """Overrides become a checked configuration; mistakes get the nearest valid name."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from tepo.config import schema
 from tepo.config.compose import GROUPS, compose, options
+from tepo.config.estimator import DEFAULT, ESTIMATORS
 from tepo.errors import UserError
-from tepo.training.run_folder import run_id
+from tepo.objectives import load_objective, penalty
+from tepo.training.run_folder import RunFolder, run_id
 
 
 def test_defaults_are_the_laptop_run() -> None:
@@ -72,6 +75,8 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("data.tasks={add3: 1}", "would be added to the mix that is there"),
         ("objective.name=mine", "name is that of its file"),
         ("objective.penalty.estimator=k3", "train.kl_estimator=full takes the place of k3"),
+        ("objective.penalty={kind: kl, estimator: k3}", "train.kl_estimator=full takes the place of k3"),
+        ("train.kl_estimator=exact", "unknown KL estimator 'exact'"),
     ],
 )
 def test_a_value_that_no_run_can_have_is_refused_when_it_is_composed(override: str, message: str) -> None:
@@ -83,6 +88,36 @@ def test_k3_where_it_is_meant() -> None:
     config = compose(["objective.penalty.estimator=k3", "train.kl_estimator=null"])
     assert (config.objective["penalty"]["estimator"], config.train.kl_estimator) == ("k3", None)
     compose(["objective.penalty.estimator=k1"])
+
+
+def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path: Path) -> None:
+    """The setting `train.kl_estimator` used to replace k3 behind the configuration, which said k3 to whoever read it."""
+    config = compose([f"store={tmp_path}"])
+    run = RunFolder.of(config)
+    run.create(config)
+    saved = run.config()
+    for shown in (config.objective, saved["full"]["objective"], saved["config"]["objective"]):
+        assert shown["penalty"]["estimator"] == "full"
+        assert load_objective(shown).penalties[0].estimator == "full"
+
+
+def test_kl_estimator_takes_the_place_of_k3_alone() -> None:
+    found = {name: compose([f"objective={name}"]).objective for name in ("kl_cov", "grpo", "tepo_max_entropy", "tepo_no_kl")}
+    assert found["kl_cov"]["penalty"]["estimator"] == "abs"
+    assert load_objective(found["grpo"]).needs.full_kl_anchor == "initial"
+    assert found["tepo_max_entropy"]["penalty"] == {"kind": "entropy", "coefficient": 0.001}
+    assert "penalty" not in found["tepo_no_kl"]
+    several = compose(["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]).objective["penalty"]
+    assert [part.get("estimator") for part in several] == ["full", "abs", None]
+    assert compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"] == {"kind": "kl", "estimator": "k3"}
+    assert ESTIMATORS == penalty.ESTIMATORS
+    assert penalty.Kl().estimator == DEFAULT
+
+
+def test_two_ways_to_ask_for_the_same_objective_are_one_run() -> None:
+    assert run_id(compose(["objective.penalty.estimator=full", "train.kl_estimator=null"])) == run_id(compose())
+    assert run_id(compose(["objective=gspo", "train.kl_estimator=null"])) == run_id(compose(["objective=gspo"]))
+    assert run_id(compose(["train.kl_estimator=null"])) != run_id(compose())
 
 
 @pytest.mark.parametrize("folder", ["/a b", "/a,b=c(d)", "/it's", "~/x", "relative/x"])

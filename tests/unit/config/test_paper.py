@@ -66,7 +66,7 @@ def test_tepo_at_paper_scale() -> None:
     assert (config.objective["surrogate"]["low"], config.objective["surrogate"]["high"]) == (0.2, 0.28)
     penalty = config.objective["penalty"]
     assert (penalty["estimator"], penalty["anchor"], penalty["coefficient"]) == ("k3", "old", 0.001)
-    needs = load_objective(config.objective, kl_estimator=config.train.kl_estimator).needs
+    needs = load_objective(config.objective).needs
     assert not needs.initial_logprobs  # no second model beside the policy
     assert not needs.full_kl  # nothing of the size of the vocabulary is kept
 

@@ -137,16 +137,6 @@ def test_no_penalty(nothing):
     assert load_objective({**yaml.safe_load(text("tepo")), "penalty": nothing}).penalties == ()
 
 
-def test_kl_estimator_replaces_the_default_one_alone():
-    assert load_objective("tepo", kl_estimator="full").penalties[0].estimator == "full"
-    assert load_objective("kl_cov", kl_estimator="full").penalties[0].estimator == "abs"
-    assert load_objective("grpo", kl_estimator="full").needs.full_kl_anchor == "initial"
-    assert load_objective("tepo_max_entropy", kl_estimator="full") == load_objective("tepo_max_entropy")
-    for name in ("tepo", "tepo_no_kl"):
-        with pytest.raises(UserError, match="KL estimator 'exact'"):
-            load_objective(name, kl_estimator="exact")
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "key"),
     [

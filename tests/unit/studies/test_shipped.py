@@ -15,7 +15,7 @@ from tepo.studies.tables import study_table
 def _check(unit: Unit) -> None:
     """What a run would look up when it starts."""
     if unit.row.objective is not None:
-        objective = load_objective(unit.config.objective, kl_estimator=unit.config.train.kl_estimator)
+        objective = load_objective(unit.config.objective)
         assert objective.name == unit.row.objective
     for name in unit.config.data.benchmarks:
         assert paths.find("evals", name).stem == name

@@ -57,12 +57,14 @@ def score(table: pa.Table) -> dict[str, float]:
 
 
 def by_problem(table: pa.Table) -> tuple[list[str], np.ndarray, list[list[str | None]]]:
-    """Problem ids [P] in order of appearance, verdicts bool [P, k], answers [P][k]. Raises UserError for unequal counts."""
+    """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted, because the bootstrap draws problems by their place,
+    and every table of the same samples must have the same interval. Raises UserError for unequal counts."""
     order: dict[str, list[int]] = {}
     for index, problem in enumerate(table["problem"].to_pylist()):
         order.setdefault(problem, []).append(index)
     if len({len(rows) for rows in order.values()}) != 1:
         raise UserError("problems have different numbers of samples: rows are missing or doubled", fix="delete the evaluation's folder and evaluate again")
+    order = dict(sorted(order.items()))
     verdicts, extracted = table["correct"].to_numpy(zero_copy_only=False), table["extracted"].to_pylist()
     correct = np.array([[verdicts[index] for index in rows] for rows in order.values()], dtype=bool)
     return list(order), correct, [[extracted[index] for index in rows] for rows in order.values()]

@@ -34,7 +34,7 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     for unit in units:
         train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
         missing = unit.missing_benchmarks()
-        table.add_row(unit.row.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
+        table.add_row(unit.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
     show(table, stderr=True)
     say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
 
@@ -77,7 +77,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
         whole = progress.add_task(f"{len(todo)} runs", total=sum(_work(unit) for unit in todo))
-        bars = {unit.id: progress.add_task(f"  {unit.row.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
+        bars = {unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
 
         def watch(states: dict[str, State]) -> None:
             for name, state in states.items():
@@ -97,7 +97,7 @@ def check_rows(todo: Sequence[Unit]) -> None:
     """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one failed run after another."""
     from tepo.training.checks import check_settings
 
-    for label, config in {unit.row.label: unit.config for unit in todo if unit.row.objective is not None}.items():
+    for label, config in {unit.label: unit.config for unit in todo if unit.row.objective is not None}.items():
         try:
             check_settings(config)
         except UserError as error:
@@ -125,7 +125,7 @@ def _work(unit: Unit) -> float:
 
 
 def _report(failures: Sequence[Failure]) -> str:
-    return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.row.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
+    return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
 
 
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:

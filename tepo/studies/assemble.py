@@ -57,11 +57,11 @@ def _check_shared_rows(planned: Planned) -> None:
     first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
     for study, units in planned:
         for unit in units:
-            other, known = first.setdefault((unit.row.label, unit.model, unit.seed), (study, unit))
+            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
             if known.folder != unit.folder:
                 differing = sorted(set(known.overrides) ^ set(unit.overrides))
                 raise UserError(
-                    f"the row {unit.row.label!r} is one run in {other.name} and another in {study.name} (they differ in {', '.join(differing)})",
+                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} (they differ in {', '.join(differing)})",
                     where=f"{study.name} beside {other.name}",
                     fix="give one of the rows another label, or make them the same; each study can still be asked for alone",
                 )
@@ -99,7 +99,7 @@ def _page_run(unit: Unit) -> PageRun:
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(seconds, 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
-    return PageRun(unit.id, unit.row.label, unit.row.objective or "", unit.seed, run.config()["full"], facts, dumps)
+    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, run.config()["full"], facts, dumps)
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:

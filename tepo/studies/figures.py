@@ -16,7 +16,7 @@ from tepo.training.run_folder import RunFolder
 
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
-    trained = {(unit.row.label, unit.seed): unit for unit in units if unit.row.objective is not None}
+    trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
     return [RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics()) for (label, seed), unit in trained.items()]
 
 
@@ -24,7 +24,7 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> F
     """One figure of the study. Raises UserError naming the rows that were not run."""
     wanted = next(entry["rows"] for entry in study.figures if str(entry["name"]) == name)
     chosen = [unit for unit in units if unit.row.label in wanted]
-    missing = sorted({unit.row.label for unit in chosen if not unit.done()})
+    missing = sorted({unit.label for unit in chosen if not unit.done()})
     if missing:
         raise UserError(f"figure {name} needs rows that were not run: {', '.join(missing)}", where=f"store {chosen[0].folder.parent}", fix=f"tepo ablate figures --scale {scale}")
     part = replace(study, rows=tuple(row for row in study.rows if row.label in wanted), baseline=None)

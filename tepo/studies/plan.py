@@ -29,6 +29,11 @@ class Unit:
     def id(self) -> str:
         return self.folder.name
 
+    @property
+    def label(self) -> str:
+        """The row's label as shown: `{steps}` is what this unit trains."""
+        return self.row.label.replace("{steps}", str(self.config.train.steps))
+
     def trained(self) -> bool:
         return self.row.objective is None or RunFolder(self.folder).finished()
 

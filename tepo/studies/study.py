@@ -4,7 +4,7 @@
     reference: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
     baseline: GRPO/DAPO                                    # the label that Δ columns compare with
     rows:
-      - label: TEPO
+      - label: TEPO                                        # all different; `{steps}` in one is what the row trains
         objective: tepo                                    # or `base: true` for the untrained model
         overrides: [objective.penalty.coefficient=1]       # any scale
         laptop: [train.epochs=1]                           # one scale only

@@ -49,7 +49,7 @@ def _measured(folder: Path) -> pa.Table | None:
 
 def row_key(unit: Unit) -> str:
     """Names a row of a model in the samples."""
-    return f"{unit.model}/{unit.row.label}"
+    return f"{unit.model}/{unit.label}"
 
 
 def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
@@ -60,7 +60,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
-            specs.append(RowSpec(row_key(unit), row.label, row.objective or "base", model=model if len(models) > 1 else ""))
+            specs.append(RowSpec(row_key(unit), unit.label, row.objective or "base", model=model if len(models) > 1 else ""))
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference
@@ -69,4 +69,13 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} steps; checkpoint: the last step, fixed before the run"
-    return build_table(read_samples(units), specs, titles, name=study.name, title=study.title, baseline=study.baseline, reference=references, notes=[note])
+    return build_table(
+        read_samples(units),
+        specs,
+        titles,
+        name=study.name,
+        title=study.title,
+        baseline=study.baseline and first[models[0], study.baseline].label,
+        reference=references,
+        notes=[note],
+    )

@@ -6,7 +6,9 @@ import pytest
 
 from tepo import paths
 from tepo.objectives import load_objective
+from tepo.reporting.reference import load_table
 from tepo.studies.assemble import plan_all
+from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import SCALES, load_study, study_names
 from tepo.studies.tables import study_table
@@ -44,3 +46,18 @@ def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
         _check(unit)
         assert unit.config.model.path == "package:laptop_sparse"
         assert unit.config.train.max_new_tokens == unit.config.data.max_new_tokens == 120
+
+
+@pytest.mark.parametrize(
+    ("scale", "words", "steps"),
+    [("laptop", (), (36, 66, 36)), ("paper", (), (72, 132, 72)), ("laptop", ("train.steps=5",), (5, 5, 5))],
+)
+def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str, ...], steps: tuple[int, ...], tmp_path: Path) -> None:
+    """Table 4's laptop rows used to say 72 steps, the paper's number, of runs of 36."""
+    ((study, units),) = plan_all(["table4"], scale, store=tmp_path, overrides=words)
+    measured, *_, printed = study_table(study, scale, units).blocks
+    names = ("GRPO/DAPO", "GRPO/DAPO, longer", "TEPO")
+    assert [row.label for row in measured.rows] == [f"{name} ({n} steps)" for name, n in zip(names, steps, strict=True)]
+    assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
+    assert [row.label for row in printed.rows] == [row.label for row in load_table("table4") if row.kind == "mean"]
+    assert list(dict.fromkeys(run.label for run in curves(units))) == [row.label for row in measured.rows]

@@ -1,31 +1,76 @@
-"""`tepo explain`: what an objective means."""
+"""`tepo explain`: what an objective means, as shipped or as a run trained it."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from tepo_cli.options import Store
+
+if TYPE_CHECKING:
+    from tepo.objectives import Objective
+
+_AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
+
+
+class Named(NamedTuple):
+    """An objective with what it is called; `run` is a line about the run that trained it, empty for one as shipped."""
+
+    objective: "Objective"
+    name: str
+    run: str = ""
+
 
 def explain(
-    objective: Annotated[str, typer.Argument(help="Name of an objective, for example tepo; `tepo list` shows them.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings of it, for example penalty.coefficient=1.", show_default=False)] = None,
-    vs: Annotated[str | None, typer.Option(help="The objective to compare it with (default: grpo_dapo).", show_default=False)] = None,
+    objective: Annotated[str, typer.Argument(help="An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`).")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings of an objective, for example penalty.coefficient=1.", show_default=False)] = None,
+    vs: Annotated[str | None, typer.Option(help="The objective or run to compare it with (default: grpo_dapo).", show_default=False)] = None,
     latex: Annotated[bool, typer.Option("--latex", help="The formulas alone, as LaTeX.")] = False,
+    store: Store = Path("runs"),
 ) -> None:
-    """Print the formula of an objective, what is detached, its constants with their sources, and how it differs from another."""
-    from tepo.config.compose import compose
-    from tepo.errors import UserError
-    from tepo.objectives import load_objective
+    """Print the formula of an objective or of what a run trained, what is detached, its constants with their sources, and how it differs from another."""
+    from dataclasses import replace
+
     from tepo.objectives.explain import explain as explained
     from tepo.objectives.explain_text import to_latex, to_text
 
-    name = load_objective(objective).name
-    for text in overrides or ():
+    this = _named(objective, overrides or (), store)
+    other = _named(vs, (), store) if vs else None
+    explanation = explained(this.objective, other.objective if other else None)
+    explanation = replace(explanation, name=this.name, other=other.name if other else explanation.other)
+    if this.run:
+        typer.echo(("% " if latex else "") + this.run)
+    typer.echo(to_latex(explanation) if latex else to_text(explanation))
+    if not (this.run or overrides or latex):
+        typer.echo(f"\n{_AS_SHIPPED}")
+
+
+def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
+    """The objective of that name with settings of its own, or the one that a run trained."""
+    from tepo.config.compose import compose
+    from tepo.errors import UserError, unknown_name
+    from tepo.objectives import load_objective, names
+    from tepo.training.find_run import find_run, nearest_run
+
+    for text in overrides:
         if "=" not in text:
             raise UserError(f"not a setting of an objective: {text!r}", fix="write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with")
-    chosen = (
-        load_objective(compose([f"objective={name}", "train.kl_estimator=null", *(f"objective.{text.removeprefix('objective.')}" for text in overrides)]).objective)
-        if overrides
-        else load_objective(name)
-    )
-    explanation = explained(chosen, load_objective(vs) if vs else None)
-    typer.echo(to_latex(explanation) if latex else to_text(explanation))
+    shipped = name.replace("-", "_")
+    if shipped in names():
+        if not overrides:
+            return Named(load_objective(shipped), shipped)
+        words = [f"objective.{text.removeprefix('objective.')}" for text in overrides]
+        return Named(load_objective(compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective), shipped)
+    run = find_run(name, store)
+    if run is None:
+        near = nearest_run(name, store)
+        where = f"--store {store}" + (f", where {near!r} is the nearest run" if near else "")
+        raise unknown_name("objective or run", name, names(), where=where)
+    if overrides:
+        raise UserError(f"the settings of a run are those it trained with: {overrides[0]!r}", where=f"run {run.path.name}", fix="leave them out, or name an objective")
+    full, status = run.config()["full"], run.manifest().get("status", "not started")
+    trained = load_objective(full["objective"])
+    steps = full["train"]["steps"]
+    facts = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}, {steps} step{'s' * (steps != 1)}, {status}"
+    return Named(trained, f"{run.path.name} ({trained.name})", f"run {run.path.name}: {facts}")

@@ -9,11 +9,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
 
+_SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
 _EXPLAINED = {errno.ENOSPC: "the disk is full", errno.EROFS: "the file system is read-only", errno.EACCES: "no permission to write", errno.EDQUOT: "the disk quota is used up"}
 _EXPLAINED |= {errno.EPERM: "no permission to write", errno.ENOTDIR: "a part of the path is a file", errno.EEXIST: "a file is in the way", errno.EISDIR: "a folder is in the way"}
 _EXPLAINED |= {errno.ENOENT: "the folder is gone, or cannot be made there", errno.ELOOP: "links in the path go round in a circle"}
@@ -107,3 +109,17 @@ def content_hash(value: Any, length: int = 12) -> str:
     """Hex digest of a JSON-able value, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes. A large file is read again only when its size, time stamps or inode changed."""
+    state = path.stat()
+    if state.st_size < _SMALL:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return _large_digest(path.absolute(), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=1024)
+def _large_digest(path: Path, *state: int) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -18,10 +18,11 @@ from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, read_table
 from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
+from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompts import encode_prompts, render_prompt
-from tepo.training.run_folder import RunFolder, base_fingerprint, base_folder_of, final_model
+from tepo.training.run_folder import RunFolder, base_folder_of, final_model
 from tepo_cli.screen import say, show, whole
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")

@@ -23,6 +23,13 @@ def set_hash(problems: Sequence[Problem]) -> str:
     return hashlib.sha256(_json(pairs)).hexdigest()
 
 
+def rows_hash(problems: Sequence[Problem], *, ids: bool = False) -> str:
+    """SHA-256 (hex) of statements and answers in order, white space and all: two lists with the same hash give a policy the
+    same prompts and the same rewards. `ids`: they count too, as where draws depend on them."""
+    rows = [[problem.prompt, problem.answer, *([problem.id] if ids else [])] for problem in problems]
+    return hashlib.sha256(_json(rows)).hexdigest()
+
+
 def row_hashes(problems: Sequence[Problem]) -> list[str]:
     """One short hash a problem."""
     return [hashlib.sha256(_json([problem.prompt.strip(), problem.answer.strip()])).hexdigest()[:ROW_DIGITS] for problem in problems]

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,19 +90,35 @@ def local_file(stem: str) -> Path | None:
 
 
 def read_problem_file(path: Path) -> list[Problem]:
-    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family. Splits on newline only."""
+    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family. Splits on newline only.
+
+    Raises UserError for a file that is missing or holds no rows, a line that is not a row, an id that is there twice.
+    """
+    if not path.is_file():
+        what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
+        raise UserError(what, where=str(path), fix='give a file with a row {"id", "problem", "answer"} on each line')
+    return list(_parsed(path, path.read_bytes()))
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, text: bytes) -> tuple[Problem, ...]:
+    """The rows in a file's bytes; kept, because a plan asks for the same file in every row of its table."""
     problems = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
+            if not isinstance(row["problem"], str) or not isinstance(row["answer"], str | int | float):
+                raise TypeError("problem is a text, answer a text or a number")
             problems.append(Problem(str(row["id"]), row["problem"], str(row["answer"]), str(row.get("subject") or row.get("level") or "")))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f'line {number} is not a row {{"id", "problem", "answer"}}: {error}', where=str(path)) from None
+    if not problems:
+        raise UserError("the file holds no problems", where=str(path), fix='give it a row {"id", "problem", "answer"} on each line')
     if len({problem.id for problem in problems}) < len(problems):
         raise UserError("two rows have the same id", where=str(path))
-    return problems
+    return tuple(problems)
 
 
 def read_hub(source: Dataset, name: str) -> list[Problem]:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from tepo import paths
 from tepo.errors import unknown_name
+from tepo.files import content_hash
 from tepo.problems.base import Problem
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps
 from tepo.problems.declared import build, read_mapping
 from tepo.problems.hashes import FOLDER as PINNED
+from tepo.problems.hashes import rows_hash
 from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
 
 SETS = Path(__file__).parent / "sets"
@@ -47,14 +49,29 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
     set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot be found or is not
     the pinned content.
     """
-    if name.endswith(".jsonl"):
-        problems = read_problem_file(Path(name))
+    if is_file(name):
+        problems = read_problem_file(Path(name).expanduser())
         contaminated = {overlap.training for overlap in overlaps(benchmark_problems(), problems)} if exclude_contaminated else set()
     else:
         declared = load_training_set(name)
         problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
     return [problem for problem in problems if problem.id not in contaminated]
+
+
+def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> str:
+    """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the pinned one, so
+    that nothing is downloaded. Raises UserError for a set or a file that is not there, and for a broken file."""
+    if not is_file(name):
+        return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
+    rows = rows_hash(read_problem_file(Path(name).expanduser()))
+    left_out = [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
+    return content_hash([rows, left_out], 64)
+
+
+def is_file(name: str) -> bool:
+    """Whether `data.problems` names a file; else it names a declared set."""
+    return name.endswith(".jsonl")
 
 
 def listed_contamination(name: str) -> set[str]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from tepo.config.schema import RunConfig
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.result import Result, load_result
+from tepo.policy.fingerprint import base_fingerprint
 from tepo.policy.loading import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.training.build import make_sampler, pick_device
-from tepo.training.run_folder import RunFolder, base_fingerprint, final_model
+from tepo.training.run_folder import RunFolder, final_model
 from tepo.training.torch_engine import full_state
 
 EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared on the same draws

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.config.schema import RunConfig
+from tepo.errors import RunFailed
 from tepo.training import distributed
 from tepo.training.build import Parts, build, check_parts
 from tepo.training.checks import check_settings
@@ -61,6 +62,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
 def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
     with distributed.lost_ranks(), build(config, run) as parts:
+        check_unchanged(config, run)
         progress, log = Progress(parts.start_step, parts.start_prompts), MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:
@@ -73,6 +75,13 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
                     run.save_checkpoint(progress.step, {"prompts": progress.prompts}, parts.write, parts.engine.comm)
                 if log:
                     report(progress.step, row)
+
+
+def check_unchanged(config: RunConfig, run: RunFolder) -> None:
+    """Raises RunFailed when what was loaded into the run is no longer what its id says: nothing is trained on it."""
+    if RunFolder.of(config).path != run.path:
+        fix = "the same command again trains what is there now, as a run of its own"
+        raise RunFailed("the file of problems or the model folder changed while the run was starting", where=str(run.path), fix=fix)
 
 
 def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -> tuple[Progress, dict[str, Any]]:

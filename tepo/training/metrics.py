@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.training.run_folder import RunFolder, identity
+from tepo.training.run_folder import RunFolder
 
 Report = Callable[[int, dict[str, Any]], None]
 
@@ -80,7 +81,7 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
         resume="allow",
         mode=config.wandb.mode,  # type: ignore[arg-type]
         dir=str(folder.path),
-        config=identity(config)["config"],
+        config=to_dict(config),
         settings=wandb.Settings(silent=True),
     )
     run.define_metric("training/global_step")

@@ -16,16 +16,15 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tepo import __version__
 from tepo.config.compose import to_dict
-from tepo.config.schema import RunConfig
+from tepo.config.schema import DataConfig, RunConfig
 from tepo.errors import UserError
 from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
-from tepo.policy.location import resolve
+from tepo.policy.fingerprint import base_fingerprint
 
 if TYPE_CHECKING:
     from tepo.training.engine import Comm
@@ -37,32 +36,19 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": ("benchmarks", "max_new_tokens"),
+    "data": ("name", "base", "kind", "tasks", "problems", "exclude_contaminated", "benchmarks", "max_new_tokens"),
+    "model": ("name", "path", "revision"),
     "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
     "grader": ("workers",),
     "sampler": ("servers",),
-}
-
-
-@lru_cache(maxsize=256)
-def base_fingerprint(path: str, revision: str | None) -> str:
-    """What the starting weights are: a hash of a local folder's files, or the hub id with its revision."""
-    folder = Path(resolve(path))
-    if not folder.is_dir():
-        return f"{path}@{revision}"
-    files = [*sorted(folder.glob("*.safetensors")), folder / "config.json"]
-    return content_hash([[file.name, file.stat().st_size, _digest(file)] for file in files if file.exists()])
-
-
-def _digest(file: Path) -> str:
-    import hashlib
-
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+}  # labels, places, and what `identity` covers by its content
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything but the seed that can change the result of a run."""
+    """Everything but the seed that can change the result of a run: weights and problems by their content, not by name or place.
+
+    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
+    """
     parts = to_dict(config)
     for section, leaves in _UNHASHED.items():
         if leaves is None:
@@ -70,7 +56,18 @@ def identity(config: RunConfig) -> dict[str, Any]:
         else:
             for leaf in leaves:
                 del parts[section][leaf]
-    return {"recipe": RECIPE, "base": base_fingerprint(config.model.path, config.model.revision), "config": parts}
+    base = base_fingerprint(config.model.path, config.model.revision)
+    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}
+
+
+def _problems(data: DataConfig) -> Any:
+    """What is trained on: [task, weight] in order, or a hash of the problems."""
+    if data.kind == "procedural":
+        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
+    from tepo.problems.training import training_fingerprint
+
+    assert data.problems
+    return training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:

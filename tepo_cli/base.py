@@ -14,8 +14,10 @@ def base(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
+    from tepo.studies.plan import check_measurable
     from tepo.training.run_folder import base_folder
     from tepo_cli.running import composed, measure_run
 
     config = composed(overrides or [], store)
+    check_measurable(config)
     measure_run(base_folder(config), config, config.data.benchmarks, None, quiet=quiet)

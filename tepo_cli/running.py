@@ -14,6 +14,7 @@ from rich.table import Table
 from tepo.config.compose import compose, to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.measure import measure
+from tepo.studies.plan import check_measurable
 from tepo.studies.price import Cost, record
 from tepo.training.checks import check_settings
 from tepo.training.distributed import rank
@@ -40,6 +41,8 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], No
 
 def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     """Train, draw the curves, measure if asked, and say where things lie."""
+    if evaluate:
+        check_measurable(config)  # now, not after an hour of training
     run = RunFolder.of(config)
     before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:

@@ -34,7 +34,7 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     for unit in units:
         train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
         missing = unit.missing_benchmarks()
-        table.add_row(unit.label, unit.model, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
+        table.add_row(unit.label, unit.config.model.name, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
     show(table, stderr=True)
     say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
 

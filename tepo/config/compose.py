@@ -10,31 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from tepo import paths
-from tepo.config import estimator
+from tepo.config import estimator, own
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
 
 FOLDER = Path(__file__).parent
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
-_PATHS = ("store", "model.path")  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
+_PATHS = ("store", "model.path", "data.base", "data.problems")  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
 
 
 def options(group: str) -> list[str]:
-    """Names of a group's YAML files."""
-    return sorted(path.stem for path in (FOLDER / group).glob("*.yaml"))
+    """Names of a group's YAML files; one that begins with _ stands for something else (`own`)."""
+    return sorted(path.stem for path in (FOLDER / group).glob("[!_]*.yaml"))
 
 
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
     """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a wrong type."""
     from omegaconf import OmegaConf, errors
 
-    checked = [check_override(text) for text in overrides]
-    with _hydra() as hydra_compose:
-        try:
-            plain = OmegaConf.to_container(hydra_compose("config", checked), resolve=True)
-        except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
-            raise UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`") from None
-    assert isinstance(plain, dict)
+    plain: dict[Any, Any] = _composed(overrides)
     plain["objective"]["name"] = _group_choice("objective", overrides)
     objective = plain.pop("objective")
     try:
@@ -50,6 +44,30 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     config.objective = estimator.resolved(config.objective, config.train.kl_estimator, map(_split, overrides))
     _check_values(config)
     return config
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """What Hydra makes of the overrides, a user's own problems and model among them (`tepo.config.own`)."""
+    from omegaconf import OmegaConf
+
+    for text in overrides:
+        check_override(text)
+    words = own.with_options(dict(map(_split, overrides)), {group: options(group) for group in own.LEAF})
+    with _hydra() as hydra_compose:
+
+        def made(words: dict[str, str]) -> Any:
+            return OmegaConf.to_container(hydra_compose("config", [_word(*pair) for pair in words.items()]), resolve=True)
+
+        try:
+            plain = made(words)
+            if own.implied_data(words, plain["data"]):
+                plain = made(words | {"data": own.OPTION})
+        except UserError:
+            raise
+        except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
+            raise UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`") from None
+    own.settle(words, plain)
+    return plain
 
 
 @contextlib.contextmanager
@@ -81,19 +99,31 @@ def _group_choice(group: str, overrides: Sequence[str]) -> str:
     return chosen[-1] if chosen else default.group(1)
 
 
-def check_override(text: str) -> str:
-    """The override as Hydra should get it. Raises UserError for a key or an option of a group that does not exist; those below `objective` and `data.tasks` their owners check."""
+def check_override(text: str) -> None:
+    """Raise UserError for a key or an option of a group that does not exist; keys below `objective` and `data.tasks` their owners check."""
     key, value = _split(text)
     if key in GROUPS:
-        if value not in options(key):
-            raise unknown_name(f"{key} option", value, options(key), where=text)
-        return f"{key}={value}"
+        if value not in options(key) and not own.is_own(key, value):
+            raise _unknown_option(key, value, text)
+        return
     if key == "objective.name":
         raise UserError("an objective's name is that of its file", where=text, fix="objective=NAME chooses one")
     if key == "data.tasks":
         raise UserError("data.tasks as a whole would be added to the mix that is there", where=text, fix="set weights one by one: data.tasks.add4=0")
     if not key.startswith(("objective.", "data.tasks.")) and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
+
+
+def _unknown_option(key: str, value: str, text: str) -> UserError:
+    error = unknown_name(f"{key} option", value, options(key), where=text)
+    places = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
+    return UserError(error.what, where=text, fix=f"{error.fix}; or {places[key]}" if key in places else error.fix)
+
+
+def _word(key: str, value: str) -> str:
+    """The override as Hydra should get it."""
+    if key in GROUPS:
+        return f"{key}={value}"
     if key in _PATHS and value and value[0] not in "'\"":
         value = "'" + value.replace("'", r"\'") + "'"
     return f"++{key}={value}"
@@ -142,7 +172,7 @@ def _check_values(config: RunConfig) -> None:
     if not config.store:
         raise UserError("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:
-        raise UserError("data.kind=problems names no problems", where="data.problems", fix="data=dapo, or data.problems=NAME")
+        raise UserError("data.kind=problems names no problems", where="data.problems", fix="data=FILE.jsonl, data=dapo, or data.problems=NAME")
     for name in config.data.benchmarks:
         paths.find("evals", name.partition(":")[0])
     for key, value, valid in (

@@ -30,12 +30,13 @@ class DataConfig:
     base: str  # the model that `model=laptop` starts from
     kind: str = "procedural"  # procedural | problems
     tasks: dict[str, float] = field(default_factory=dict)  # procedural: task -> weight
-    problems: str | None = None  # problems: name of the set (TEPO_DATA or hub)
-    prompt: str = "raw"  # raw (the statement alone) | boxed (with the instruction to box the answer)
+    problems: str | None = None  # problems: a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)
+    prompt: str = "raw"  # raw (the statement alone) | boxed (with the instruction to box the answer) | auto (raw for a shipped base, else boxed)
     exclude_contaminated: bool = False
     overlong_prompts: str = "drop"  # drop | truncate | error
     benchmarks: list[str] = field(default_factory=list)
-    max_new_tokens: int | None = None  # what scale=laptop takes for train.max_new_tokens in place of its own
+    max_prompt_tokens: int | None = None  # what scale=laptop takes for train.max_prompt_tokens in place of its own
+    max_new_tokens: int | None = None  # the same for train.max_new_tokens
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
 from tepo.studies.figures import curves
-from tepo.studies.plan import Unit, make_plan, prime, recipe_words, unique
+from tepo.studies.plan import Unit, check_measurable, make_plan, prime, recipe_words, unique
 from tepo.studies.spent import spent
 from tepo.studies.store import check_store
 from tepo.studies.study import Study, load_study
@@ -33,6 +33,9 @@ def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[i
             raise UserError(f"{study.name} is a table of panels and cannot be a panel of another", where="panels", fix="name its panels")
     _compose_all(studies, scale, overrides)
     planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
+    for _, units in planned:
+        for unit in units:
+            check_measurable(unit.config)
     _check_shared_rows(planned)
     check_store(unit for _, units in planned for unit in units)
     return planned

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from tepo.config.compose import options
+from tepo.config.own import is_own
 from tepo.errors import UserError, unknown_name
 
 _EXAMPLE = "see ablations/panel_e.yaml"
@@ -55,8 +56,8 @@ class Place:
             raise UserError(f"{key} is {'a list' if kind is list else 'a mapping'}, not {data[key]!r}", where=self.text(key), fix=_EXAMPLE)
 
     def name(self, kind: str, value: Any, *keys: str | int) -> str:
-        """The value of a key that names an option of a configuration group."""
-        if value not in options(kind):
+        """The value of a key that names an option of a configuration group, or a model of the user's own."""
+        if value not in options(kind) and not (isinstance(value, str) and is_own(kind, value)):
             raise unknown_name(kind, str(value), options(kind), where=self.text(*keys))
         return str(value)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from tepo.config.compose import compose
+from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.files import content_hash
 from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
 from tepo.training.run_folder import RunFolder, base_folder, identity, run_id
@@ -65,9 +66,15 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row."""
-    chosen, extra, found = study.scale(scale), check_row_overrides(overrides), {}
-    for model in chosen.models:
+    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row. `model=…` among them
+    takes the place of the study's models."""
+    given = list(overrides)
+    own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
+    for name in own:
+        check_override(f"model={name}")
+    extra = check_row_overrides([text for text in given if not text.startswith("model=")])
+    chosen, found = study.scale(scale), {}
+    for model in own or chosen.models:
         for row in study.rows:
             words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
             found[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
@@ -82,7 +89,7 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
     chosen, words_of = study.scale(scale), recipe_words(study, scale, overrides)
     prime(words_of.values())
     units = []
-    for model in chosen.models:
+    for model in dict.fromkeys(model for model, _ in words_of):
         for row in study.rows:
             words = words_of[model, row.label]
             composed, recipe = _COMPOSED[words]
@@ -97,3 +104,10 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
 def unique(units: Iterable[Unit]) -> list[Unit]:
     """Units with distinct folders, first come first."""
     return list({unit.folder: unit for unit in units}.values())
+
+
+def check_measurable(config: RunConfig) -> None:
+    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
+    if not config.data.benchmarks:
+        fix = "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
+        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)

@@ -60,7 +60,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or "base", model=model if len(models) > 1 else ""))
+            specs.append(RowSpec(row_key(unit), unit.label, row.objective or "base", model=unit.config.model.name if len(models) > 1 else ""))
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference

@@ -33,20 +33,21 @@ class PromptStream:
         self.tokenizer = tokenizer
         self.fresh = config.data.kind == "procedural"
         problems = _problems(config)
+        check_letters(problems, tokenizer)
         limit = config.train.max_prompt_tokens
         tokens = encode_prompts([problem.prompt for problem in problems], tokenizer, prompt=config.data.prompt, wrap=config.model.wrap, thinking=config.model.thinking)
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             raise UserError(
                 f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens",
-                where=f"data={config.data.name}",
-                fix="raise train.max_prompt_tokens, or set data.overlong_prompts=drop or truncate",
+                where=f"data={config.data.name}, data.prompt={config.data.prompt}",
+                fix=f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate",
             )
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
         if not self.items:
-            raise UserError("no training prompt is short enough", where=f"train.max_prompt_tokens={limit}", fix="raise it")
+            raise UserError("no training prompt is short enough", where=f"train.max_prompt_tokens={limit}", fix=f"raise it: the shortest has {min(map(len, tokens))}")
 
     def take(self, start: int, count: int) -> list[Prompt]:
         """Prompts number start … start + count - 1."""
@@ -69,6 +70,21 @@ class PromptStream:
             Random(derive(self.seed, "prompt order", epoch)).shuffle(order)
             self._cached = cached = (epoch, order)
         return cached[1]
+
+
+def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise UserError when the tokenizer drops letters or digits of the statements: the policy would be asked something else.
+
+    Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
+    used = {character for problem in problems for character in problem.prompt if character.isascii() and character.isalnum()}
+    held = {character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"])) for character in sorted(used)}
+    lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
+    if lost:
+        raise UserError(
+            f"the model's tokenizer has no {', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}, which the problems use",
+            where=str(tokenizer.name_or_path),
+            fix="another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/laptop.md)",
+        )
 
 
 def _problems(config: RunConfig) -> list[Problem]:

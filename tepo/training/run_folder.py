@@ -36,7 +36,7 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": ("name", "base", "kind", "tasks", "problems", "exclude_contaminated", "benchmarks", "max_new_tokens"),
+    "data": ("name", "base", "kind", "tasks", "problems", "exclude_contaminated", "benchmarks", "max_prompt_tokens", "max_new_tokens"),
     "model": ("name", "path", "revision"),
     "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
     "grader": ("workers",),

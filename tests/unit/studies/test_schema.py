@@ -65,7 +65,7 @@ def test_a_wrong_value_names_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "mine, row 'a'" in caught.value.where
 
 
-@pytest.mark.parametrize("override", ["seed=3", "store=/x", "objective=gspo", "model=laptop", "scale=paper"])
+@pytest.mark.parametrize("override", ["seed=3", "store=/x", "objective=gspo", "scale=paper"])
 def test_what_a_study_sets_itself_is_no_override(override: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be an override"):
         make_plan(load_study("panel-e"), "laptop", store=tmp_path, overrides=[override])

@@ -14,7 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from tepo.errors import UserError
 from tepo.policy.block_attention import BlockAttention
-from tepo.policy.kernel_attention import sdpa_blocks, varlen, varlen_available
+from tepo.policy.kernel_attention import attend
 from tepo.policy.layout import Layout
 
 NAME = "tepo_packed"
@@ -32,12 +32,10 @@ def packed_attention(
         raise UserError(f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support", fix="use a Llama-like model")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
     scale, window = q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window")
-    if varlen_available(q):
-        out = varlen(q, k, v, layout, scale, window)
-    elif not q.is_cuda and layout.longest_key <= _SHORT:
+    if not q.is_cuda and layout.longest_key <= _SHORT:
         out = BlockAttention.apply(q, k, v, layout, scale, window)
     else:
-        out = sdpa_blocks(q, k, v, layout, scale, window)
+        out = attend(q, k, v, layout, scale, window)
     return out[None], None
 
 

@@ -1,6 +1,6 @@
 """Attention over the packed layout through torch's kernels: variable-length flash attention on GPU, SDPA elsewhere.
 
-No import of transformers here: perf/gpu_fused.py checks this file on a bare machine.
+No import of transformers here: python -m perf.gpu checks this file on a machine that may lack it.
 """
 
 from collections.abc import Callable
@@ -12,30 +12,66 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from tepo.errors import UserError
 from tepo.policy.layout import Layout
 
 
+DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GPU would take gigabytes a layer
+
+
 @cache
-def _varlen_attn() -> Callable[..., Any] | None:
-    """torch's variable-length attention, None in a torch whose version of it has no windows or grouped heads yet."""
+def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
+    """torch's variable-length attention, and whether it must be told of grouped heads: torch 2.11 has no argument for them,
+    and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    return varlen_attn if {"window_size", "enable_gqa"} <= signature(varlen_attn).parameters.keys() else None
+    known = signature(varlen_attn).parameters.keys()
+    return (varlen_attn, "enable_gqa" in known) if "window_size" in known else None
+
+
+def _hindrance(query: Tensor) -> tuple[str, str] | None:
+    """Why the flash kernel does not take tensors on a GPU, and what would help; None where it does."""
+    if query.dtype not in (torch.bfloat16, torch.float16):
+        return f"it does not work in {str(query.dtype).removeprefix('torch.')}", "model.dtype=bfloat16"
+    if _varlen_attn() is None:
+        return f"torch {torch.__version__} has none with windows", "torch 2.11 or newer"
+    if torch.cuda.get_device_capability(query.device) < (8, 0):
+        return "this GPU is older than Ampere", "a GPU of compute capability 8.0 or more"
+    if query.shape[-1] % 8 or query.shape[-1] > 256:
+        return f"heads of {query.shape[-1]} numbers are not a multiple of 8 up to 256", "another model"
+    return None
 
 
 def varlen_available(query: Tensor) -> bool:
     """Whether flash attention takes these tensors: CUDA, Ampere or later, half precision, heads of a multiple of 8 up to 256."""
-    kernel = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
-    return kernel and _varlen_attn() is not None and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    return query.is_cuda and _hindrance(query) is None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
+    """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]: by `varlen` where it is available, else by `sdpa_blocks`.
+
+    Raises UserError on a GPU where segments of more than `DENSE` keys would need dense masks.
+    """
+    if varlen_available(query):
+        return varlen(query, key, value, layout, scale, window)
+    if query.is_cuda and layout.longest_key > DENSE:
+        reason, fix = _hindrance(query) or ("", "")
+        raise UserError(
+            f"sequences of {layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}",
+            where=f"attention over more than {DENSE} tokens: dense masks would take gigabytes a layer",
+            fix=f"{fix}, or sequences of at most {DENSE} tokens (train.max_new_tokens)",
+        )
+    return sdpa_blocks(query, key, value, layout, scale, window)
 
 
 def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
     """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]. A segment's queries are its last keys, so the causal
     mask, which flash attention aligns at the end, is the right one."""
-    varlen_attn = _varlen_attn()
-    assert varlen_attn is not None, "ask varlen_available first"
+    found = _varlen_attn()
+    assert found is not None, "ask varlen_available first"
+    varlen_attn, told = found
     ragged = layout.ragged
     keys, values = key.index_select(0, ragged.key_rows), value.index_select(0, ragged.key_rows)
     out = varlen_attn(
@@ -48,7 +84,7 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: flo
         layout.longest_key,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=query.shape[1] != key.shape[1],
+        **({"enable_gqa": query.shape[1] != key.shape[1]} if told else {}),
     )
     assert isinstance(out, Tensor)
     return out

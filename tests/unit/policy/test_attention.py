@@ -1,11 +1,15 @@
 """The packed forward and backward against the plain model, sequence by sequence."""
 
+from itertools import pairwise
+from unittest import mock
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.errors import UserError
 from tepo.policy import attention, kernel_attention
-from tepo.policy.kernel_attention import varlen
+from tepo.policy.kernel_attention import sdpa_blocks, varlen
 from tepo.policy.layout import Layout
 from tepo.policy.packing import pack
 from tepo.policy.statistics import token_statistics
@@ -88,17 +92,71 @@ def test_varlen_kernel_against_blocks():
     layout = Layout(packed)
     torch.manual_seed(0)
     query, key, value = (torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
-    from tepo.policy.kernel_attention import sdpa_blocks
-
     torch.testing.assert_close(varlen(query, key, value, layout, 0.125, None), sdpa_blocks(query, key, value, layout, 0.125, None), atol=2e-2, rtol=2e-2)
 
 
-def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(monkeypatch):
+@pytest.fixture
+def torchs_varlen(monkeypatch):
+    """Let torch have another `varlen_attn`."""
     from torch.nn.attention import varlen as module
 
+    def have(function):
+        kernel_attention._varlen_attn.cache_clear()
+        monkeypatch.setattr(module, "varlen_attn", function)
+
+    yield have
     kernel_attention._varlen_attn.cache_clear()
-    assert kernel_attention._varlen_attn() is module.varlen_attn
-    kernel_attention._varlen_attn.cache_clear()
-    monkeypatch.setattr(module, "varlen_attn", lambda query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, scale=None: None)
+
+
+def segments(query, key, value, queries, keys, scale, window):
+    """Attention of each segment, causal from the end, written out: what the flash kernel does with offsets and a window."""
+    for (q0, q1), (k0, k1) in zip(pairwise(queries.tolist()), pairwise(keys.tolist()), strict=True):
+        q, k, v = query[q0:q1], *(t[k0:k1].repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+        back = torch.arange(k1 - k0 - (q1 - q0), k1 - k0)[:, None] - torch.arange(k1 - k0)
+        seen = (back >= 0) & ((back <= window[0]) | (window[0] < 0))
+        scores = torch.einsum("qhd,khd->hqk", q, k).mul(scale).masked_fill(~seen, -torch.inf)
+        yield torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
+
+
+def torch_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)):
+    """torch 2.11's signature: no `enable_gqa`; grouped heads are taken as they are."""
+    return torch.cat(list(segments(query, key, value, cu_seq_q, cu_seq_k, scale, window_size)))
+
+
+def torch_2_13(query, key, value, *offsets, scale=None, window_size=(-1, -1), enable_gqa=False):
+    """The signature from 2.12 on, which refuses grouped heads unless it is told of them."""
+    assert enable_gqa == (query.shape[1] != key.shape[1])
+    return torch.cat(list(segments(query, key, value, *offsets[:2], scale, window_size)))
+
+
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("version", [torch_2_11, torch_2_13])
+def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window):
+    torchs_varlen(version)
+    packed = pack(make_groups(longest=30))
+    layout = Layout(packed)
+    torch.manual_seed(0)
+    tensors = [torch.randn(len(packed.tokens), heads, 8, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
+    found, expected = (way(*tensors, layout, 0.3, window) for way in (varlen, sdpa_blocks))
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(found)
+    grads = [torch.autograd.grad((out * weight).sum(), tensors) for out in (found, expected)]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(torchs_varlen):
+    torchs_varlen(lambda query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None: None)
     assert kernel_attention._varlen_attn() is None
-    kernel_attention._varlen_attn.cache_clear()
+
+
+@pytest.mark.parametrize(("dtype", "old", "fix"), [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")])
+def test_dense_masks_of_long_sequences_are_refused_on_a_gpu(torchs_varlen, dtype, old, fix):
+    """Not on a CPU, where nothing else exists. The GPU here is torch's pretence: no tensor of it holds numbers."""
+    if old:
+        torchs_varlen(lambda query, key, value, is_causal=False: None)
+    layout = Layout(pack([([3] * 2000, [[5] * 3000])]))
+    with FakeTensorMode(), mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
+        rows = torch.empty(4999, 1, 8, device="cuda", dtype=dtype)
+        with pytest.raises(UserError, match=f"(?s)4999 tokens need the variable-length kernel.*{fix}"):
+            kernel_attention.attend(rows, rows, rows, layout, 1.0, None)

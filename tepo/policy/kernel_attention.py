@@ -15,7 +15,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from tepo.errors import UserError
 from tepo.policy.layout import Layout
 
-
 DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GPU would take gigabytes a layer
 
 

@@ -11,7 +11,8 @@ _ALIGNED = 16  # elements: 64 bytes of float32
 class Arena:
     """One flat buffer handed out in pieces, and once more after `reset`: touching fresh pages costs more than the work on them.
 
-    What does not fit is allocated on its own, and the next `reset` makes the buffer large enough for the like.
+    What does not fit is allocated on its own, and the next `reset` makes the buffer large enough for the like. On a GPU
+    everything is: torch's allocator there keeps what is freed, and a buffer would be held beside what outgrew it.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device):
@@ -30,7 +31,7 @@ class Arena:
         """Everything handed out is free again. keep: give the buffer back where it is larger than so many bytes."""
         if keep is not None and max(self.flat.nbytes, self.demand * self.flat.itemsize) > keep:
             self.flat = self.flat.new_empty(0)
-        elif self.demand > len(self.flat):
+        elif self.demand > len(self.flat) and self.flat.device.type == "cpu":
             self.flat = self.flat.new_empty(self.demand)
         self.demand = 0
 

@@ -13,8 +13,8 @@ from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder
 from tepo.sampling.forward import Stepper, prefill
 from tepo.sampling.graphed import GraphedStep
+from tepo.sampling.room import GROWTH
 
-GROWTH = 64  # columns added to the cache at a time
 _WINDOW, _GRAPHED_WINDOW = 8, GROWTH  # the columns looked at grow by this many at a time; fewer times where each captures a graph
 _IDLE, _GRAPHED_IDLE = 1 / 16, 1 / 4  # share of the rows that has ended when the others are moved together
 _PREFILL = 8192  # prompt tokens read at a time
@@ -84,7 +84,8 @@ class Generation:
     def _prefill(self) -> tuple[KeyValueCache, Tensor]:
         """The cache with a row for every sample, and the hidden states of the last prompt tokens."""
         d, size = self.decoder, max(1, _PREFILL // self.width)
-        cache = KeyValueCache(self.arenas[0], len(d.layers), len(self.lengths), d.kv_heads, self.width + GROWTH, d.head_dim)
+        room = GROWTH if d.device.type == "cpu" else self.max_new_tokens  # a GPU's memory costs nothing before it is used
+        cache = KeyValueCache(self.arenas[0], len(d.layers), len(self.lengths), d.kv_heads, self.width + room, d.head_dim)
         by_prompt = cache.data.unflatten(1, (-1, self.count))[..., : self.width, :, :]
         starts = range(0, len(self.prompts), size)
         hidden = [prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size]) for i in starts]

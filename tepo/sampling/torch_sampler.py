@@ -10,7 +10,8 @@ from tepo.errors import UserError
 from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.cache import Arena
 from tepo.sampling.decoder import Decoder, check_supported, longest
-from tepo.sampling.generation import GROWTH, Generation
+from tepo.sampling.generation import Generation
+from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
 
@@ -20,10 +21,19 @@ class TorchSampler:
 
     Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
-    lowers that number for long responses; graphs: on a GPU, steps as CUDA graphs.
+    lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps as
+    CUDA graphs.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int = 4 << 30, graphs: bool = True):
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_rows: int = 1024,
+        cache_bytes: int | None = None,
+        graphs: bool = True,
+    ):
         check_supported(model.config)
         self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs
         self.arenas: tuple[Arena, Arena] | None = None
@@ -38,8 +48,9 @@ class TorchSampler:
             arenas = self.arenas = self.arenas or (Arena(decoder.dtype, decoder.device), Arena(decoder.dtype, decoder.device))
             # Longest first: rows side by side are padded to the longest prompt among them.
             waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+            cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
             while waiting:
-                room = self._room(decoder, len(prompts[waiting[0]]) + max_new_tokens)
+                room = self._room(decoder, len(prompts[waiting[0]]) + max_new_tokens, cache_bytes)
                 chunk, waiting = waiting[: max(1, room // n)], waiting[max(1, room // n) :]
                 for first in range(0, n, room):
                     count = min(room, n - first)
@@ -60,16 +71,20 @@ class TorchSampler:
         self.model.load_state_dict(weights)
 
     def sleep(self) -> None:
-        """The weights are the trainer's and the cache lives for a call: nothing to give back."""
+        """The weights are the trainer's and the cache lives for a call: give torch's store of freed memory back, in which
+        the cache is one large piece."""
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def close(self) -> None:
         """Give the buffers back."""
         self.arenas = None
 
-    def _room(self, decoder: Decoder, length: int) -> int:
-        """Rows whose cache fits the budget; twice, for the moment in which it grows."""
-        per_row = 4 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim * decoder.dtype.itemsize * (length + GROWTH)
-        return max(1, min(self.max_rows, self.cache_bytes // per_row))
+    def _room(self, decoder: Decoder, length: int, cache_bytes: int) -> int:
+        """Rows of `length` tokens whose cache fits."""
+        numbers = 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim
+        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=decoder.device.type == "cuda")
+        return max(1, min(self.max_rows, cache_bytes // per_row))
 
     def _check(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], n: int, temperature: float, max_new_tokens: int) -> None:
         if len(prompts) != len(keys):
@@ -84,6 +99,14 @@ class TorchSampler:
         if max(lengths, default=0) + max_new_tokens > limit:
             what = f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones exceed the {limit} the model can attend to"
             raise UserError(what, fix="lower the response length, or take another model")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that the cache may take: on a GPU what is free once torch has given back what it only keeps, less a reserve."""
+    if device.type != "cuda":
+        return CPU_BYTES
+    torch.cuda.empty_cache()
+    return gpu_cache_bytes(*torch.cuda.mem_get_info(device))
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> list[int]:

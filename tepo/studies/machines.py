@@ -71,9 +71,12 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     response = RESPONSE_SHARE * train.max_new_tokens
     kept = train.prompts_per_step * train.samples_per_prompt
     requests = kept / KEPT_SHARE / machine.ranks
-    cache = memory.cache if config.sampler.kind == "vllm" else max(0.85 * machine.bytes - size * shape.parameters, 0.0)
+    served = config.sampler.kind == "vllm_server"
+    cache = max(0.85 * machine.bytes - size * shape.parameters, 0.0) if served else memory.cache
     mean_length = PROMPT_TOKENS + response / 2
-    rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * mean_length)))
+    whole = train.max_prompt_tokens + train.max_new_tokens  # what a row of the embedded sampler keeps room for
+    length = whole if config.sampler.kind == "torch" else mean_length
+    rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * length)))
     decodes = max(requests * response / rows, train.max_new_tokens)  # the longest response is drawn to its end
     read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
     sampling = decodes * max(read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations))

@@ -7,6 +7,7 @@ tests/unit/studies/test_memory.py holds it against the allocations of real updat
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
+from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.studies.shapes import Shape
 
 GIB = 2**30
@@ -22,7 +23,7 @@ class Memory:
     """Bytes of one GPU by part.
 
     reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step takes,
-    when activations are gone. sampler: its share while it draws; of it `cache` is left for keys and values. host: main
+    when activations are gone. sampler: what it takes while it draws; of it `cache` is for keys and values. host: main
     memory of a node.
     """
 
@@ -63,9 +64,10 @@ def memory(config: RunConfig, shape: Shape, *, ranks: int = 1, node_ranks: int =
     size = 4 if config.model.dtype == "float32" else 2
     weights, gradients, optimiser, step = _states(config, shape, size, ranks)
     activations, logits = _activations(config, shape, size)
-    sampler = _sampler(config, shape, size, device_bytes)
-    cache = max(sampler - size * shape.parameters - _SAMPLER_WORK, 0.0) if config.sampler.kind == "vllm" else 0.0
-    return Memory(weights, size * shape.parameters * reference, gradients, optimiser, activations, logits, step, sampler, cache, _host(config, shape, size, ranks, node_ranks))
+    kept = size * shape.parameters * reference
+    sampler, cache = _sampler(config, shape, size, device_bytes, weights + kept + optimiser + _CONTEXT)
+    host = _host(config, shape, size, ranks, node_ranks)
+    return Memory(weights, kept, gradients, optimiser, activations, logits, step, sampler, cache, host)
 
 
 def tokens_at_once(config: RunConfig) -> int:
@@ -132,15 +134,20 @@ def _states(config: RunConfig, shape: Shape, size: int, ranks: int) -> tuple[flo
     return weights, gradients, optimiser, step
 
 
-def _sampler(config: RunConfig, shape: Shape, size: int, device_bytes: float) -> float:
-    """Bytes of the sampler while it draws."""
+def _sampler(config: RunConfig, shape: Shape, size: int, device_bytes: float, resident: float) -> tuple[float, float]:
+    """Bytes of the sampler while it draws, and those of them that are its cache. resident: what the trainer holds meanwhile."""
     if config.sampler.kind == "vllm":
-        return config.sampler.memory_fraction * device_bytes
+        share = config.sampler.memory_fraction * device_bytes
+        return share, max(share - size * shape.parameters - _SAMPLER_WORK, 0.0)
     if config.sampler.kind == "vllm_server":
-        return 0.0
-    rows = config.sampler.max_rows * (config.train.max_prompt_tokens + config.train.max_new_tokens)
+        return 0.0, 0.0
+    length = config.train.max_prompt_tokens + config.train.max_new_tokens
+    row = row_bytes(shape.cache_numbers, size, length, gpu=device_bytes > 0)
     copies = 1 if config.engine.kind == "torch" else 2  # of the layers' weights beside the trainer's
-    return copies * size * shape.parameters + min(4.0 * GIB, rows * shape.cache_numbers * size)
+    copied = copies * size * shape.parameters
+    room = gpu_cache_bytes(device_bytes - resident - copied, device_bytes) if device_bytes else CPU_BYTES
+    cache = max(1, min(config.sampler.max_rows, room // row)) * row  # one row at least, whether it fits or not
+    return copied + cache, float(cache)
 
 
 def _host(config: RunConfig, shape: Shape, size: int, ranks: int, node_ranks: int) -> float:

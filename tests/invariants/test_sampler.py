@@ -1,9 +1,13 @@
 """Response i of a prompt is a function of (weights, prompt, its key, i) alone."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
 
+from tepo.sampling import torch_sampler
+from tepo.sampling.generation import Generation
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
 
@@ -57,6 +61,23 @@ def test_alone_or_in_company(model, whole):
 @pytest.mark.parametrize("limits", [{"max_rows": 1}, {"max_rows": 3}, {"max_rows": 9}, {"cache_bytes": 1}])
 def test_however_many_rows_at_a_time(model, whole, limits):
     assert_same(TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, **SETTINGS), whole)
+
+
+def test_whatever_memory_is_free(model, whole, monkeypatch):
+    """On a GPU the rows at a time follow from what is free at the call: the same responses from one row as from all."""
+    rows = []
+    run = Generation.run
+    monkeypatch.setattr(Generation, "run", lambda self: rows.append(len(self.lengths)) or run(self))
+    for free in (1, 250_000, 1 << 40):
+        monkeypatch.setattr(torch_sampler, "free_bytes", lambda device, free=free: free)
+        assert_same(TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, **SETTINGS), whole)
+    assert {1, 2, 16} <= set(rows)
+
+
+def test_the_cache_of_a_gpu_is_what_is_free_less_a_reserve():
+    with mock.patch("torch.cuda.mem_get_info", return_value=(50 << 30, 80 << 30)):
+        assert torch_sampler.free_bytes(torch.device("cuda", 0)) == 42 << 30
+        assert torch_sampler.free_bytes(torch.device("cpu")) == 4 << 30
 
 
 def test_more_samples_or_more_tokens_extend(model, whole):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tepo.config.compose import compose
-from tepo.studies.memory import memory
+from tepo.sampling.room import gpu_cache_bytes
+from tepo.studies.memory import GIB, memory
 from tepo.studies.shapes import KNOWN, Shape
 
 DEEP = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
@@ -65,3 +66,24 @@ def test_sharding_divides_what_it_should() -> None:
     whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, ranks=8)
     assert whole.weights < one.weights / 3
     assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, ranks=8).optimiser == 0
+
+
+def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:
+    """What is left on the GPU beside the trainer and the sampler's copy of the weights: for a 7B far more than three rows."""
+    shape, device = KNOWN["Qwen/Qwen2.5-7B"], 80 * GIB
+    config = compose(["scale=paper", "sampler=torch"])
+    found = memory(config, shape, ranks=8, device_bytes=device)
+    row = 2 * shape.cache_numbers * (2048 + 8192 + 64)
+    assert found.cache == pytest.approx(gpu_cache_bytes(device - found.resident - 2 * 2 * shape.parameters, device), abs=row)
+    assert found.cache > 20 * row
+    assert found.sampling < device
+    few = memory(compose(["scale=paper", "sampler=torch", "sampler.max_rows=4"]), shape, ranks=8, device_bytes=device)
+    assert few.cache == 4 * row
+    full = memory(config, shape, ranks=8, device_bytes=found.resident)  # nothing left: one row is asked for all the same
+    assert full.cache == row
+
+
+def test_on_a_cpu_the_embedded_samplers_cache_grows_and_so_counts_twice() -> None:
+    shape = KNOWN["Qwen/Qwen2.5-7B"]
+    found = memory(compose(["scale=paper", "sampler=torch"]), shape)
+    assert found.cache == 3 * 2 * 2 * shape.cache_numbers * (2048 + 8192 + 64)

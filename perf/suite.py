@@ -48,8 +48,12 @@ def _module(name: str) -> Any:
 
 
 def cli(turns: int, short: bool) -> Found:
-    found = _module("cli_start").measure(rounds=3 * turns)
-    return [Row("tepo --help / import typer", "CPU s", found["ours_s"], found["peer_s"], found["ratio"], 1.5, guarded=True)], found
+    start = _module("cli_start")
+    found, others = start.measure(rounds=3 * turns), start.measure_commands(rounds=turns)
+    rows = [Row("tepo --help / import typer", "CPU s", found["ours_s"], found["peer_s"], found["ratio"], 1.5, guarded=True)]
+    for words, row in others.items():
+        rows.append(Row(f"tepo {words.partition(' --model')[0]} / import torch", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], start.COMMANDS[words], guarded=True))
+    return rows, {"help": found, **others}
 
 
 def sampler(turns: int, short: bool) -> Found:

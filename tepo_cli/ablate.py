@@ -26,7 +26,7 @@ def ablate(
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
     from tepo.reporting.render import check_format
-    from tepo.studies.assemble import plan_all
+    from tepo.studies.together import plan_all
     from tepo_cli.studying import check_rows, run_units, show_plan, show_tables
 
     check_format(format)  # now, not after an hour of training

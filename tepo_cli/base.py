@@ -16,7 +16,8 @@ def base(
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
     from tepo.studies.plan import check_measurable
     from tepo.training.run_folder import base_folder
-    from tepo_cli.running import composed, measure_run
+    from tepo_cli.describing import composed
+    from tepo_cli.running import measure_run
 
     config = composed(overrides or [], store)
     check_measurable(config)

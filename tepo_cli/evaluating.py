@@ -1,4 +1,7 @@
-"""The work of `tepo eval`: what to evaluate, with what, and the table at the end. Imported when the command runs."""
+"""The work of `tepo eval`: what to evaluate, with what, and the table at the end. Imported when the command runs.
+
+torch and transformers are imported only when something is left to evaluate: finished results show in a moment.
+"""
 
 import difflib
 import math
@@ -12,8 +15,7 @@ from rich.table import Table
 
 from tepo.config.compose import compose
 from tepo.errors import UserError
-from tepo.evaluation.backends import Backend, load_tokenizer, open_sampler
-from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.backend import Backend
 from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, read_table
@@ -23,7 +25,7 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompts import encode_prompts, render_prompt
 from tepo.training.run_folder import RunFolder, base_folder_of, final_model
-from tepo_cli.screen import say, show, whole
+from tepo_cli.screen import bar, say, show, whole
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 
@@ -90,6 +92,8 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
 
 def show_plan(names: Sequence[str], request: Request) -> None:
     """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    from tepo.evaluation.backends import load_tokenizer
+
     tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
     for name in names:
         benchmark = load_benchmark(name)
@@ -105,12 +109,12 @@ def show_plan(names: Sequence[str], request: Request) -> None:
 
 def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> None:
     """Evaluate what is not there yet, then print the scores."""
-    from tepo_cli.running import bar
-
     planned = {name: load_benchmark(name) for name in names}
     results = {name: _finished(name, request) for name in names}
     missing = [name for name in names if results[name] is None]
     if missing:
+        from tepo.evaluation.backends import load_tokenizer, open_sampler
+
         tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
         backend = replace(request.backend, max_length=_longest([planned[name] for name in missing], tokenizer, request))
         with open_sampler(request.target.path, backend, request.out / "eval" / ".servers") as sampler:
@@ -129,6 +133,8 @@ def _finished(name: str, request: Request) -> Result | None:
 
 
 def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Request, progress: Any) -> Result:
+    from tepo.evaluation.evaluate import evaluate
+
     with Grader(benchmark.grader) as grader:
         if benchmark.dataset:
             problems = benchmark.load_problems()[: request.limit]

@@ -20,8 +20,8 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does)."""
     from tepo.errors import unknown_name
     from tepo.reporting.curves import save
-    from tepo.studies.assemble import plan_all
     from tepo.studies.figures import draw_figure
+    from tepo.studies.together import plan_all
 
     ((study, units),) = plan_all(["figures"], scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
     known = [str(entry["name"]) for entry in study.figures]

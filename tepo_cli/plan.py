@@ -20,7 +20,7 @@ def plan(
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by part and what does not fit.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.studies.assemble import plan_all
+    from tepo.studies.together import plan_all
     from tepo_cli.studying import check_rows, show_plan, show_price
 
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])

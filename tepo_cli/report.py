@@ -20,7 +20,7 @@ def report(
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never trains."""
-    from tepo.studies.assemble import plan_all
+    from tepo.studies.together import plan_all
     from tepo_cli.studying import write_outputs
 
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])

@@ -28,7 +28,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")] = False,
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
-    from tepo.studies.assemble import plan_all
+    from tepo.studies.together import plan_all
     from tepo_cli.studying import run_units, show_plan, write_outputs
 
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)

@@ -1,42 +1,20 @@
-"""What `tepo train`, `tepo base` and `tepo ablate` share: progress on the terminal, measuring, figures. Imported when they run."""
+"""What `tepo train`, `tepo base` and `tepo ablate` share: training, measuring, figures. Imported when they run."""
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tepo.config.compose import compose, to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.measure import measure
 from tepo.studies.plan import check_measurable
 from tepo.studies.price import Cost, record
-from tepo.training.checks import check_settings
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
-from tepo.training.update import mini_batches_per_step
-from tepo_cli.screen import console, say, show, whole
-
-
-def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
-    """The configuration of `tepo train` and `tepo base`. The store does not go through Hydra, whose grammar has no ü, comma or bracket."""
-    config = compose(overrides)
-    return replace(config, store=str(store)) if store else config
-
-
-@contextmanager
-def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=console, disable=quiet) as progress:
-        task = progress.add_task(title, total=total, note="")
-        yield lambda done, note: progress.update(task, completed=done, note=note)
+from tepo_cli.screen import bar, say, show, whole
 
 
 def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
@@ -90,29 +68,3 @@ def draw_curves(folder: Path, config: RunConfig) -> None:
 
     run = RunCurves(config.objective["name"], config.objective["name"], config.seed, RunFolder(folder).metrics())
     save(training_figure([run]), folder / "figures", "training")
-
-
-def describe(config: RunConfig) -> None:
-    """The resolved configuration and what a run would do."""
-    import yaml
-
-    check_settings(config)
-    folder, train_config = RunFolder.of(config), config.train
-    print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True, width=math.inf), end="")
-    steps, updates = folder.checkpoints(), train_config.epochs * mini_batches_per_step(train_config)
-    print(
-        f"# plan: run {folder.path.name} in {folder.path}\n"
-        f"# {train_config.steps} steps x {train_config.prompts_per_step} prompts x {train_config.samples_per_prompt} samples, {updates} updates each; "
-        f"{folder.manifest().get('status', 'not started')}{f', {steps[-1]} steps done' if steps else ''}"
-    )
-    if config.scale == "paper":
-        from tepo_cli.fitting import show_fit
-
-        show_fit(config)
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, for YAML."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,5 +1,8 @@
 """What commands print beside their results. A person copies ids, names, paths and commands: none is cut or broken, however narrow the terminal."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -32,3 +35,15 @@ def screen_width(stderr: bool = False) -> int:
     """Columns of the screen; of a file or pipe, which has no edge, at least 150."""
     screen = Console(stderr=stderr, markup=False)
     return screen.width if screen.is_terminal else max(screen.width, 150)
+
+
+@contextmanager
+def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
+    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=console, disable=quiet) as progress:
+        task = progress.add_task(title, total=total, note="")
+        yield lambda done, note: progress.update(task, completed=done, note=note)

@@ -19,7 +19,7 @@ def table(
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format
-    from tepo.studies.assemble import plan_all
+    from tepo.studies.together import plan_all
     from tepo_cli.studying import show_tables
 
     check_format(format)

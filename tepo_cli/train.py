@@ -16,10 +16,12 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained twice."""
-    from tepo_cli.running import composed, describe, run_training
+    from tepo_cli.describing import composed, describe
 
     config = composed(overrides or [], store)
     if dry_run:
         describe(config)
         return
+    from tepo_cli.running import run_training
+
     run_training(config, evaluate=evaluate, quiet=quiet)

@@ -25,8 +25,7 @@ def warmstart(
     from tepo.files import write_json
     from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train
-    from tepo_cli.running import bar
-    from tepo_cli.screen import say, show
+    from tepo_cli.screen import bar, say, show
 
     if name not in RECIPES:
         raise unknown_name("base", name, RECIPES)

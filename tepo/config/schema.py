@@ -4,6 +4,7 @@ Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where pri
 `scale/paper.yaml`. The `objective` group is checked by `tepo.objectives` itself.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,11 @@ class TrainConfig:
     kl_estimator: str | None = None  # takes the place of k3 in the objective (laptop: the exact full-vocabulary KL)
     checkpoint_every: int = 1
     token_dump_every: int = 0  # steps between dumps for the token view; 0 = last step only
+
+    @property
+    def mini_batches(self) -> int:
+        """Of a full rollout: the fewest of at most `mini_batch_prompts` prompts. It is split into them evenly; a smaller one too."""
+        return math.ceil(self.prompts_per_step / self.mini_batch_prompts)
 
 
 @dataclass

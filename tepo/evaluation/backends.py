@@ -1,11 +1,9 @@
 """What generates in an evaluation: the embedded sampler, vLLM in this process, or vLLM servers over several GPUs."""
 
 import contextlib
-import importlib.util
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,40 +11,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from tepo.errors import UserError, unknown_name
+from tepo.errors import UserError
+from tepo.evaluation.backend import Backend
 from tepo.policy.loading import load_policy
 from tepo.policy.location import resolve
 from tepo.sampling.base import Sampler
 from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
-
-BACKENDS = ("auto", "torch", "vllm")
-
-
-@dataclass(frozen=True)
-class Backend:
-    """How to generate. kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is
-    bfloat16 on a GPU, else float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side. memory:
-    share of a GPU that vLLM may take, or GiB of cache on a CPU. max_length: longest prompt plus response, in tokens."""
-
-    kind: str = "auto"
-    dtype: str = "auto"
-    tensor_parallel: int = 1
-    data_parallel: int = 1
-    memory: float = 0.85
-    max_length: int = 10240
-    revision: str | None = None
-    trust_remote_code: bool = False
-
-    def resolved_kind(self) -> str:
-        """torch or vllm. Raises UserError for an unknown kind."""
-        if self.kind not in BACKENDS:
-            raise unknown_name("backend", self.kind, BACKENDS)
-        if self.kind != "auto":
-            return self.kind
-        return "vllm" if torch.cuda.is_available() and importlib.util.find_spec("vllm") else "torch"
-
-    def resolved_dtype(self) -> str:
-        return self.dtype if self.dtype != "auto" else "bfloat16" if torch.cuda.is_available() else "float32"
 
 
 def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:

@@ -1,73 +1,22 @@
-"""Several studies together: one plan in which shared rows meet, the page, and the results as Markdown."""
+"""What a plan of several studies gives: the page, and the results as Markdown."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
-from tepo.errors import UserError
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
 from tepo.studies.figures import curves
-from tepo.studies.plan import Unit, check_measurable, make_plan, prime, recipe_words, unique
+from tepo.studies.plan import Unit, unique
 from tepo.studies.spent import spent
-from tepo.studies.store import check_store
-from tepo.studies.study import Study, load_study
+from tepo.studies.study import Study
 from tepo.studies.tables import study_table
+from tepo.studies.together import Planned
 from tepo.training.run_folder import RunFolder
-
-Planned = Sequence[tuple[Study, list[Unit]]]
-
-
-def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()) -> list[tuple[Study, list[Unit]]]:
-    """Each study (a table of panels: each panel) with its units. Raises UserError where two studies mean different runs by one label,
-    or where the store holds half a run or one of another version."""
-    loaded = [load_study(name) for name in names]
-    studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
-    for study in studies:
-        if study.panels:
-            raise UserError(f"{study.name} is a table of panels and cannot be a panel of another", where="panels", fix="name its panels")
-    _compose_all(studies, scale, overrides)
-    planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
-    for _, units in planned:
-        for unit in units:
-            check_measurable(unit.config)
-    _check_shared_rows(planned)
-    check_store(unit for _, units in planned for unit in units)
-    return planned
-
-
-def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
-    """Compose every row at once. Raises UserError naming study and row where a value is wrong."""
-    wanted = [(study, label, words) for study in studies for (_, label), words in recipe_words(study, scale, overrides).items()]
-    try:
-        prime(words for *_, words in wanted)
-    except UserError:
-        for study, label, words in wanted:  # in which row?
-            try:
-                prime([words])
-            except UserError as error:
-                raise UserError(error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix) from None
-        raise
-
-
-def _check_shared_rows(planned: Planned) -> None:
-    """On one page a label stands for one run: the same row at the same model and seed must be the same in every study."""
-    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
-    for study, units in planned:
-        for unit in units:
-            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
-            if known.folder != unit.folder:
-                differing = sorted(set(known.overrides) ^ set(unit.overrides))
-                raise UserError(
-                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} (they differ in {', '.join(differing)})",
-                    where=f"{study.name} beside {other.name}",
-                    fix="give one of the rows another label, or make them the same; each study can still be asked for alone",
-                )
 
 
 def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:

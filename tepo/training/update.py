@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from tepo.config.schema import RunConfig, TrainConfig
+from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
 from tepo.policy.packing import split_by_tokens
@@ -23,11 +23,6 @@ from tepo.training.flat import FlatRollout, even_chunks
 from tepo.training.metrics import Stopwatch
 from tepo.training.tallies import Tallies
 from tepo.training.token_dump import TokenDump
-
-
-def mini_batches_per_step(train: TrainConfig) -> int:
-    """The fewest of at most `mini_batch_prompts` prompts for a full rollout, which is split into them evenly; a smaller one too."""
-    return math.ceil(train.prompts_per_step / train.mini_batch_prompts)
 
 
 @dataclass
@@ -49,7 +44,7 @@ class Updater:
         with watch("adv"):
             advantages = self.objective.advantages(rollout.for_advantages(train.max_new_tokens))
         batch = rollout.batch(advantages, train.max_new_tokens)
-        mini_batches = even_chunks(rollout.group_count, mini_batches_per_step(train))
+        mini_batches = even_chunks(rollout.group_count, train.mini_batches)
         metrics: dict[str, float] = {}
         updates = train.epochs * len(mini_batches)
         learning_rate = train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tepo.studies.assemble import plan_all
 from tepo.studies.dispatch import command
 from tepo.studies.slurm import SlurmOptions, _job
+from tepo.studies.together import plan_all
 from tepo_cli import screen
 from tepo_cli.main import main
 from tepo_cli.studying import show_plan, show_tables

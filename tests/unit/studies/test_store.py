@@ -14,12 +14,12 @@ from tepo.errors import UserError
 from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
-from tepo.studies.assemble import plan_all
 from tepo.studies.plan import Unit
 from tepo.studies.price import costs_of
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.studies.tables import read_samples
+from tepo.studies.together import plan_all
 from tepo.training.run_folder import RunFolder
 from tepo_cli.listing import listing
 

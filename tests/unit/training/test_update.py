@@ -22,7 +22,7 @@ from tepo.training.rollout import Group
 from tepo.training.run_folder import RunFolder
 from tepo.training.tallies import Tallies
 from tepo.training.torch_engine import TorchEngine
-from tepo.training.update import Updater, mini_batches_per_step
+from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed
 from tests.unit.training.small import small
@@ -99,7 +99,7 @@ def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> 
 @pytest.mark.parametrize(("size", "expected"), [(16, [16, 16, 16, 16]), (24, [21, 21, 22]), (100, [64]), (1, [1] * 64)])
 def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: list[int]) -> None:
     settings = compose([f"train.mini_batch_prompts={size}"]).train
-    assert [len(part) for part in even_chunks(settings.prompts_per_step, mini_batches_per_step(settings))] == expected
+    assert [len(part) for part in even_chunks(settings.prompts_per_step, settings.mini_batches)] == expected
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

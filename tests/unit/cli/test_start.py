@@ -1,0 +1,46 @@
+"""What a command imports before it does anything: a table that is read from disk must not wait for torch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tepo.studies.price import Cost, record
+
+HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
+CODE = """
+import json, sys
+from tepo_cli.main import main
+try:
+    main()
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def imported(*words: str, cwd: Path) -> set[str]:
+    """Modules in the process of a command that ends well."""
+    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("words", [("list",), ("plan", "panel-e"), ("table", "panel-e")], ids=" ".join)
+def test_what_is_read_from_the_store_imports_no_torch(words: tuple[str, ...], tmp_path: Path) -> None:
+    priced = Cost("laptop", "tepo", steps=36, benchmarks=7, cpu_s=60, training_s=50, measuring_s=5, tokens=10**6)
+    (tmp_path / "runs/0123456789ab").mkdir(parents=True)
+    record(tmp_path / "runs/0123456789ab", priced)  # else `plan` probes two steps
+    assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == []
+
+
+def test_a_dry_run_imports_torch_for_the_objective_alone(tmp_path: Path) -> None:
+    assert sorted(imported("train", "--dry-run", cwd=tmp_path) & set(HEAVY)) == ["torch"]
+
+
+@pytest.mark.slow
+def test_finished_results_are_shown_without_torch(tmp_path: Path) -> None:
+    words = ("eval", "add3", "--model", "package:laptop", "--limit", "5", "--quiet")
+    assert "torch" in imported(*words, cwd=tmp_path)
+    assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == []

@@ -13,4 +13,4 @@ def audit(all_rows: Annotated[bool, typer.Option("--all", help="Show every row's
     from tepo.reporting.audit_view import render
     from tepo_cli.screen import screen_width
 
-    Console(width=max(screen_width(), 100), markup=False).print(render(library.audit(), every_row=all_rows))
+    Console(width=screen_width(), markup=False).print(render(library.audit(), every_row=all_rows))

@@ -20,6 +20,7 @@ def verify(
     from tepo.problems.grader import Grader
     from tepo.problems.hashes import set_hash
     from tepo.problems.training import dataset_benchmarks, load_training_problems, training_names
+    from tepo.words import counted
 
     for name in names or ():
         if name not in training_names() and name.partition(":")[0] not in paths.names("evals"):
@@ -32,7 +33,7 @@ def verify(
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
             failed[name] = error
             continue
-        typer.echo(f"{name}: {len(problems)} problems, content {set_hash(problems)}")
+        typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}")
         if golds and name not in training_names():
             with Grader(load_benchmark(name).grader) as grader:
                 unread = ", ".join(f"{problems[index].id} ({why})" for index, why in grader.check_golds([problem.answer for problem in problems]))

@@ -10,6 +10,7 @@ from tepo.config.compose import compose, to_dict
 from tepo.config.schema import RunConfig
 from tepo.training.checks import check_settings
 from tepo.training.run_folder import RunFolder
+from tepo.words import counted
 
 
 def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
@@ -26,10 +27,12 @@ def describe(config: RunConfig) -> None:
     folder, train_config = RunFolder.of(config), config.train
     print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True, width=math.inf), end="")
     steps, updates = folder.checkpoints(), train_config.epochs * train_config.mini_batches
+    done = f", {counted(steps[-1], 'step')} done" if steps else ""
     print(
         f"# plan: run {folder.path.name} in {folder.path}\n"
-        f"# {train_config.steps} steps x {train_config.prompts_per_step} prompts x {train_config.samples_per_prompt} samples, {updates} updates each; "
-        f"{folder.manifest().get('status', 'not started')}{f', {steps[-1]} steps done' if steps else ''}"
+        f"# {counted(train_config.steps, 'step')} x {counted(train_config.prompts_per_step, 'prompt')} x {counted(train_config.samples_per_prompt, 'sample')}, "
+        f"{counted(updates, 'update')} each; "
+        f"{folder.manifest().get('status', 'not started')}{done}"
     )
     if config.scale == "paper":
         from tepo_cli.fitting import show_fit

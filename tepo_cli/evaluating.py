@@ -25,6 +25,7 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompts import encode_prompts, render_prompt
 from tepo.training.run_folder import RunFolder, base_folder_of, final_model
+from tepo.words import counted
 from tepo_cli.screen import bar, say, show, whole
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
@@ -100,8 +101,8 @@ def show_plan(names: Sequence[str], request: Request) -> None:
         problems = benchmark.load_problems()[: request.limit]
         done = "done" if _finished(name, request) else "to do"
         print(
-            f"{name}: {len(problems)} problems x {benchmark.samples} samples at temperature {benchmark.temperature:g}, "
-            f"at most {benchmark.max_new_tokens} tokens; backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
+            f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} at temperature {benchmark.temperature:g}, "
+            f"at most {counted(benchmark.max_new_tokens, 'token')}; backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
         )
         shown = render_prompt(problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking)
         print(f"--- first prompt ({problems[0].id})\n{shown}\n---")

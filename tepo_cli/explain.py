@@ -30,6 +30,7 @@ def explain(
     store: Store = Path("runs"),
 ) -> None:
     """Print the formula of an objective or of what a run trained, what is detached, its constants with their sources, and how it differs from another."""
+    import shutil
     from dataclasses import replace
 
     from tepo.objectives.explain import explain as explained
@@ -41,17 +42,16 @@ def explain(
     explanation = replace(explanation, name=this.name, other=other.name if other else explanation.other)
     if this.run:
         typer.echo(("% " if latex else "") + this.run)
-    typer.echo(to_latex(explanation) if latex else to_text(explanation))
+    width = min(shutil.get_terminal_size((110, 24)).columns, 110)
+    typer.echo(to_latex(explanation) if latex else to_text(explanation, width=width))
     if not (this.run or overrides or latex):
         typer.echo(f"\n{_AS_SHIPPED}")
 
 
 def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     """The objective of that name with settings of its own, or the one that a run trained."""
-    from tepo.config.compose import compose
     from tepo.errors import UserError, unknown_name
     from tepo.objectives import load_objective, names
-    from tepo.training.find_run import find_run, nearest_run
 
     for text in overrides:
         if "=" not in text:
@@ -60,8 +60,12 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     if shipped in names():
         if not overrides:
             return Named(load_objective(shipped), shipped)
+        from tepo.config.compose import compose
+
         words = [f"objective.{text.removeprefix('objective.')}" for text in overrides]
         return Named(load_objective(compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective), shipped)
+    from tepo.training.find_run import find_run, nearest_run
+
     run = find_run(name, store)
     if run is None:
         near = nearest_run(name, store)

@@ -10,7 +10,7 @@ from tepo.studies.fit import Fit, fit, needs_reference
 from tepo.studies.machines import ASSUMPTIONS, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit
-from tepo_cli.screen import say, show, whole
+from tepo_cli.screen import show, tell, whole
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that the memory depends on
@@ -35,10 +35,10 @@ def show_fit(config: RunConfig) -> None:
     show(table, stderr=True)
     for one in found:
         if one.problem:
-            say(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+            tell(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
     prices = ", ".join(f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found}))
-    say(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
-    say("all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps")
+    tell(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
+    tell("all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps")
 
 
 def _figures(one: Fit, steps: int) -> list[str]:

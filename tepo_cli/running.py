@@ -14,6 +14,7 @@ from tepo.studies.price import Cost, record
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
+from tepo.words import counted
 from tepo_cli.screen import bar, say, show, whole
 
 
@@ -28,7 +29,7 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     if rank() > 0:
         return
     draw_curves(folder, config)
-    say(f"run {folder.name}: {config.train.steps} steps, {folder}")
+    say(f"run {folder.name}: {counted(config.train.steps, 'step')}, {folder}")
     measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 

@@ -17,8 +17,9 @@ from tepo.studies.spent import spent
 from tepo.studies.store import other_versions
 from tepo.studies.study import Study
 from tepo.studies.together import Planned
+from tepo.words import counted
 from tepo_cli.options import Slots
-from tepo_cli.screen import console, say, screen_width, show, whole
+from tepo_cli.screen import console, say, screen_width, show, tell, whole
 
 _PLACES = ("--jobs", "-j", "--store", "--out", "--results")
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
@@ -27,15 +28,17 @@ _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as on
 def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     """One line a unit: what would be trained and measured."""
     if brief:
-        say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+        say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
         return
-    table = Table("row", *map(whole, ("model", "seed", "run", "train", "measure")), title="plan")
-    for unit in units:
-        train = "–" if unit.row.objective is None else ("done" if unit.trained() else f"{unit.config.train.steps} steps")
-        missing = unit.missing_benchmarks()
-        table.add_row(unit.label, unit.config.model.name, str(unit.seed), unit.id, train, f"{len(missing)} benchmarks" if missing else "done")
-    show(table, stderr=True)
-    say(f"{len(unique(units))} runs, {len(unfinished(unique(units)))} to do")
+    for model in dict.fromkeys(unit.config.model.name for unit in units):
+        table = Table("row", *map(whole, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
+        for unit in (unit for unit in units if unit.config.model.name == model):
+            train = "–" if unit.row.objective is None else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+            missing = unit.missing_benchmarks()
+            measure = counted(len(missing), "benchmark") if missing else "done"
+            table.add_row(unit.label, str(unit.seed), unit.id, train, measure)
+        show(table, stderr=True)
+    say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
 
 
 def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
@@ -44,22 +47,22 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
 
     todo = unfinished(unique(units))
     if not todo:
-        say("nothing to do")
+        tell("nothing to do")
         return
     names = {unit.config.data.name for unit in todo}
     known = [cost for cost in costs(store) if cost.data in names]  # runs on other data cost something else
     new = sorted(names - {cost.data for cost in known})
     if scale != "laptop" and new:  # a probe would load the model
-        say(f"nothing on data={new[0]} was measured in the store: no price from measurements")
+        tell(f"nothing on data={new[0]} was measured in the store: no price from measurements")
         return
-    basis = [f"medians over {len(known)} measured runs in {store}"] if known else []
+    basis = [f"medians over {counted(len(known), 'measured run')} in {store}"] if known else []
     for name in new:
-        say(f"no measured run on data={name} in the store: probing two steps of one row")
+        tell(f"no measured run on data={name} in the store: probing two steps of one row")
         alike = [unit for unit in todo if unit.config.data.name == name]
         known.append(probe(next((unit for unit in alike if unit.row.objective), alike[0])))
         basis.append("a probe of two steps")
     found = price(todo, known, " and ".join(basis))
-    say(
+    tell(
         f"price: {found.cpu_s / 3600:.2f} CPU hours ({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
         f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"
     )
@@ -69,13 +72,13 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
     """Run what is not done, with a bar a unit and one for the whole. Raises RunFailed when any failed; the others are kept."""
     todo = unfinished(unique(units))
     if not todo:
-        say(f"all {len(unique(units))} runs are in the store")
+        say(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
         return
     check_rows(todo)
     show_other_versions(todo[0].folder.parent)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
-        whole = progress.add_task(f"{len(todo)} runs", total=sum(_work(unit) for unit in todo))
+        whole = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
         bars = {unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
 
         def watch(states: dict[str, State]) -> None:
@@ -107,7 +110,7 @@ def show_other_versions(store: Path) -> None:
     """Say so when the store holds runs that this version does not use."""
     found = other_versions(store)
     if found:
-        say(f"{len(found)} runs in {store} were trained by another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}); they are kept and not used here")
+        say(f"{store} holds {counted(len(found), 'run')} of another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here")
 
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:

@@ -8,7 +8,8 @@ from tepo.objectives.explain import Explanation
 
 def to_text(explanation: Explanation, width: int = 110) -> str:
     """Plain text of at most `width` columns where words allow."""
-    lines = [f"{explanation.name}: {explanation.title}" if explanation.title else explanation.name, ""]
+    title = f"{explanation.name}: {explanation.title}" if explanation.title else explanation.name
+    lines = [*wrap(title, width, break_long_words=False, break_on_hyphens=False), ""]
     lines += ["To maximise", *_block(explanation.formula.text, width), ""]
     lines += ["where", *(part for line in explanation.definitions for part in _block(line.text, width)), ""]
     lines += ["Coefficient of ∇log π_t in J, before the weights of the sums"]
@@ -37,7 +38,7 @@ def _symbols(text: str) -> str:
 
 
 def _block(text: str, width: int) -> list[str]:
-    return wrap(_symbols(text), width, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+    return wrap(_symbols(text), width, initial_indent="  ", subsequent_indent="      ", break_long_words=False, break_on_hyphens=False)
 
 
 def _constants(explanation: Explanation, width: int) -> list[str]:
@@ -48,18 +49,23 @@ def _constants(explanation: Explanation, width: int) -> list[str]:
     found = []
     for key, value, source in rows:
         head = f"  {key:{first}}  {value:{second}}  "
-        found += wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2), break_long_words=False, drop_whitespace=True)
+        found += wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2), break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
     return found
 
 
 def _differences(explanation: Explanation, width: int) -> list[str]:
     if not explanation.differences:
         return [f"No difference from {explanation.other}."]
-    first = max(len(row.key) for row in explanation.differences)
-    second = max(len(explanation.name), *(len(row.this) for row in explanation.differences))
     other = f"{explanation.other} as shipped" if explanation.other == explanation.name else explanation.other
-    found = [f"Differs from {other}", f"  {'':{first}}  {explanation.name:{second}}  {other}"]
-    found += [f"  {row.key:{first}}  {row.this:{second}}  {row.other}" for row in explanation.differences]
+    rows = [("", explanation.name, other), *explanation.differences]
+    first, second, third = (max(len(row[place]) for row in rows) for place in range(3))
+    found = [f"Differs from {other}"]
+    if first + second + third + 6 <= width:
+        found += [f"  {key:{first}}  {this:{second}}  {that}" for key, this, that in rows]
+    else:
+        names = max(len(explanation.name), len(other))
+        for key, this, that in rows[1:]:
+            found += [f"  {key}", f"      {explanation.name:{names}}  {this}", f"      {other:{names}}  {that}"]
     if explanation.coefficient != explanation.other_coefficient:
         found += _block(f"coefficient there: {explanation.other_coefficient.text}; zero when {explanation.other_coefficient.zero}", width)
     return found

@@ -17,6 +17,7 @@ from tepo.studies.study import Study
 from tepo.studies.tables import study_table
 from tepo.studies.together import Planned
 from tepo.training.run_folder import RunFolder
+from tepo.words import counted
 
 
 def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
@@ -63,6 +64,6 @@ def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command:
             f"# Results at {scale} scale",
             f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; the paper's figures stand in blocks of their own.",
             *(as_text(study.table, "markdown").strip() for study in studies),
-            f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {len(distinct)} runs measured. {spent(units)}.\n",
+            f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. {spent(units)}.\n",
         ]
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from tepo.studies.plan import Unit, unique
 from tepo.studies.price import costs_of
+from tepo.words import counted
 
 
 def spent(units: Iterable[Unit]) -> str:
@@ -16,6 +17,6 @@ def spent(units: Iterable[Unit]) -> str:
         return ""
     core, benchmarks = sum(cost.core_s for cost in found), sum(cost.measuring_s for cost in found)
     return (
-        f"{total:,.0f} CPU seconds in {len(distinct)} runs: {core / total:.1%} sampling, log-probs and updates, "
+        f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: {core / total:.1%} sampling, log-probs and updates, "
         f"{benchmarks / total:.1%} benchmarks (sampling and grading), {1 - (core + benchmarks) / total:.1%} everything else"
     )

@@ -68,7 +68,8 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
-    note = f"{scale} scale, data {units[0].config.data.name}, seeds {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} steps; checkpoint: the last step, fixed before the run"
+    trained = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
+    note = f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
     return build_table(
         read_samples(units),
         specs,

@@ -50,9 +50,21 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(tmp_path: Path, cap
     assert "32.59" in shown
 
 
-def test_a_pipe_has_no_edge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+@pytest.mark.parametrize("words", [("audit",), ("audit", "--all"), ("plan", "panel-e", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join)
+def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = {}
+    for columns in (80, 400):
+        command = [sys.executable, "-m", "tepo_cli", *words]
+        done[columns] = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"COLUMNS": str(columns)}, check=True)
+    narrow, wide = (done[columns].stdout + done[columns].stderr for columns in (80, 400))
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert [word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")] == []  # nothing is cut
+
+
+def test_a_pipe_has_no_edge_unless_columns_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert screen.screen_width() == 150
+    monkeypatch.setenv("COLUMNS", "40")
+    assert screen.screen_width() == 40
     screen.say(str(tmp_path / ODD))
     assert capsys.readouterr().err == f"{tmp_path / ODD}\n"
 

@@ -83,6 +83,15 @@ def test_the_coefficient_where_factors_differ_within_a_response(name, changes, p
 
 
 @pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("vs", ["grpo_dapo", "gtpo", "tepo_max_entropy"])
+def test_every_explanation_fits_80_columns_and_loses_no_word(label, vs):
+    found = explain(load_objective(LABELS[label]), load_objective(vs))
+    narrow = to_text(found, width=80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert set(to_text(found, width=10_000).split()) <= set(narrow.split())
+
+
+@pytest.mark.parametrize("label", LABELS)
 def test_every_row_explains_itself(label):
     objective = load_objective(LABELS[label])
     text = to_text(explain(objective))

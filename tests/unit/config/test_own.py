@@ -10,8 +10,8 @@ from tepo.config.compose import GROUPS, compose, options
 from tepo.errors import UserError
 from tepo.paths import PACKAGE
 from tepo.problems.base import Problem
-from tepo.studies.assemble import plan_all
 from tepo.studies.study import load_study
+from tepo.studies.together import plan_all
 from tepo.training.prompts import PromptStream, check_letters
 from tepo.training.run_folder import run_id
 

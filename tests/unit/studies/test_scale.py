@@ -11,6 +11,7 @@ import pytest
 
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.study import load_study
+from tepo.training.run_folder import RECIPE
 
 
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
@@ -30,10 +31,11 @@ def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture
 
     config = compose()
     text = json.dumps({"full": to_dict(replace(config, seed=1))})
+    manifest = json.dumps({"status": "finished", "recipe": RECIPE})
     for number in range(10_000):
         folder = f"{tmp_path}/{number:012x}"
         os.makedirs(f"{folder}/eval/add3")
-        for name, content in (("config.json", text), ("manifest.json", '{"status": "finished", "recipe": 1}'), ("eval/add3/result.json", "{}")):
+        for name, content in (("config.json", text), ("manifest.json", manifest), ("eval/add3/result.json", "{}")):
             Path(folder, name).write_text(content)
     started = time.process_time()
     listing(tmp_path, every=True)

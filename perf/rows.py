@@ -33,7 +33,8 @@ def line(label: str, units: list[Unit], base: float | None) -> str:
     if not scores or not runs:
         return f"| {label} | – | – | – | – | – | 0 |"
     last = [row for rows in runs for row in rows[-5:]]
-    clipped = [row["actor/pg_clipfrac"] for row in last if "actor/pg_clipfrac" in row]
+    fractions = [row.get("actor/clipped_tokens", row.get("actor/pg_clipfrac")) for row in last]
+    clipped = [fraction for fraction in fractions if fraction is not None]
     gain = "–" if base is None else f"{mean(scores) - base:+.1f}"
     seconds = median(row["perf/cpu_s"] for rows in runs for row in rows)
     return (

@@ -143,7 +143,8 @@ class Objective:
         loss = policy
         for place, part in enumerate(self.penalties):
             term, name = self._penalty(place, part, terms, chosen, batch, tokens)
-            loss = loss + part.coefficient * term
+            raised = isinstance(part, penalty_axis.EntropyBonus)
+            loss = loss - part.coefficient * term if raised else loss + part.coefficient * term
             totals[name] = totals[name] + term if name in totals else term
         return Loss(loss * self._intact(batch), self._metrics(terms, tokens, totals, chosen, batch, plan), tokens)
 
@@ -205,7 +206,7 @@ class Objective:
         """A penalty's sum and its metric's name; adds its diagnostics to `tokens`."""
         scale = chosen.get(f"scale_{place}", chosen["scale"])
         if isinstance(part, penalty_axis.EntropyBonus):
-            return -total(scale * batch.want("entropies", "penalty.kind: entropy")), "actor/entropy_loss"
+            return total(scale * batch.want("entropies", "penalty.kind: entropy")), "actor/entropy_loss"
         values = penalty_axis.kl_values(part, terms.d, terms.logprobs, batch)
         mask = chosen.get(f"mask_{place}")
         if mask is None:
@@ -224,12 +225,13 @@ class Objective:
         return {name: value.detach() for name, value in found.items() if value is not None}
 
     def _metrics(self, terms: _Terms, tokens: dict[str, Tensor], totals: dict[str, Tensor], chosen: dict[str, Tensor], batch: TokenBatch, plan: Plan) -> Metrics:
+        kls = [part for part in self.penalties if isinstance(part, penalty_axis.Kl)]
+        by_size = any(part.tokens == "top_covariance" for part in kls)  # verl's KL-Cov reports |d|
         named = {
-            "actor/ppo_kl": -tokens["log_ratio"],
+            "actor/ppo_kl": tokens["log_ratio"].abs() if by_size else -tokens["log_ratio"],
             "actor/entropy": batch.entropies,
             "actor/entropy_change": tokens.get("entropy_change"),
-            "actor/pg_clipfrac": tokens.get("clipped"),
-            "actor/pg_clipfrac_lower": tokens.get("clipped_lower"),
+            **self._clipped(tokens),
             "actor/ratio_mean": tokens.get("ratio"),
             "actor/token_weight": tokens.get("weight"),
             "actor/kl_tokens": tokens.get("kl_mask"),
@@ -237,6 +239,18 @@ class Objective:
         counted = chosen["scale"] > 0 if isinstance(self.overlong, overlong_axis.Filter) else None
         maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
         return token_metrics({name: value for name, value in named.items() if value is not None}, totals, maxima, counted, plan.totals[0])
+
+    def _clipped(self, tokens: dict[str, Tensor]) -> dict[str, Tensor | None]:
+        """verl's clip fractions, which for Clip-Cov and GMPO are not the tokens that the clip acts on."""
+        acts = tokens.get("clipped")
+        if isinstance(self.weight, weight_axis.ClipCov):
+            return {"actor/pg_clipfrac": tokens["weight"] == 0, "actor/clipped_tokens": acts}
+        if isinstance(self.surrogate, surrogate_axis.GeometricClip):
+            d, advantages = tokens["log_ratio"], tokens["advantage"]
+            outside = (d > self.surrogate.high) | (d < -self.surrogate.low)
+            upper, lower = outside & (advantages > 0), outside & (advantages < 0)
+            return {"actor/pg_clipfrac": upper, "actor/pg_clipfrac_lower": lower, "actor/clipped_tokens": acts}
+        return {"actor/pg_clipfrac": acts, "actor/pg_clipfrac_lower": tokens.get("clipped_lower")}
 
 
 def _spread(tokens: dict[str, Tensor], batch: TokenBatch, kept: Tensor) -> dict[str, Tensor]:

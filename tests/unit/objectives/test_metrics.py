@@ -1,9 +1,12 @@
 """Metrics: sums and denominators by hand, adding up over micro-batches and mini-batches."""
 
+import math
+
 import pytest
 import torch
 
 from tepo.objectives import load_objective
+from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, tensor
 
 
@@ -31,9 +34,40 @@ def test_kl_entropy_and_weight_metrics():
     means = tepo.loss(batch, tepo.prepare(batch)).metrics.means()
     assert means["actor/kl_tokens"] == pytest.approx(0.5)
     assert means["actor/kl_loss"] == pytest.approx((2 - 0.6931471805599453 - 1) / 2)
-    assert entropy.loss(batch, entropy.prepare(batch)).metrics.means()["actor/entropy_loss"] == pytest.approx(-0.55)
+    assert entropy.loss(batch, entropy.prepare(batch)).metrics.means()["actor/entropy_loss"] == pytest.approx(0.55)
     plan = steer.prepare(batch)
     assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(plan.tokens["weight"].mean().item())
+
+
+def test_clip_cov_counts_the_tokens_it_drops():
+    """As verl does; the tokens that PPO's clip acts on have another name."""
+    objective = load_objective(changed("clip_cov", {"weight": {"fraction": 0.5, "low": -50.0, "high": 50.0}}))
+    batch = by_hand([3.0, 1.0, 1.1, 0.9], [1.0, 1.0, -1.0, -1.0], uid=torch.arange(1))
+    out = objective.loss(batch, objective.prepare(batch))
+    assert (out.tokens["weight"] == 0).sum() == 2
+    means = out.metrics.means()
+    assert means["actor/pg_clipfrac"] == pytest.approx(0.5)
+    assert means["actor/clipped_tokens"] == pytest.approx(0.25)
+
+
+def test_kl_cov_reports_the_size_of_log_ratios():
+    """As verl does: the mean of |d|; of -d elsewhere."""
+    batch = by_hand([0.5, 2.0], [1.0, -1.0], uid=torch.arange(1))
+    for name, expected in (("kl_cov", 0.6931471805599453), ("grpo_dapo", 0.0)):
+        objective = load_objective(name)
+        means = objective.loss(batch, objective.prepare(batch)).metrics.means()
+        assert means["actor/ppo_kl"] == pytest.approx(expected, abs=1e-7), name
+
+
+def test_gmpo_counts_log_ratios_outside_both_bounds_by_the_sign_of_the_advantage():
+    """As verl does. e^-1 at A > 0 counts, though its gradient flows: only e^1 stops there."""
+    objective = load_objective("gmpo")
+    ratios = [math.exp(d) for d in (1.0, -1.0, 0.1, -1.0, 0.0)]
+    batch = by_hand(ratios, [1.0, 1.0, 1.0, -1.0, -1.0], [3, 2])
+    means = objective.loss(batch, objective.prepare(batch)).metrics.means()
+    assert means["actor/pg_clipfrac"] == pytest.approx(2 / 5)
+    assert means["actor/pg_clipfrac_lower"] == pytest.approx(1 / 5)
+    assert means["actor/clipped_tokens"] == pytest.approx(2 / 5)
 
 
 def test_means_over_mini_batches_weigh_tokens_and_updates():

@@ -17,9 +17,9 @@ LABELS = {name: name for name in names()} | {label: changed(*change) for label, 
 
 def evaluate(text: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
     """A printed coefficient as numbers: side by side means times."""
-    code, _, definition = text.partition(", s = ")
+    code, _, definition = text.partition(", g = ")
     if definition:
-        values = values | {"s": evaluate(definition, values)}
+        values = values | {"g": evaluate(definition, values)}
     code = re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", code)
     functions = {"exp": torch.exp, "sign": torch.sign, "sigmoid": torch.sigmoid, "clip": torch.clamp}
     return eval(code, {"__builtins__": {}}, functions | values)

@@ -1,0 +1,128 @@
+"""What `tepo explain` prints as a coefficient, and as the places where it is 0, is what autograd gives.
+
+Every ratio with every surrogate, advantages that vary or turn inside a response, weights that drop tokens."""
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.objectives import TokenBatch, load_objective
+from tepo.objectives.explain import explain
+from tests.unit.objectives.case import make_case
+
+LEVELS = [
+    {"level": "token"},
+    {"level": "sequence"},
+    {"level": "sequence", "mean": "arithmetic"},
+    {"level": "sequence", "gradient": "local"},
+    {"level": "sequence", "gradient": "line_21"},
+    {"level": "prefix"},
+    {"level": "prefix", "gradient": "full"},
+]
+SURROGATES = [
+    {"kind": "ppo_clip", "low": 0.1, "high": 0.15},
+    {"kind": "ppo_clip", "low": 0.1, "high": 0.15, "dual": 1.05},
+    {"kind": "paper_clip", "high": 0.15},
+    {"kind": "unclipped"},
+    {"kind": "sapo", "tau_negative": 2.0},
+    {"kind": "cispo"},
+]
+WEIGHTS = ["uniform", "steer", {"kind": "clip_cov", "fraction": 0.3, "low": -50.0, "high": 50.0}]
+ADVANTAGES = ["group_normalized", "entropy_term", "gtpo"]
+CASES = [*itertools.product(LEVELS, SURROGATES), ({"level": "sequence"}, {"kind": "geometric_clip"})]
+
+
+def each_row(values: Tensor, rows: Tensor, reduce: Any) -> Tensor:
+    """reduce: the values of one response to as many."""
+    found = torch.empty_like(values)
+    for row in rows.unique().tolist():
+        found[rows == row] = reduce(values[rows == row])
+    return found
+
+
+def tail_sum(values: Tensor) -> Tensor:
+    return values.flip(0).cumsum(0).flip(0)
+
+
+def number(code: str, values: dict[str, Any]) -> Tensor:
+    """A printed expression as numbers: side by side means times."""
+    code = re.sub(r"sum_\(u>=t\) (.*)", r"tail(\1)", code)
+    return eval(re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", code), {"__builtins__": {}}, values)
+
+
+def printed_coefficient(text: str, values: dict[str, Any]) -> Tensor:
+    code, _, definition = text.partition(", ")
+    if "clip(" in code:
+        code, definition = text, ""
+    name, _, meaning = definition.partition(" = ")
+    if name.startswith("g"):
+        values = values | {name: number(meaning, values)}
+    return number(code, values)
+
+
+def printed_zero(text: str, values: dict[str, Any], rows: Tensor) -> Tensor:
+    """Where the printed statement holds, bool [N]. Where it names A alone, A = 0 goes without saying."""
+    first, _, second = text.partition("; or every token s")
+    if second:
+        return printed_zero(first, values, rows) | printed_zero("every token s" + second, values, rows)
+    head, *rest = re.split(r"; | \((?=no clip|the whole|this token)", text)
+    every = re.fullmatch(r"every token (s of the response|u >= t) has (.*)", head)
+    parts = every[2].split(", or ") if every else [*head.split(", "), "A = 0"]
+    if any("the token was drawn" in part for part in rest):
+        parts.append("lambda_t = 0")
+    code = " | ".join(f"(({part})".replace(" and ", ") & (").replace(" = ", " == ") + ")" for part in parts)
+    held = eval(code, {"__builtins__": {}}, values)
+    if not every:
+        return held
+    left = (~held).double()
+    return each_row(left, rows, tail_sum if every[1] == "u >= t" else torch.sum) == 0
+
+
+def numbers_of(batch: TokenBatch, out: Any, surrogate: dict[str, Any]) -> dict[str, Any]:
+    """What the symbols stand for, [N] each; A is 0 where a clip stops the token's own term."""
+    rows, tokens = batch.rows, out.tokens
+    d, a = tokens["log_ratio"], tokens["advantage"]
+    ratio = tokens["ratio"]
+    weight = tokens.get("weight", torch.ones_like(d))
+    tau = torch.where(a > 0, 1.0, surrogate.get("tau_negative", 1.05))
+    limited = torch.where(a > 0, d.clamp(max=0.4), d.clamp(min=-0.4))
+    rho = each_row(limited, rows, torch.mean).exp()
+    found: dict[str, Any] = {"r_t": d.exp(), "w_i": ratio, "p_t": ratio, "p_u": ratio, "d_t": d}
+    found |= {"u": batch.positions + 1, "T_i": batch.lengths[rows], "rho_i": rho}
+    for mark in ("", "_s", "_u"):
+        found |= {f"A{mark}": a, f"tau{mark}": tau}
+    found |= {f"lambda{mark}": weight for mark in ("_t", "_s", "_u")}
+    functions = {"sigmoid": torch.sigmoid, "clip": torch.clamp, "exp": torch.exp}
+    functions |= {"mean_s": lambda x: each_row(x, rows, torch.mean), "tail": lambda x: each_row(x, rows, tail_sum)}
+    return found | functions
+
+
+@pytest.mark.parametrize("weight", WEIGHTS, ids=["uniform", "steer", "clip_cov"])
+@pytest.mark.parametrize("advantage", ADVANTAGES)
+@pytest.mark.parametrize(("ratio", "surrogate"), CASES, ids=lambda part: "-".join(map(str, part.values())))
+def test_coefficient_and_zeros(ratio, surrogate, advantage, weight):
+    source = {"ratio": ratio, "surrogate": surrogate, "advantage": advantage, "weight": weight}
+    objective = load_objective(source | {"aggregation": "token_mean"})
+    batch = make_case(5, repeat=3, drift=0.4).batch(objective)
+    plan = objective.prepare(batch, salt=3)
+    out = objective.loss(batch, plan)
+    assert batch.logprobs is not None
+    found = -torch.autograd.grad(out.loss, batch.logprobs)[0] / plan.tokens["scale"]
+    told, values = explain(objective).coefficient, numbers_of(batch, out, surrogate)
+
+    zero = printed_zero(told.zero, values, batch.rows)
+    assert zero.any()
+    assert not zero.all()
+    assert ((found.abs() < 1e-12) == zero).all(), told.zero
+
+    none = torch.zeros_like(zero)
+    stopped = out.tokens.get("clipped", none) | out.tokens.get("clipped_lower", none)
+    alone = torch.tensor(surrogate["kind"] == "geometric_clip")  # its clip takes out the token's own log-ratio
+    if surrogate["kind"] not in ("cispo", "geometric_clip"):  # these take the token's own term out, the others' stay
+        values |= {name: values[name].masked_fill(stopped, 0.0) for name in ("A", "A_s", "A_u")}
+    expected = printed_coefficient(told.text, values).masked_fill(stopped & alone, 0.0)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)

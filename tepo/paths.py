@@ -16,11 +16,16 @@ KINDS = ("experiments", "ablations", "evals")
 def folders(kind: str) -> list[Path]:
     """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH that is not there."""
     own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
-    shipped = PACKAGE / "_data" / kind  # in a wheel; in a checkout the folder lies at the top
     for folder in own:
         if not folder.parent.is_dir():
             raise UserError("no such folder", where=f"TEPO_PATH={os.environ['TEPO_PATH']}", fix=f"make {folder.parent}, or take it out of TEPO_PATH")
-    return [folder for folder in (*own, shipped if shipped.is_dir() else PACKAGE.parent / kind) if folder.is_dir()]
+    return [folder for folder in (*own, shipped(kind)) if folder.is_dir()]
+
+
+def shipped(kind: str) -> Path:
+    """The folder that came with the package: in a wheel inside it, in a checkout at the top."""
+    inside = PACKAGE / "_data" / kind
+    return inside if inside.is_dir() else PACKAGE.parent / kind
 
 
 def names(kind: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`tepo data`: are the problem sets the pinned ones, and which benchmark problems does a training set hold?"""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,37 +11,57 @@ app = typer.Typer(help="Problem sets: verify copies, find contamination.", no_ar
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks or training sets (default: all published ones).", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks, training sets or files of problems (default: every set that is not generated).", show_default=False)] = None,
     golds: Annotated[bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")] = True,
 ) -> None:
-    """Check counts and content of the problem sets, from TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows."""
+    """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not the pinned one is an
+    error that names the rows; the others are checked all the same."""
     from tepo import paths
     from tepo.errors import UserError, unknown_name
-    from tepo.problems.benchmarks import load_benchmark
-    from tepo.problems.grader import Grader
-    from tepo.problems.hashes import set_hash
-    from tepo.problems.training import dataset_benchmarks, load_training_problems, training_names
-    from tepo.words import counted
+    from tepo.problems.training import is_file, training_names
+    from tepo_cli.screen import say
 
+    known = [*paths.names("evals"), *training_names()]
     for name in names or ():
-        if name not in training_names() and name.partition(":")[0] not in paths.names("evals"):
-            raise unknown_name("benchmark or training set", name, [*paths.names("evals"), *training_names()])
+        if not is_file(name) and name.partition(":")[0] not in known:
+            raise unknown_name("benchmark or training set", name, known)
     failed: dict[str, UserError] = {}
-    for name in names or [*dataset_benchmarks(), *training_names()]:
+    chosen = names or known
+    for number, name in enumerate(chosen, 1):
+        say(f"{number} of {len(chosen)}: {name}")
         try:
-            problems = load_training_problems(name) if name in training_names() else load_benchmark(name).load_problems()
+            for line in _verified(name, golds, skip_generated=not names):
+                typer.echo(line)
         except UserError as error:
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
             failed[name] = error
-            continue
-        typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}")
-        if golds and name not in training_names():
-            with Grader(load_benchmark(name).grader) as grader:
-                unread = ", ".join(f"{problems[index].id} ({why})" for index, why in grader.check_golds([problem.answer for problem in problems]))
-            if unread:
-                typer.echo(f"  golds that the grader cannot read: {unread}")
     if failed:
         raise UserError(f"not verified: {', '.join(failed)}", fix=next(iter(failed.values())).fix)
+
+
+def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
+    """What is to be said of one set. Raises UserError when it is broken, not there or not the pinned one."""
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.grader import Grader
+    from tepo.problems.hashes import set_hash
+    from tepo.problems.training import is_file, load_training_problems, training_names
+    from tepo.words import counted
+
+    if is_file(name) or name in training_names():
+        problems = load_training_problems(name)
+        yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}"
+        return
+    benchmark = load_benchmark(name)
+    if benchmark.procedural and skip_generated:
+        return
+    problems = benchmark.load_problems()
+    pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
+    yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
+    if golds:
+        with Grader(benchmark.grader) as grader:
+            unread = ", ".join(f"{problems[index].id} ({why})" for index, why in grader.check_golds([problem.answer for problem in problems]))
+        if unread:
+            yield f"  golds that the grader cannot read: {unread}"
 
 
 @app.command()

@@ -128,8 +128,9 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
 
 def _finished(name: str, request: Request) -> Result | None:
     """The result that is there, if it is of these weights and settings (if not, `evaluate` says what differs)."""
-    result = load_result(request.folder(name))
-    asked = {"fingerprint": load_benchmark(name).fingerprint, "policy": request.target.identity, "wrap": request.wrap, "thinking": request.thinking}
+    result, benchmark = load_result(request.folder(name)), load_benchmark(name)
+    asked: dict[str, Any] = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, "policy": request.target.identity}
+    asked |= {"wrap": request.wrap, "thinking": request.thinking}
     return result if result and all(result.task.get(key) == value for key, value in asked.items()) else None
 
 

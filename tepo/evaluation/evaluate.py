@@ -53,6 +53,7 @@ def evaluate(
     task = {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
+        "grading": benchmark.grading,
         "content_hash": set_hash(problems),
         "seed": seed,
         "limit": limit,
@@ -134,7 +135,9 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:
             said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
-            raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix="choose another folder, or delete this one")
+            graded = different == ["grading"] and (folder / SAMPLES).is_file()
+            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or delete this one"
+            raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
     result = load_result(folder) if (folder / SAMPLES).is_file() else None
     if result is None:
         write_json(path, dict(task))

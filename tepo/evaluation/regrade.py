@@ -61,8 +61,10 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
             flips.append(Flip(row["problem"], row["sample"], row["gold"], verdict.extracted, verdict.correct, verdict.reason, row["reason"]))
         row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
     table = table_of(rows)
-    after = conclude(benchmark, table, grader.fingerprint, result.task)
+    task = result.task | {"grading": benchmark.grading}
+    after = conclude(benchmark, table, grader.fingerprint, task)
     if write:
+        write_json(folder / "task.json", task)
         write_table(folder / SAMPLES, table)
         write_json(folder / "result.json", asdict(after))
     return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy)

@@ -1,7 +1,9 @@
 """Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name. Schema: docs/benchmarks.md."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tepo import paths
 from tepo.errors import UserError, unknown_name
@@ -10,7 +12,7 @@ from tepo.problems.base import Problem
 from tepo.problems.declared import build, read_mapping
 from tepo.problems.grader import GraderOptions
 from tepo.problems.prompts import PROMPTS
-from tepo.problems.sources import Dataset, Procedural, load_dataset_problems, load_procedural
+from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Benchmark:
     """A problem set and the protocol it is measured by.
 
     Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn at
-    `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash);
-    `grader` holds what differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
+    `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash), of every
+    shipped set and of a user's own where it is given; `grader` holds what differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
     """
 
     title: str
@@ -54,16 +56,30 @@ class Benchmark:
             problems = load_procedural(self.procedural, self.count)
         else:
             assert self.dataset
-            assert self.hash
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
         return [problem for problem in problems if problem.id not in self.without]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Short hash of everything here that can change the responses; verdicts have the grader's own fingerprint."""
-        source = {"procedural": vars(self.procedural)} if self.procedural else {"hash": self.hash}
+        """Short hash of everything here that can change the responses; of a set without a hash, what its rows are now.
+
+        Raises UserError for a file of problems that is missing or broken.
+        """
+        if self.procedural:
+            source: dict[str, Any] = {"procedural": vars(self.procedural)}
+        elif self.hash or not self.dataset:
+            source = {"hash": self.hash}
+        else:
+            source = {"rows": content(self.dataset, self.name.partition(":")[0])}
         sampling = [self.count, self.samples, self.temperature, self.max_new_tokens]
         return content_hash([source, sampling, PROMPTS[self.prompt], sorted(self.without)])
+
+    @cached_property
+    def grading(self) -> str:
+        """Short hash of what is declared here about verdicts; the grader's own fingerprint says the rest."""
+        plain = GraderOptions()
+        chosen = {key: value for key, value in asdict(self.grader).items() if value != getattr(plain, key) and key != "workers"}
+        return content_hash([chosen, self.tolerances])
 
 
 def load_benchmark(name: str) -> Benchmark:
@@ -98,8 +114,11 @@ def parse_benchmark(path: Path) -> Benchmark:
     benchmark = replace(build(Benchmark, mapping, str(path)), name=path.stem)
     if (benchmark.procedural is None) == (benchmark.dataset is None):
         raise UserError("needs exactly one of `procedural` and `dataset`", where=str(path))
-    if benchmark.dataset and not benchmark.hash:
-        raise UserError("a dataset needs `hash`", where=str(path), fix="`tepo data verify` prints the hash of the copy you have")
+    if benchmark.dataset:
+        benchmark = replace(benchmark, dataset=_placed(benchmark.dataset, path))
+        if not benchmark.hash and (paths.shipped("evals") / path.name).is_file():
+            fix = "give its hash, or give the file a name of its own"
+            raise UserError("a benchmark that ships with tepo is pinned: `hash` is missing", where=str(path), fix=fix)
     if benchmark.prompt not in PROMPTS:
         raise unknown_name("prompt", benchmark.prompt, PROMPTS, where=f"{path}, key prompt")
     for key in ("count", "samples", "max_new_tokens"):
@@ -112,3 +131,13 @@ def parse_benchmark(path: Path) -> Benchmark:
     if benchmark.temperature == 0 and benchmark.samples > 1:
         raise UserError("greedy (temperature 0) with more than one sample a problem repeats the same response", where=str(path), fix="samples: 1")
     return benchmark
+
+
+def _placed(dataset: Dataset, declaration: Path) -> Dataset:
+    """The data set with its file of problems, if it is one, below the folder of the file that declares it."""
+    if not dataset.path.endswith(".jsonl"):
+        return dataset
+    if dataset.fields != Fields():
+        fix = 'name its columns "id", "problem" and "answer"'
+        raise UserError("`fields` is for sets of the hub, and this one is a file of problems", where=str(declaration), fix=fix)
+    return replace(dataset, path=str(declaration.parent / Path(dataset.path).expanduser()))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
+from tepo.files import file_digest
 from tepo.problems.base import Problem
-from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, set_hash
+from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Fields:
 class Dataset:
     """A public data set, as `datasets.load_dataset` takes it.
 
-    path: a hub id, a local folder, or a builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where
+    path: a file of problems, FILE.jsonl (below the folder of the declaration; `read_problem_file`), a hub id, a local folder, or a
+    builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where
     `data_files` hold `{revision}` it is put there. file: stem looked for in TEPO_DATA, if not the set's own name.
     hash: content hash of this copy where it is known to differ in small things from the one in TEPO_DATA.
     """
@@ -58,13 +60,16 @@ def load_procedural(source: Procedural, count: int) -> list[Problem]:
     return generate(source.tasks, count, source.seed, source.split)
 
 
-def load_dataset_problems(source: Dataset, name: str, count: int, expected: str) -> list[Problem]:
-    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are the pinned ones."""
+def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
+    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as declared and,
+    where their hash is given (`expected`), the pinned ones."""
     problems, place = read_dataset(source, name)
     found = set_hash(problems)
-    if found == expected or found == source.hash:
+    if expected is None and len(problems) == count:
         return problems
-    reordered = pick_pinned(problems, pinned_rows(name), name)
+    if expected is not None and found in (expected, source.hash):
+        return problems
+    reordered = pick_pinned(problems, pinned_rows(name), name) if expected else None
     if reordered and set_hash(reordered) == expected:
         return reordered
     raise mismatch(problems, name, count, place)
@@ -72,10 +77,28 @@ def load_dataset_problems(source: Dataset, name: str, count: int, expected: str)
 
 def read_dataset(source: Dataset, name: str) -> tuple[list[Problem], str]:
     """The rows unchecked, and where they were found."""
-    local = local_file(source.file or name)
+    local = problem_file(source, name)
     if local:
         return read_problem_file(local), str(local)
     return read_hub(source, name), f"{source.path}@{source.revision}"
+
+
+def problem_file(source: Dataset, name: str) -> Path | None:
+    """The file that holds the set's rows on this machine, where there is one."""
+    return Path(source.path) if source.path.endswith(".jsonl") else local_file(source.file or name)
+
+
+def content(source: Dataset, name: str) -> list[Any]:
+    """What the rows of a set without a pinned hash are, JSON-able: a hash of those that lie on this machine, wherever they lie, else
+    the declaration. Nothing is downloaded."""
+    local = problem_file(source, name)
+    if local:
+        return [rows_hash(read_problem_file(local), ids=True)]
+    folder = Path(source.path)
+    files = [Path(file.replace("{revision}", source.revision or "main")) for file in source.data_files]
+    inside = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    held = [file_digest(file) if file.is_file() else str(file) for file in [*files, *inside]]
+    return [None if inside else source.path, source.revision, source.config, source.split, vars(source.fields), held]
 
 
 def local_file(stem: str) -> Path | None:
@@ -166,9 +189,12 @@ def _last_box(text: str) -> str:
 
 
 def mismatch(problems: list[Problem], name: str, count: int, place: str) -> UserError:
-    """The error for a set that is not the pinned one; it names the rows."""
+    """The error for a set that is not the declared one; it names the rows of a shipped one, and the hash of what is there."""
     pinned = pinned_rows(name)
     rows = differing_rows(problems, pinned) if pinned else []
     named = ", ".join(f"{name}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
     what = f"{name}: {len(problems)} rows, expected {count}" if len(problems) != count else f"{name}: the content is not the pinned one"
-    return UserError(what + (f"; rows that differ: {named}" if rows else ""), where=place, fix="use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)")
+    fix = "use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)"
+    if not pinned:
+        fix = f"where they are the right ones: `count: {len(problems)}`, and `hash: {set_hash(problems)}` or none"
+    return UserError(what + (f"; rows that differ: {named}" if rows else "") + f"; its content is {set_hash(problems)}", where=place, fix=fix)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
+from tepo.evaluation.current import check_current
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.result import Result, load_result
 from tepo.policy.fingerprint import base_fingerprint
@@ -25,16 +26,25 @@ def measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], *, train
         path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
     else:
         path, policy_name = config.model.path, base_fingerprint(config.model.path, config.model.revision)
-    ready = {name: load_result(folder / "eval" / name) for name in benchmarks}
+    ready = {name: _ready(folder, name, config) for name in benchmarks}
     if all(ready.values()):
         return [result for result in ready.values() if result is not None]
     with RunFolder(folder).lock("measure"):
         return _measure(folder, config, benchmarks, path, policy_name, trained, report)
 
 
+def _ready(folder: Path, name: str, config: RunConfig) -> Result | None:
+    """The stored result, if there is one. Raises UserError when it is of another definition of the benchmark."""
+    place = folder / "eval" / name
+    result = load_result(place)
+    if result is not None:
+        check_current(place, result, load_benchmark(name), {"wrap": config.model.wrap, "thinking": config.model.thinking})
+    return result
+
+
 def _measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], path: str, policy_name: str, trained: bool, report: Report) -> list[Result]:
     """Evaluate what is missing, under the lock."""
-    ready = {name: load_result(folder / "eval" / name) for name in benchmarks}
+    ready = {name: _ready(folder, name, config) for name in benchmarks}
     missing = [name for name in benchmarks if ready[name] is None]
     if missing:
         policy = load_policy(

@@ -1,23 +1,28 @@
 """Is what a store holds whole, and of this version? Looked at before a study plans on it; nothing is ever deleted or changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tepo.errors import UserError
+from tepo.evaluation.current import check_current
 from tepo.evaluation.rows import SAMPLES
+from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.studies.plan import Unit, unique
 from tepo.training.run_folder import AGAIN, RECIPE, RunFolder
 
 
 def check_store(units: Iterable[Unit]) -> None:
     """Raises UserError for the first run folder that was copied half or that another version wrote."""
+    benchmark = cache(load_benchmark)  # read once for all runs, and again at the next look
     for unit in unique(units):
         if unit.folder.is_dir():
             if unit.row.objective is not None:
                 _check_run(RunFolder(unit.folder), unit.config.train.steps)
             for name in unit.config.data.benchmarks:
-                _check_evaluation(unit.folder / "eval" / name)
+                model = unit.config.model
+                _check_evaluation(unit.folder / "eval" / name, benchmark(name), {"wrap": model.wrap, "thinking": model.thinking})
 
 
 def other_versions(store: Path) -> list[str]:
@@ -39,15 +44,8 @@ def _check_run(run: RunFolder, steps: int) -> None:
         raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=AGAIN)
 
 
-@cache
-def _fingerprint(benchmark: str) -> str:
-    from tepo.problems.benchmarks import load_benchmark
-
-    return load_benchmark(benchmark).fingerprint
-
-
-def _check_evaluation(folder: Path) -> None:
-    """A result needs its samples: tables are made from them."""
+def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
+    """A result needs its samples, because tables are made from them, and must be of the benchmark as it is now."""
     import pyarrow.parquet as pq
 
     from tepo.evaluation.result import load_result
@@ -55,13 +53,7 @@ def _check_evaluation(folder: Path) -> None:
     result = load_result(folder)
     if result is None:
         return
-    measured, now = result.task.get("fingerprint"), _fingerprint(folder.name)
-    if measured is not None and measured != now:
-        raise UserError(
-            f"{folder.name} was measured under another definition of the benchmark",
-            where=str(folder),
-            fix=f"undo the change of the benchmark, or move {folder} away and let the study measure it anew",
-        )
+    check_current(folder, result, benchmark, prompts)
     again = f"copy it again, or move {folder} away and let the study measure it anew"
     try:
         rows = pq.read_metadata(folder / SAMPLES).num_rows

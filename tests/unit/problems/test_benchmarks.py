@@ -67,7 +67,7 @@ def test_every_shipped_benchmark_is_valid():
         (GOOD + "prompt: boxd\n", "did you mean 'boxed'"),
         (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
-        ("title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x}\n", "needs `hash`"),
+        ("title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x.jsonl, fields: {answer: a}}\n", "`fields` is for sets of the hub"),
         (GOOD + "name: x\n", "'name' is not allowed"),
         (GOOD + "tolerances: {add3-1: 0}\n", "tolerances must be positive"),
         (GOOD + "tolerances: {add3-1: wide}\n", "tolerances.add3-1 must be a number"),
@@ -115,7 +115,7 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
     problems, write = toy
     changed = [*problems[:2], replace(problems[2], answer="5"), problems[3]]
     monkeypatch.setenv("TEPO_DATA", str(write(tmp_path / "data", changed)))
-    with pytest.raises(UserError, match="the content is not the pinned one; rows that differ: toy-2\n"):
+    with pytest.raises(UserError, match="the content is not the pinned one; rows that differ: toy-2; its content is"):
         load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
     write(tmp_path / "data", problems[:3])
     with pytest.raises(UserError, match="3 rows, expected 4; rows that differ: toy-3"):

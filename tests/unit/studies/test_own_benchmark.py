@@ -1,0 +1,131 @@
+"""A user's own benchmark on a file of problems: no hash is needed, and a stored result is of the file and the settings as they are now."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tepo.config.compose import compose
+from tepo.errors import UserError
+from tepo.evaluation.regrade import regrade
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader import Grader
+from tepo.problems.hashes import set_hash
+from tepo.studies.assemble import plan_all
+from tepo.studies.measure import measure
+from tepo.training.run_folder import base_folder
+from tepo_cli.data import verify
+
+DECLARED = {"title": "mine", "dataset": {"path": "mine.jsonl"}, "count": 4, "samples": 1, "temperature": 1.0, "max_new_tokens": 40}
+ROWS = [{"id": f"m{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in (111, 222, 333, 444)]
+STUDY = "title: s\nrows:\n  - {label: base, base: true}\nscales:\n  laptop: {models: [laptop], seeds: [0], overrides: ['data.benchmarks=[mine]']}\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on TEPO_PATH with the benchmark `mine` and the study `study` on it."""
+    for kind in ("evals", "experiments"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "experiments" / "study.yaml").write_text(STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    declare(tmp_path)
+    return tmp_path
+
+
+def declare(folder: Path, rows: list[dict] = ROWS, **changes: object) -> None:
+    (folder / "evals" / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "evals" / "mine.yaml").write_text(yaml.safe_dump(DECLARED | changes))
+
+
+def test_the_fingerprint_is_of_the_rows_wherever_they_lie(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_benchmark("mine").fingerprint
+    assert [problem.id for problem in load_benchmark("mine").load_problems()] == ["m111", "m222", "m333", "m444"]
+    (own / "evals" / "sub").mkdir()
+    (own / "evals" / "mine.jsonl").rename(own / "evals" / "sub" / "other.jsonl")
+    (own / "evals" / "mine.yaml").write_text(yaml.safe_dump(DECLARED | {"dataset": {"path": "sub/other.jsonl"}}))
+    assert load_benchmark("mine").fingerprint == before
+    (own / "evals" / "mine.yaml").write_text(yaml.safe_dump(DECLARED | {"dataset": {"path": "json", "file": "other"}}))
+    monkeypatch.setenv("TEPO_DATA", str(own / "evals" / "sub"))
+    assert load_benchmark("mine").fingerprint == before
+    for row, changes in (({"answer": "1"}, {}), ({"id": "n"}, {}), ({"problem": "111+111= "}, {}), ({}, {"samples": 2}), ({}, {"temperature": 0.5})):
+        declare(own, [ROWS[0] | row, *ROWS[1:]], **changes)
+        assert load_benchmark("mine").fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "message", "fix"),
+    [
+        ([ROWS[0] | {"answer": "223"}, *ROWS[1:]], {}, "another definition of the benchmark", "away and let it be measured anew"),
+        (ROWS, {"temperature": 0.5}, "another definition of the benchmark", "away and let it be measured anew"),
+        (ROWS, {"grader": {"fallbacks": ["bare"]}}, "graded under other settings", "tepo regrade"),
+        (ROWS, {"tolerances": {"m111": 500.0}}, "graded under other settings", "tepo regrade"),
+    ],
+)
+def test_a_stored_result_of_another_definition_is_refused(own: Path, rows: list[dict], changes: dict, message: str, fix: str) -> None:
+    store = own / "runs"
+    config = compose(["data.benchmarks=[mine]", f"store={store}"])
+    folder = base_folder(config)
+    (result,) = measure(folder, config, ["mine"], trained=False)
+    assert measure(folder, config, ["mine"], trained=False) == [result]
+    plan_all(["study"], "laptop", store=store)
+    declare(own, rows, **changes)
+    for ask in (lambda: measure(folder, config, ["mine"], trained=False), lambda: plan_all(["study"], "laptop", store=store)):
+        with pytest.raises(UserError, match=message) as caught:
+            ask()
+        assert fix in caught.value.fix
+    if "regrade" in fix:
+        benchmark = load_benchmark("mine")
+        with Grader(benchmark.grader) as grader:
+            regrade(folder / "eval" / "mine", grader)
+        (again,) = measure(folder, config, ["mine"], trained=False)
+        assert again.accuracy >= result.accuracy
+        plan_all(["study"], "laptop", store=store)
+    declare(own)
+    if "regrade" not in fix:
+        assert measure(folder, config, ["mine"], trained=False) == [result]
+
+
+def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) -> None:
+    words = ["data.benchmarks=[mine]", f"store={own / 'runs'}"]
+    config, other = compose(words), compose([*words, "model.wrap=raw"])
+    measure(base_folder(config), config, ["mine"], trained=False)
+    with pytest.raises(UserError, match="measured with wrap auto, not raw"):
+        measure(base_folder(other), other, ["mine"], trained=False)
+
+
+def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = set_hash(load_benchmark("mine").load_problems())
+    (own / "evals" / "broken.yaml").write_text("title: [unclosed\n")
+    with pytest.raises(UserError, match="not verified: broken"):
+        verify(["broken", "mine"])
+    said = capsys.readouterr()
+    assert "broken: NOT VERIFIED\n  not valid YAML" in said.out
+    assert f"mine: 4 problems, content {content}; not pinned" in said.out
+    assert "2 of 2: mine" in said.err
+    declare(own, hash=content)
+    verify(["mine"])
+    assert f"mine: 4 problems, content {content}\n" in capsys.readouterr().out
+    verify([str(own / "evals" / "mine.jsonl")])
+    assert f"4 problems, content {content}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("changes", [{"count": 5}, {"hash": "0" * 64}])
+def test_an_error_names_the_hash_that_would_be_right(own: Path, changes: dict, capsys: pytest.CaptureFixture[str]) -> None:
+    content = set_hash(load_benchmark("mine").load_problems())
+    declare(own, **changes)
+    with pytest.raises(UserError, match="not verified: mine"):
+        verify(["mine"])
+    said = capsys.readouterr().out
+    assert f"its content is {content}" in said
+    assert f"`count: 4`, and `hash: {content}` or none" in said
+
+
+def test_a_set_that_ships_needs_its_hash_and_a_missing_file_is_said(own: Path) -> None:
+    (own / "evals" / "mine.yaml").rename(own / "evals" / "amc.yaml")
+    with pytest.raises(UserError, match="a benchmark that ships with tepo is pinned"):
+        load_benchmark("amc")
+    declare(own, dataset={"path": "gone.jsonl"})
+    with pytest.raises(UserError, match="no such file"):
+        load_benchmark("mine").load_problems()

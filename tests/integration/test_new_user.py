@@ -1,0 +1,133 @@
+"""What somebody with problems, a model, a benchmark and a table of their own does, from an installed wheel, outside the checkout."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.own_model import save_tiny
+
+ROOT = Path(__file__).parents[2]
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
+WORDS = ["zero", "one", "two", "three"]
+BENCHMARK = {"title": "Digits", "dataset": {"path": "digits.jsonl"}, "count": 12, "prompt": "boxed", "samples": 2, "temperature": 1.0, "max_new_tokens": 12}
+STUDY = {
+    "title": "Ours",
+    "baseline": "GRPO",
+    "rows": [{"label": "GRPO", "objective": "grpo_dapo"}, {"label": "TEPO", "objective": "tepo"}],
+    "scales": {"laptop": {"models": ["./tiny"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[digits]"]}},
+}
+
+
+class User:
+    """A person in a folder of their own, with the wheel installed and nothing else of ours in reach."""
+
+    def __init__(self, folder: Path, site: Path):
+        self.folder, self.tepo = folder, site / "bin" / "tepo"
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("TEPO_")}
+        self.environment |= {"PYTHONPATH": str(site), "TEPO_PATH": ".", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+
+    def types(self, command: str, *, code: int = 0) -> str:
+        """What a command prints, both streams, when it ends as it should."""
+        words = command.split()
+        done = subprocess.run([sys.executable, self.tepo, *words], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
+        """A file of problems."""
+        lines = [json.dumps({"id": number, "problem": problem, "answer": answer}) for number, (problem, answer) in enumerate(rows)]
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def declares(self, name: str, content: dict) -> None:
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_text(yaml.safe_dump(content, allow_unicode=True))
+
+    def runs(self) -> set[str]:
+        return {path.parent.name for path in self.folder.glob("runs/*/manifest.json")}
+
+
+def problems(noun: str, count: int = 12) -> list[tuple[str, str]]:
+    return [(f"Which {noun} is {WORDS[number % 4]}?", str(number % 4)) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    place = tmp_path_factory.mktemp("new user")  # a folder with a space
+    subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", place / "dist", ROOT], check=True)
+    (wheel,) = (place / "dist").glob("*.whl")
+    subprocess.run([*PIP, "install", "--no-deps", "--target", place / "site", wheel], check=True)
+    (place / "work").mkdir()
+    user = User(place / "work", place / "site")
+    where = [sys.executable, "-c", "import tepo, tepo_cli; print(tepo.__file__, tepo_cli.__file__)"]
+    found = subprocess.run(where, cwd=user.folder, env=user.environment, capture_output=True, text=True, check=True).stdout
+    assert found.count(str(place / "site")) == 2, found
+    user.writes("words.jsonl", problems("digit"))
+    user.writes("evals/digits.jsonl", problems("number"))
+    user.declares("evals/digits.yaml", BENCHMARK)
+    user.declares("experiments/ours.yaml", STUDY)
+    save_tiny(user.folder / "tiny", *zip(*problems("digit"), strict=True))
+    return user
+
+
+def trained(said: str) -> str:
+    """The id of the run that a command says it trained or found."""
+    found = re.search(r"^run ([0-9a-f]{12}): 2 steps", said, re.MULTILINE)
+    assert found, said
+    return found.group(1)
+
+
+@pytest.mark.slow
+def test_own_problems_and_model_from_training_to_a_table(user: User) -> None:
+    words = " ".join(SMALL)
+    train = f"train model=./tiny data=words.jsonl objective=grpo_dapo {words} --quiet"
+    first = trained(user.types(train))
+    steps = [json.loads(line) for line in (user.folder / f"runs/{first}/metrics.jsonl").read_text().splitlines()]
+    assert [row["training/global_step"] for row in steps] == [1, 2]
+    assert 0 < steps[0]["critic/score/mean"] < 1  # some answers are right, so there is something to learn
+
+    stamp = (user.folder / f"runs/{first}/metrics.jsonl").stat().st_mtime_ns
+    (user.folder / "words.jsonl").rename(user.folder / "renamed.jsonl")
+    assert trained(user.types(train.replace("words", "renamed"))) == first  # finished: the same problems under another name
+    assert (user.folder / f"runs/{first}/metrics.jsonl").stat().st_mtime_ns == stamp
+
+    user.writes("words.jsonl", problems("numeral"))
+    second = trained(user.types(train))
+    assert second != first
+    assert user.runs() == {first, second}
+    listed = user.types("list")
+    assert re.search(rf"{second} +[│|] +grpo_dapo +[│|] +tiny +[│|] +words +[│|] +0 +[│|] +finished", listed), listed
+
+    verified = user.types("data verify digits")
+    assert re.search(r"digits: 12 problems, content [0-9a-f]{64}; not pinned", verified)
+    scored = user.types(f"eval digits --model runs/{second}")
+    assert re.search(r"digits +[│|] +12 +[│|] +\d+\.\d\d ± \d+\.\d\d", scored), scored
+
+    made = user.types("ablate ours --data words.jsonl --jobs 2 --format csv")
+    assert len(user.runs()) == 3  # the row GRPO is the run that was there
+    table = user.types("table ours --data words.jsonl --format csv")
+    assert {line for line in table.splitlines() if line.startswith("ours,")} == {line for line in made.splitlines() if line.startswith("ours,")}
+    assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "TEPO")), table
+
+    user.writes("evals/digits.jsonl", problems("cipher"))
+    refused = user.types("table ours --data words.jsonl", code=2)
+    assert "digits was measured under another definition of the benchmark" in refused
+
+
+@pytest.mark.slow
+def test_the_shipped_model_on_own_problems_and_words_that_cannot_be_meant(user: User) -> None:
+    user.writes("sums.jsonl", [(f"{number}+{number + 7}=", str(2 * number + 7)) for number in range(111, 143)])
+    run = trained(user.types(f"train data=sums.jsonl {' '.join(SMALL)} --quiet"))
+    config = json.loads((user.folder / f"runs/{run}/config.json").read_text())["full"]
+    assert (config["data"]["kind"], config["data"]["name"], config["model"]["name"]) == ("problems", "sums", "laptop")
+    assert "no such file" in user.types("train data=smus.jsonl", code=2)
+    assert "generates them" in user.types("train data.kind=procedural data.problems=sums.jsonl", code=2)

@@ -21,6 +21,7 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict
 from tepo.problems.hashes import set_hash
 from tepo.problems.prompts import encode_prompts
+from tepo.provenance import recorded
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
 
@@ -65,22 +66,23 @@ def evaluate(
     finished = _claim(folder, task)
     if finished:
         return finished
-    step = max(1, rows_per_part // benchmark.samples)
-    parts = []
-    for index, start in enumerate(range(0, len(problems), step)):
-        chunk = problems[start : start + step]
-        part = read_part(folder, index, len(chunk) * benchmark.samples)
-        if part is None:
-            part = table_of(_sample(benchmark, chunk, sampler, tokenizer, grader, seed, wrap, thinking))
-            write_table(part_path(folder, index), part)
-        parts.append(part)
-        if progress:
-            progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
-    table = refresh_verdicts(benchmark, pa.concat_tables(parts), grader)
-    result = conclude(benchmark, table, grader.fingerprint, task)
-    write_table(folder / SAMPLES, table)
-    write_json(folder / "result.json", asdict(result))
-    shutil.rmtree(folder / "parts", ignore_errors=True)
+    with recorded(folder, "evaluate"):
+        step = max(1, rows_per_part // benchmark.samples)
+        parts = []
+        for index, start in enumerate(range(0, len(problems), step)):
+            chunk = problems[start : start + step]
+            part = read_part(folder, index, len(chunk) * benchmark.samples)
+            if part is None:
+                part = table_of(_sample(benchmark, chunk, sampler, tokenizer, grader, seed, wrap, thinking))
+                write_table(part_path(folder, index), part)
+            parts.append(part)
+            if progress:
+                progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
+        table = refresh_verdicts(benchmark, pa.concat_tables(parts), grader)
+        result = conclude(benchmark, table, grader.fingerprint, task)
+        write_table(folder / SAMPLES, table)
+        write_json(folder / "result.json", asdict(result))
+        shutil.rmtree(folder / "parts", ignore_errors=True)
     return result
 
 

@@ -10,6 +10,7 @@ from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
+from tepo.provenance import recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     task = result.task | {"grading": benchmark.grading}
     after = conclude(benchmark, table, grader.fingerprint, task)
     if write:
-        write_json(folder / "task.json", task)
-        write_table(folder / SAMPLES, table)
-        write_json(folder / "result.json", asdict(after))
+        with recorded(folder, "regrade"):
+            write_json(folder / "task.json", task)
+            write_table(folder / SAMPLES, table)
+            write_json(folder / "result.json", asdict(after))
     return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy)

@@ -52,7 +52,8 @@ def _page_run(unit: Unit) -> PageRun:
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(seconds, 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
-    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, run.config()["full"], facts, dumps)
+    config = run.config()["full"]
+    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions())
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:

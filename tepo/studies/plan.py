@@ -6,7 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+from tepo import provenance
 from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
@@ -34,6 +36,11 @@ class Unit:
     def label(self) -> str:
         """The row's label as shown: `{steps}` is what this unit trains."""
         return self.row.label.replace("{steps}", str(self.config.train.steps))
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The processes that trained and measured the unit, as far as they are on record."""
+        folders = [self.folder, *(self.folder / "eval" / name for name in self.config.data.benchmarks)]
+        return [session for folder in folders for session in provenance.sessions(folder)]
 
     def trained(self) -> bool:
         return self.row.objective is None or RunFolder(self.folder).finished()

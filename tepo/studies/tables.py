@@ -12,8 +12,9 @@ from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build import RowSpec, build_table
+from tepo.reporting.made_by import mixed
 from tepo.reporting.table import Table
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
 
 COLUMNS = ["problem", "sample", "correct"]
@@ -70,6 +71,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     trained = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
     note = f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
+    differing = mixed([session for unit in unique(units) for session in unit.sessions()])
     return build_table(
         read_samples(units),
         specs,
@@ -78,5 +80,5 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=study.baseline and first[models[0], study.baseline].label,
         reference=references,
-        notes=[note],
+        notes=[note, *([differing] if differing else [])],
     )

@@ -97,11 +97,15 @@ def check_parts(config: RunConfig) -> None:
         check_named(config.sampler.servers)
 
 
+def limit_threads(config: RunConfig) -> None:
+    """One thread a process where everything is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
+    if config.engine.kind == "torch" and config.sampler.kind == "torch":
+        torch.set_num_threads(1)
+
+
 @contextlib.contextmanager
 def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""
-    if config.engine.kind == "torch" and config.sampler.kind == "torch":
-        torch.set_num_threads(1)  # one thread a process: two on a busy machine are many times slower (docs/laptop.md)
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
     steps = run.checkpoints()

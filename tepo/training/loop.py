@@ -7,8 +7,9 @@ from typing import Any
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
+from tepo.provenance import recorded
 from tepo.training import distributed
-from tepo.training.build import Parts, build, check_parts
+from tepo.training.build import Parts, build, check_parts, limit_threads
 from tepo.training.checks import check_settings
 from tepo.training.flat import FlatRollout
 from tepo.training.metrics import MetricsLog, Report, Stopwatch
@@ -36,6 +37,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
         return run.path
     check_settings(config)
     check_parts(config)
+    limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)
         return run.path
@@ -50,7 +52,8 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     run.create(config)
     run.mark("running")
     try:
-        _train(config, run, report)
+        with recorded(run.path, "train"):
+            _train(config, run, report)
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         with contextlib.suppress(Exception):  # a full disk may be the very error

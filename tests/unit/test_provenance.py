@@ -1,0 +1,139 @@
+"""What is on record about a result, with real repositories, and what it must not change."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tepo import __version__, provenance
+from tepo.reporting.made_by import made_by, mixed
+
+
+def git(folder: Path, *words: str) -> str:
+    name = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
+    return subprocess.run(["git", "-C", str(folder), *name, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def repository(folder: Path) -> Path:
+    """A checkout with a package in it; what lies in `venv` is ignored."""
+    package = folder / "package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (folder / ".gitignore").write_text("venv/\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    return package
+
+
+def test_the_commit_of_a_checkout_and_whether_it_was_changed(tmp_path: Path) -> None:
+    states = {}
+    for change in ("nothing", "a note beside the package", "a new module", "a tracked file"):
+        package = repository(tmp_path / change)
+        if change == "a note beside the package":
+            (package.parent / "note.txt").write_text("x")
+        if change == "a new module":
+            (package / "more.py").write_text("x")
+        if change == "a tracked file":
+            (package.parent / ".gitignore").write_text("")
+        commit, states[change] = provenance.checkout(package)
+        assert commit == git(package, "rev-parse", "HEAD")
+    assert states == {"nothing": False, "a note beside the package": False, "a new module": True, "a tracked file": True}
+
+
+def test_an_installed_package_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment lies inside the checkout of another project, whose commit would be a wrong one."""
+    inside = repository(tmp_path / "project").parent / "venv" / "package"
+    outside = tmp_path / "package"
+    for package in (inside, outside):
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        assert provenance.checkout(package) == (None, None)
+    bare = repository(tmp_path / "bare")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git here
+    assert provenance.checkout(bare) == (None, None)
+
+
+def test_another_repository_in_the_environment_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, other = repository(tmp_path / "this"), repository(tmp_path / "other")
+    git(other, "commit", "-q", "--allow-empty", "-m", "second")
+    monkeypatch.setenv("GIT_DIR", str(other.parent / ".git"))
+    found = provenance.checkout(package)
+    monkeypatch.delenv("GIT_DIR")
+    assert found == (git(package, "rev-parse", "HEAD"), False)
+
+
+def test_each_process_adds_a_session(tmp_path: Path) -> None:
+    with provenance.recorded(tmp_path, "train"):
+        (running,) = provenance.sessions(tmp_path)
+        assert (running["what"], running["ended"], running["tepo"]) == ("train", None, __version__)
+    with pytest.raises(KeyboardInterrupt), provenance.recorded(tmp_path, "train"):
+        raise KeyboardInterrupt
+    first, second = provenance.sessions(tmp_path)
+    assert {**first, "ended": None} == running
+    assert first["started"] <= first["ended"] <= second["started"] <= second["ended"]
+    assert [path.name for path in tmp_path.iterdir()] == [provenance.FILE]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"sessions": 3}', '{"sessions": [1]}', '{"other": []}'])
+def test_a_damaged_record_is_begun_anew(content: str, tmp_path: Path) -> None:
+    (tmp_path / provenance.FILE).write_text(content)
+    assert provenance.sessions(tmp_path) == []
+    with provenance.recorded(tmp_path, "evaluate"):
+        pass
+    assert len(provenance.sessions(tmp_path)) == 1
+
+
+def test_an_error_is_not_hidden_by_a_record_that_cannot_be_written(tmp_path: Path) -> None:
+    @provenance.recorded(tmp_path / "run", "train")
+    def block() -> None:
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "run").write_text("a file is in the way")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+
+
+def test_versions_are_read_without_importing_anything() -> None:
+    code = "import json, sys; from tepo import provenance; facts = provenance.facts()\n"
+    code += "print(json.dumps([facts, [name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'numpy') if name in sys.modules]]))"
+    environment = {**os.environ, "OMP_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    facts, imported = json.loads(done.stdout)
+    assert imported == []
+    import torch
+
+    assert facts["torch"] == torch.__version__
+    assert (facts["python"], facts["threads"], facts["host"]) == (sys.version.split()[0], 3, os.uname().nodename)
+    assert facts["cpu"]
+    assert isinstance(facts["gpus"], list)
+
+
+ONE = {
+    "what": "train", "started": "2026-01-02T03:04:05+00:00", "ended": "2026-01-02T03:10:00+00:00", "tepo": "1.0", "commit": "0123456789abcdef", "dirty": True,
+    "python": "3.12.1", "torch": "2.9.0", "transformers": "5.1", "vllm": None, "deepspeed": None, "threads": 1, "cpu": "Fast", "gpus": [], "host": "a",
+}  # fmt: skip
+
+
+def test_what_made_the_results_in_words() -> None:
+    later = {**ONE, "started": "2026-01-03T00:00:00+00:00", "ended": None, "host": "b"}
+    gpus = {**ONE, "commit": None, "threads": 8, "gpus": ["H100", "H100"], "vllm": "0.19"}
+    assert made_by([later, ONE, gpus]) == [
+        "tepo 1.0 (commit 0123456789ab, changed), Python 3.12.1, torch 2.9.0, transformers 5.1; 1 thread on Fast; hosts b, a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19; 8 threads on Fast, 2 x H100; host a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+    ]
+    assert made_by([]) == []
+    assert len(made_by([{}])) == 1  # a record of another version
+
+
+def test_a_table_of_different_versions_or_machines_says_so_in_one_line() -> None:
+    assert mixed([]) is None
+    assert mixed([ONE, {**ONE, "host": "b", "started": "2027", "ended": None, "what": "evaluate"}]) is None
+    assert mixed([ONE, {**ONE, "torch": "2.10.0", "cpu": "Slow", "dirty": False}, ONE]) == (
+        "These rows were made by different versions or machines: torch 2.9.0 and 2.10.0; commit 0123456789ab, changed and 0123456789ab; CPU Fast and Slow."
+    )

@@ -1,5 +1,6 @@
 """Grading stored responses again, after the grader changed."""
 
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     task = result.task | {"grading": benchmark.grading}
     after = conclude(benchmark, table, grader.fingerprint, task)
     if write:
-        with recorded(folder, "regrade"):
+        changed = bool(flips) or after != result  # the same grader again leaves everything as it is
+        with recorded(folder, "regrade") if changed else nullcontext():
             write_json(folder / "task.json", task)
             write_table(folder / SAMPLES, table)
             write_json(folder / "result.json", asdict(after))

@@ -48,7 +48,7 @@ def _commit(session: Session) -> str:
 def _hardware(session: Session) -> str:
     threads = session.get("threads")
     found = [f"{threads} thread{'' if threads == 1 else 's'} on {session.get('cpu') or 'an unknown CPU'}"]
-    return ", ".join(found + ([_shown(session["gpus"])] if session.get("gpus") else []))
+    return ", ".join(found + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
 
 
 def _hosts(sessions: Sequence[Session]) -> str:

@@ -1,5 +1,6 @@
 """wandb in offline mode: the real package, no network."""
 
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,12 +37,16 @@ def test_offline_mirror_holds_every_step(tmp_path: Path, monkeypatch: pytest.Mon
     (log,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
     from wandb.proto import wandb_internal_pb2
 
-    rows = []
+    rows, config = [], {}
     for data in records(log.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
             rows.append({item.key or ".".join(item.nested_key): item.value_json for item in record.history.item})
+        if record.WhichOneof("record_type") == "run":
+            config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+    assert config["objective"] == RunFolder(folder).config()["full"]["objective"]
+    assert config["objective"]["penalty"]["estimator"] == "full"  # what the loss is computed with
     written = RunFolder(folder).metrics()
     assert [int(row["training/global_step"]) for row in rows] == [1, 2]
     assert [float(row["critic/score/mean"]) for row in rows] == [row["critic/score/mean"] for row in written]

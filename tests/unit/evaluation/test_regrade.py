@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
+from tepo import provenance
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
 from tepo.evaluation.evaluate import evaluate
@@ -30,6 +31,7 @@ def test_flips_are_those_rows_whose_verdict_changed(folder):
     assert result.accuracy == found.after == sum(row["extracted"] in "12" for row in before) / 80
     assert [row["response"] for row in after] == [row["response"] for row in before]
     assert {row["grader"] for row in after} == {"later"}
+    assert [session["what"] for session in provenance.sessions(folder)] == ["evaluate", "regrade"]
 
 
 def test_a_dry_run_writes_nothing_and_the_same_grader_flips_nothing(folder):

@@ -20,17 +20,22 @@ _EXPLAINED = {errno.ENOSPC: "the disk is full", errno.EROFS: "the file system is
 _EXPLAINED |= {errno.EPERM: "no permission to write", errno.ENOTDIR: "a part of the path is a file", errno.EEXIST: "a file is in the way", errno.EISDIR: "a folder is in the way"}
 _EXPLAINED |= {errno.ENOENT: "the folder is gone, or cannot be made there", errno.ELOOP: "links in the path go round in a circle"}
 
+STORE = "--store DIR"
+
 
 @contextlib.contextmanager
-def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into a UserError that names the place."""
+def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
+    """Turn a full or read-only disk into a UserError that names the place, and the option that names another."""
     try:
         yield
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else _native_errno(error)
         if number not in _EXPLAINED:
             raise
-        raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix="free some space or choose another folder with --store DIR; finished steps are kept", exit_code=1) from error
+        space = "free some space, or " if number in (errno.ENOSPC, errno.EDQUOT) else ""
+        kept = "; finished steps are kept" if option == STORE else ""
+        fix = f"{space}choose another place with {option}{kept}"
+        raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix=fix, exit_code=1) from error
 
 
 def _native_errno(error: Exception) -> int | None:
@@ -39,10 +44,13 @@ def _native_errno(error: Exception) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part."""
+def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
+    """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part.
+
+    option: what names another place on the command line, for the UserError where this one cannot be written.
+    """
     payload = data.encode() if isinstance(data, str) else data
-    with explain_write_errors(path):
+    with explain_write_errors(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Format, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
+from tepo_cli.options import JOBS, Data, Format, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
 
 
 def ablate(
     study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; see `tepo list`.")],
     scale: Scale = "laptop",
     seeds: Seeds = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = JOBS,
     store: Store = Path("runs"),
     format: Format = "terminal",
     data: Data = None,

@@ -91,4 +91,4 @@ def contamination(
         for overlap in same:
             typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
     if write_list:
-        write_atomic(write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out))
+        write_atomic(write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out), "--write-list FILE")

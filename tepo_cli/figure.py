@@ -17,8 +17,10 @@ def figure(
     override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
-    """Draw a figure from what the store holds; never trains (`tepo ablate figures` does)."""
-    from tepo.errors import unknown_name
+    """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
+
+    `all` draws those whose rows were run, names the others, and ends with exit code 1 if there are any."""
+    from tepo.errors import UserError, unknown_name
     from tepo.reporting.curves import save
     from tepo.studies.figures import draw_figure
     from tepo.studies.together import plan_all
@@ -28,6 +30,17 @@ def figure(
     if name != "all" and name not in known:
         raise unknown_name("figure", name, [*known, "all"])
     check_store_exists(store)
+    missing: list[UserError] = []
     for chosen in known if name == "all" else [name]:
-        for path in save(draw_figure(study, chosen, scale, units), out, f"figure-{chosen}"):
+        try:
+            drawn = draw_figure(study, chosen, scale, units)
+        except UserError as error:
+            if name != "all":
+                raise
+            missing.append(error)
+            continue
+        for path in save(drawn, out, f"figure-{chosen}", "--out DIR"):
             typer.echo(path)
+    if missing:
+        what = "\n".join([f"{len(missing)} of {len(known)} figures were not drawn:", *(f"  {error.what}" for error in missing)])
+        raise UserError(what, where=missing[0].where, fix=missing[0].fix, exit_code=1)

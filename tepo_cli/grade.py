@@ -51,7 +51,7 @@ def grade(
                 sys.stdout.flush()
                 lines.clear()
         if output is not None:
-            write_atomic(output, "".join(line + "\n" for line in lines))
+            write_atomic(output, "".join(line + "\n" for line in lines), "--output FILE")
         sys.stderr.write(f"{right} of {len(rows)} right; {grader.fingerprint}\n")
 
 

@@ -11,6 +11,7 @@ from tepo.errors import UserError, unknown_name
 Scale = Annotated[str, typer.Option(help="laptop or paper.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
+JOBS = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Data = Annotated[str | None, typer.Option(help="Data group for every row (default: the scale's).")]

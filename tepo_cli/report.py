@@ -21,8 +21,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never trains."""
     from tepo.studies.together import plan_all
-    from tepo_cli.studying import write_outputs
+    from tepo_cli.studying import check_outputs, write_outputs
 
+    check_outputs(out, results)
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
     check_store_exists(store)
     write_outputs(planned, scale, out, results)

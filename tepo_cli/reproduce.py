@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
+from tepo_cli.options import JOBS, Data, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
 
@@ -14,7 +14,7 @@ def reproduce(
     studies: Annotated[list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,
-    jobs: Jobs = 2,
+    jobs: Jobs = JOBS,
     store: Store = Path("runs"),
     data: Data = None,
     launcher: Launcher = "local",
@@ -29,8 +29,9 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.together import plan_all
-    from tepo_cli.studying import run_units, show_plan, write_outputs
+    from tepo_cli.studying import check_outputs, run_units, show_plan, write_outputs
 
+    check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     extra = [*(override or []), *([f"data={data}"] if data else [])]
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=extra)

@@ -130,16 +130,23 @@ def _report(failures: Sequence[Failure]) -> str:
     return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
 
 
+def check_outputs(out: Path, results_path: Path | None) -> None:
+    """Raises UserError where a folder lies in the place of a file: before the work, not after it."""
+    for option, path in (("--out", out), ("--results", results_path)):
+        if path is not None and path.is_dir():
+            raise UserError("a folder, not a file", where=f"{option} {path}", fix=f"{option} {path / 'report'}{'.html' if option == '--out' else '.md'}")
+
+
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
     from tepo.files import write_atomic
     from tepo.studies.assemble import page, render_all, results
 
     studies, runs = render_all(planned, scale)
-    write_atomic(out, page(studies, runs, scale))
+    write_atomic(out, page(studies, runs, scale), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])))
+        write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])), "--results FILE")
         say(f"results: {results_path}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tepo.evaluation.statistics import AVERAGE, MEAN
-from tepo.reporting.colours import Look, looks
+from tepo.reporting.colours import Look, look
 from tepo.reporting.curves import STYLE, settled
 from tepo.reporting.table import Block, Kind, Row
 
@@ -23,7 +23,7 @@ def benchmark_figure(block: Block) -> Figure:
     keys = [place for place, column in enumerate(block.columns) if column.kind is Kind.SCORE and column.key not in (AVERAGE, MEAN)]
     titles = [block.columns[place].title for place in keys]
     rows = [row for row in block.rows if any(row.cells[place].mean is not None for place in keys)]
-    styles = looks({row.key: row.method for row in rows})
+    styles = {row.key: row.look or look(row.method) for row in rows}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4 + max(6.0, 0.18 * len(rows) * len(keys)), 4.2), layout="constrained")
         grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.8])

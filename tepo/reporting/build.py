@@ -9,10 +9,9 @@ import pandas as pd
 from tepo.errors import unknown_name
 from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.statistics import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize, verdict
+from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
-
-UNTRAINED = "base"
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class RowSpec:
     method: str = ""
     section: str = ""
     model: str = ""
+    look: Look | None = None  # the row's own; None: its method's
 
 
 def build_table(
@@ -106,14 +106,14 @@ def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, deltas: Ma
         columns += [Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT)]
         cells = {key: values + deltas.get(key, [MISSING, MISSING]) for key, values in cells.items()}
     title = f"Measured: {model}" if model else "Measured"
-    return ranked(Block(title, tuple(columns), tuple(Row(row.key, row.label, tuple(cells[row.key]), row.method, row.section) for row in rows)))
+    return ranked(Block(title, tuple(columns), tuple(Row(row.key, row.label, tuple(cells[row.key]), row.method, row.section, row.look) for row in rows)))
 
 
 def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
     """The paper's printed figures for the rows that have one, under the paper's benchmark names and labels."""
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
-    lines = tuple(Row(row.key, paper.label, (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)), row.method, row.section) for row, paper in printed)
+    lines = tuple(Row(row.key, paper.label, (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)), row.method, row.section, row.look) for row, paper in printed)
     title = f"As printed in the paper ({PAPER}): {', '.join(dict.fromkeys(paper.model for _, paper in printed))}"
     return ranked(Block(title, columns, lines, decimals=2))
 

@@ -31,7 +31,7 @@ def _rows(table: Table) -> list[Row]:
                 continue
             delta, text = _cell(block, row, "delta"), _cell(block, row, "verdict").text
             cells = (Cell(average - base), delta, Cell(text=outcome(average - base, delta.mean, text)))
-            found.append(Row(f"{table.name}/{row.key}", f"{row.label} against {baseline.label}", cells, row.method, table.title))
+            found.append(Row(f"{table.name}/{row.key}", f"{row.label} against {baseline.label}", cells, row.method, table.title, row.look))
     return found
 
 

@@ -13,7 +13,11 @@ _TOL = {"indigo": "#332288", "teal": "#44AA99", "olive": "#999933", "wine": "#88
 PALETTE = {**_OKABE_ITO, **_TOL}
 
 DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2)}
+_FREE = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]  # two methods that are compared everywhere; too pale on white
 _HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx"}
+
+
+UNTRAINED = "base"  # the method of the untrained policy
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Look:
 
 
 METHODS = {
-    "base": ("grey", "dot"),
+    UNTRAINED: ("grey", "dot"),
     "grpo": ("black", "dash"),
     "grpo_dapo": ("black", "solid"),
     "dr_grpo": ("grey", "dash"),
@@ -71,18 +75,26 @@ def look(method: str) -> Look:
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """Label -> look for the rows of one figure. The colour is the method's; rows of one method (other settings) take other dashes."""
-    taken: set[Look] = set()
+    """Label -> look for all rows of a study, no two alike, so that a row keeps its own in every table and figure of the study.
+
+    The first row of a method has the method's look. Further ones (other settings) take the other dashes of its colour, and when
+    these are used up those of the colours that are free.
+    """
+    labels = list(methods)
+    first = {methods[label]: label for label in reversed(labels)}
     found: dict[str, Look] = {}
-    for label, method in methods.items():
-        own = look(method)
-        free = [own, *(Look(own.colour, DASHES[dash], _HATCHES[dash]) for dash in DASHES)]
-        found[label] = next((style for style in free if style not in taken), own)
-        taken.add(found[label])
-    return found
+    for label in sorted(labels, key=lambda label: first[methods[label]] != label):
+        own, colours = look(methods[label]), {style.colour for style in found.values()}
+        others = sorted((PALETTE[name] for name in _FREE), key=lambda colour: colour in colours)
+        styles = [own, *_styles(own.colour), *(style for colour in others for style in _styles(colour))]
+        found[label] = next((style for style in styles if style not in found.values()), own)
+    return {label: found[label] for label in labels}
+
+
+def _styles(colour: str) -> list[Look]:
+    return [Look(colour, DASHES[dash], _HATCHES[dash]) for dash in DASHES]
 
 
 def _from_name(method: str) -> tuple[str, str]:
     number = int.from_bytes(hashlib.blake2b(method.encode(), digest_size=4).digest())
-    colours = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]  # the two methods compared everywhere; too pale on white
-    return colours[number % len(colours)], list(DASHES)[number // len(colours) % len(DASHES)]
+    return _FREE[number % len(_FREE)], list(DASHES)[number // len(_FREE) % len(DASHES)]

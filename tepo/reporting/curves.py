@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tepo.files import write_atomic
-from tepo.reporting.colours import looks
+from tepo.files import STORE, write_atomic
+from tepo.reporting.colours import Look, look
 
 STEP = "training/global_step"
 
@@ -39,6 +39,7 @@ class RunCurves:
     method: str
     seed: int
     rows: Sequence[Mapping[str, Any]]
+    look: Look | None = None  # the row's own in its study; None: its method's
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,9 @@ def by_label(runs: Iterable[RunCurves]) -> dict[str, list[RunCurves]]:
 def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
     """Mean over seeds as a line, lowest to highest seed as a band."""
     groups = by_label(runs)
-    styles = looks({label: seeds[0].method for label, seeds in groups.items()})
     for label, seeds in groups.items():
         steps, mean, low, high = seed_band(seeds, panel.metric)
-        style = styles[label]
+        style = seeds[0].look or look(seeds[0].method)
         axes.plot(steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label)
         if len(seeds) > 1:
             axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
@@ -142,12 +142,12 @@ def svg(figure: Figure) -> str:
     return out.getvalue()
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths."""
+def save(figure: Figure, folder: Path, name: str, option: str = STORE) -> list[Path]:
+    """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths. option: see `write_atomic`."""
     image = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(image, format="png", dpi=144)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    write_atomic(paths[0], svg(figure))
-    write_atomic(paths[1], image.getvalue())
+    write_atomic(paths[0], svg(figure), option)
+    write_atomic(paths[1], image.getvalue(), option)
     return paths

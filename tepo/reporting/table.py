@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tepo.reporting.colours import Look
+
 
 class Kind(StrEnum):
     """What a column holds. Only SCORE columns are ranked; a DELTA carries its sign."""
@@ -44,13 +46,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `method` keys the colour."""
+    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in figures and on the
+    page, the same for this row everywhere; None: that of `method`."""
 
     key: str
     label: str
     cells: tuple[Cell, ...]
     method: str = ""
     section: str = ""
+    look: Look | None = None
 
 
 @dataclass(frozen=True)

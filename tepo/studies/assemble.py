@@ -53,7 +53,7 @@ def _page_run(unit: Unit) -> PageRun:
     facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(seconds, 1)}
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
     config = run.config()["full"]
-    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions())
+    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions(), unit.row.look)
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:

@@ -17,7 +17,7 @@ from tepo.training.run_folder import RunFolder
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
     trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
-    return [RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics()) for (label, seed), unit in trained.items()]
+    return [RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics(), unit.row.look) for (label, seed), unit in trained.items()]
 
 
 def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> Figure:

@@ -18,7 +18,7 @@ A row is one objective with overrides; the plan crosses it with the scale's mode
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import yaml
 from tepo import paths
 from tepo.config.compose import check_override
 from tepo.errors import UserError, unknown_name
+from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.reference import PaperRow, reference_row
 from tepo.studies.place import Place
 
@@ -53,6 +54,7 @@ class Row:
     scale_overrides: dict[str, tuple[str, ...]]
     model_overrides: dict[str, tuple[str, ...]]
     reference: dict[str, Any] | None
+    look: Look | None = None  # given when the study is read: the row's own among all rows of it
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def parse_study(path: Path) -> Study:
     if bool(rows) == bool(panels):
         raise UserError("a study has either `rows:` or `panels:`", where=where.text(), fix="see ablations/panel_e.yaml, experiments/table3.yaml")
     labels = [row.label for row in rows]
+    own = looks({row.label: row.objective or UNTRAINED for row in rows})
+    rows = tuple(replace(row, look=own[row.label]) for row in rows)
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"two rows are labelled {label!r}", where=where.text("rows"), fix="labels name rows; make them different")

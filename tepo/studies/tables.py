@@ -12,6 +12,7 @@ from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build import RowSpec, build_table
+from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
 from tepo.reporting.table import Table
 from tepo.studies.plan import Unit, unique
@@ -61,7 +62,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or "base", model=unit.config.model.name if len(models) > 1 else ""))
+            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=unit.config.model.name if len(models) > 1 else "", look=row.look))
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference

@@ -10,13 +10,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tepo.reporting.colours import DASHES, look
+from tepo.reporting.colours import Look
 from tepo.reporting.made_by import made_by
 from tepo.reporting.renderers import html
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import CLASSES, TokenDump, class_counts, mask_of, token_classes
-
-_BORDERS = dict(zip(DASHES.values(), ("solid", "dashed", "dotted", "double"), strict=True))
 
 VIEWS = (
     ("advantage", "Advantage", "diverging"),
@@ -62,6 +60,12 @@ class PageRun:
     facts: Mapping[str, Any]
     tokens: Sequence[TokenDump] = ()
     sessions: Sequence[Mapping[str, Any]] = ()
+    look: Look | None = None
+
+    @property
+    def swatch(self) -> str:
+        """Its colour and dash, as CSS."""
+        return html.swatch(self.look, self.method)
 
 
 def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32) -> str:
@@ -70,7 +74,6 @@ def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting", "page"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    methods = sorted({run.method for run in runs} | {row.method for study in studies for block in study.table.blocks for row in block.rows if row.method})
     return environment.get_template("page.html.j2").render(
         title=title,
         subtitle=subtitle,
@@ -81,7 +84,7 @@ def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun]
         unrecorded=sum(not run.sessions for run in runs),
         dumps=[_summary(run, dump) for run, dump in shown],
         data=_script_json({"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}),
-        css=Markup(_asset("page.css") + _method_css(methods)),
+        css=Markup(_asset("page.css")),
         script=Markup(_asset("tables.js") + _asset("tokens.js")),
     )
 
@@ -99,16 +102,6 @@ def inline_svg(figure: PageFigure) -> Markup:
 
 def _asset(name: str) -> str:
     return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")
-
-
-def _method_css(methods: Sequence[str]) -> str:
-    """A swatch per method in the colour and dash of its curves."""
-    rules = []
-    for method in methods:
-        style = look(method)
-        selector = f"[data-method={json.dumps(method)}]"
-        rules.append(f"{selector} > th::before {{ border-top: 3px {_BORDERS[style.dash]} {style.colour} }}")
-    return "\n".join(rules)
 
 
 def _script_json(value: Any) -> Markup:

@@ -2,9 +2,17 @@
 
 from html import escape
 
+from tepo.reporting.colours import DASHES, Look, look
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 
+_BORDERS = dict(zip(DASHES.values(), ("solid", "dashed", "dotted", "double"), strict=True))
 _TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
+
+
+def swatch(own: Look | None, method: str) -> str:
+    """The colour and dash of a row's curves as a CSS variable: a border for what stands before its label."""
+    style = own or look(method)
+    return f"--swatch: 3px {_BORDERS[style.dash]} {style.colour}"
 
 
 def render(table: Table) -> str:
@@ -23,7 +31,7 @@ def _body(block: Block, section: str, rows: list) -> str:
     lines = [f'<tr class="section"><th colspan="{len(block.columns) + 1}">{escape(section)}</th></tr>'] if section else []
     for row in rows:
         cells = "".join(_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True))
-        lines.append(f'<tr data-method="{escape(row.method)}"><th scope="row">{escape(row.label)}</th>{cells}</tr>')
+        lines.append(f'<tr style="{swatch(row.look, row.method)}"><th scope="row">{escape(row.label)}</th>{cells}</tr>')
     return f"<tbody>{''.join(lines)}</tbody>"
 
 

@@ -1,5 +1,6 @@
 """Mistakes that must be said before a command begins to work: called in this process, as a process each takes seconds."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,15 @@ from typing import Any
 import pytest
 
 from tepo.errors import UserError
+from tepo.studies.together import plan_all
 from tepo_cli.ablate import ablate
 from tepo_cli.figure import figure
 from tepo_cli.plan import plan
 from tepo_cli.report import report
+from tepo_cli.reproduce import reproduce
 from tepo_cli.table import table
 from tepo_cli.train import train
+from tests.unit.studies.test_store import WORDS, finish
 
 TYPO = "objective.penalty.coefficint=1"
 
@@ -39,6 +43,42 @@ def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str
     assert caught.value.exit_code == 2
     assert hint in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("call", [report, reproduce])
+@pytest.mark.parametrize("option", ["out", "results"])
+def test_a_folder_in_the_place_of_the_page_is_said_before_the_work(call: Callable[..., Any], option: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError) as caught:
+        call(["panel-e"], store=tmp_path / "runs", **{option: tmp_path / "folder"})
+    assert caught.value.exit_code == 2
+    assert caught.value.fix.startswith(f"--{option} {tmp_path / 'folder'}/report.")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder"]
+
+
+def test_what_cannot_be_written_names_its_own_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError) as caught:
+        report(["panel-e"], store=tmp_path, out=tmp_path / "file" / "page.html")
+    assert caught.value.fix == "choose another place with --out FILE"
+
+
+def test_figure_all_draws_what_can_be_drawn_and_names_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((_, units),) = plan_all(["figures"], "laptop", store=tmp_path, overrides=WORDS)
+    for unit in units:
+        if unit.row.label in ("GRPO/DAPO", "TEPO"):  # the rows of figures 2a to 3b
+            finish(unit, **{"actor/pg_clipfrac": 0.1, "timing_s/step": 1.0, "critic/score/mean": 0.5, "actor/grad_norm": 1.0})
+    with pytest.raises(UserError) as caught:
+        figure("all", store=tmp_path, override=list(WORDS), out=tmp_path / "figures")
+    assert caught.value.exit_code == 1
+    assert caught.value.what.startswith("7 of 11 figures were not drawn:\n  figure v1-1 needs rows that were not run: GSPO, TEPO-w/o. KL\n")
+    drawn = [f"figure-{name}.{ending}" for name in ("2a", "2b", "3a", "3b") for ending in ("svg", "png")]
+    assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
+
+
+def test_jobs_have_one_default() -> None:
+    assert inspect.signature(ablate).parameters["jobs"].default == inspect.signature(reproduce).parameters["jobs"].default
 
 
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

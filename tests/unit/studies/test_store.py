@@ -40,10 +40,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def finished_run(store: Path) -> Unit:
     """The one unit of `mine`, trained and measured as far as files can tell."""
     ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=WORDS)
+    return finish(unit)
+
+
+def finish(unit: Unit, **metrics: float) -> Unit:
+    """Files as of a unit that was trained for two steps with these metrics and measured on add3."""
     run = RunFolder(unit.folder)
     run.create(unit.config)
     for step in (1, 2):
-        run.append_metrics({"training/global_step": step})
+        run.append_metrics({"training/global_step": step, **metrics})
     run.mark("finished", steps=2)
     sample = {"family": "add3", "prompt": "1+1=", "gold": "2", "response": "2", "extracted": "2", "correct": True, "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0, "grader": "g"}
     write_table(unit.folder / "eval" / "add3" / SAMPLES, table_of({"problem": "p", "sample": number, **sample} for number in range(4)))

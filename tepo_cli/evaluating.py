@@ -5,6 +5,7 @@ torch and transformers are imported only when something is left to evaluate: fin
 
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from tepo.words import counted
 from tepo_cli.screen import bar, say, show, whole
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
+_RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -78,24 +80,42 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
             own = config["model"]
             identity = {"weights": f"{folder.name}/{weights.name}"}
             return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
-    place = Path(model)
-    if not model.startswith("package:") and not place.exists() and ("/" not in model or place.parent == store or place.parent.is_dir()):  # no hub id: do not ask the network
-        runs = sorted(entry.name for entry in (place.parent if "/" in model else store).glob("*/") if (entry / "config.json").is_file())
-        near = difflib.get_close_matches(place.name, runs, n=1, cutoff=0.5)
-        raise UserError(
-            f"no model and no run {model!r}", where=f"--store {store}", fix=(f"did you mean {near[0]!r}? " if near else "") + "`tepo list` shows the runs; a shipped base is package:laptop"
-        )
+    _check_no_run(model, store)
     identity = {"weights": base_fingerprint(model, revision)}
     base = model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER
     return Target(model, identity, base_folder_of(store, model, revision), everything, revision=revision)
 
 
-def show_plan(names: Sequence[str], request: Request) -> None:
-    """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+def _check_no_run(model: str, store: Path) -> None:
+    """Raises UserError for what can only be a run or a folder, and is not there: the network is not asked about it."""
+    place = Path(model)
+    if model.startswith("package:") or place.exists():
+        return
+    runs = sorted(entry.name for entry in (place.parent if "/" in model else store).glob("*/") if (entry / "config.json").is_file())
+    near = difflib.get_close_matches(place.name, runs, n=1, cutoff=0.5)
+    inside = "/" in model and (place.parent == store or place.parent.is_dir())
+    if inside or ("/" not in model and (near or _RUN_ID.fullmatch(model))):
+        listed = "`tepo list` shows the runs; a shipped base is package:laptop"
+        raise UserError(f"no model and no run {model!r}", where=f"--store {store}", fix=(f"did you mean {near[0]!r}? " if near else "") + listed)
+
+
+def _tokenizer(target: Target) -> Any:
+    """The tokenizer of a target. Raises UserError, also for a word that is no run, no folder and no hub id."""
     from tepo.evaluation.backends import load_tokenizer
 
-    tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
+    try:
+        return load_tokenizer(target.path, target.revision, target.trust_remote_code)
+    except UserError as error:
+        if "/" in target.path or target.path.startswith("package:") or Path(target.path).exists():
+            raise
+        what = f"{target.path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}"
+        raise UserError(what, where=f"--model {target.path}", fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME") from None
+
+
+def show_plan(names: Sequence[str], request: Request) -> None:
+    """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    tokenizer = _tokenizer(request.target)
     for name in names:
         benchmark = load_benchmark(name)
         problems = benchmark.load_problems()[: request.limit]
@@ -114,9 +134,9 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
     results = {name: _finished(name, request) for name in names}
     missing = [name for name in names if results[name] is None]
     if missing:
-        from tepo.evaluation.backends import load_tokenizer, open_sampler
+        from tepo.evaluation.backends import open_sampler
 
-        tokenizer = load_tokenizer(request.target.path, request.target.revision, request.target.trust_remote_code)
+        tokenizer = _tokenizer(request.target)
         backend = replace(request.backend, max_length=_longest([planned[name] for name in missing], tokenizer, request))
         with open_sampler(request.target.path, backend, request.out / "eval" / ".servers") as sampler:
             for name in missing:

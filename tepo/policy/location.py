@@ -1,10 +1,13 @@
 """Where a policy lies: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
 import json
+import re
 from pathlib import Path
 
 from tepo.errors import UserError, unknown_name
 from tepo.paths import PACKAGE
+
+_HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
 
 
 def resolve(path: str) -> str:
@@ -16,8 +19,8 @@ def resolve(path: str) -> str:
             raise unknown_name("shipped model", name, (entry.name for entry in (PACKAGE / "assets").glob("*/")), where=path)
     else:
         folder = Path(path).expanduser()
-        if not folder.exists() and not path.startswith((".", "/", "~")) and path.count("/") == 1:
-            return path  # a hub id
+        if not folder.exists() and _HUB_ID.fullmatch(path):
+            return path
     check_folder(folder)
     return str(folder)
 

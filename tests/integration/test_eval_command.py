@@ -1,6 +1,7 @@
 """`tepo eval` and `tepo regrade` as a user meets them, on the package's own tiny model."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -49,6 +50,24 @@ def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -
     assert f" {100 * plain:.2f} ±" in lines["mean of benchmarks"]
     shown = tepo(*words, "--dry-run", **sets)
     assert shown.stdout.count("; done; ") == 7
+
+
+def test_a_hub_id_without_an_owner_is_a_model(tmp_path: Path) -> None:
+    """Old ids such as gpt2. The model lies in the hub's cache, as a download leaves it there."""
+    snapshot = tmp_path / "hub/hub/models--gpt2/snapshots" / ("0" * 40)
+    shutil.copytree(resolve("package:laptop"), snapshot)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs/main").write_text("0" * 40)
+    offline = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    words = ("eval", "add3", "--limit", "2", "--quiet", "--store", tmp_path / "runs", "--model")
+    done = tepo(*words, "gpt2", **offline)
+    assert done.returncode == 0, done.stderr
+    (result,) = (tmp_path / "runs").glob("base-*/eval/add3@first2/result.json")
+    assert json.loads(result.read_text())["task"]["policy"] == {"weights": "gpt2@None"}
+    other = tepo(*words, "gpt3", **offline)
+    assert other.returncode == 2
+    assert "error: 'gpt3' is no run and no folder, and as a hub id it cannot be loaded: " in other.stderr
+    assert "Traceback" not in other.stderr
 
 
 def test_limits_lie_beside_the_whole_and_other_settings_are_refused(tmp_path: Path) -> None:

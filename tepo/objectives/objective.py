@@ -155,8 +155,7 @@ class Objective:
         sums = [value.detach().sum() for value in wanted if value is not None]
         if not sums:
             return 1.0
-        found = torch.stack(sums).sum()
-        return torch.where(found.isnan(), found, 1.0)
+        return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)
 
     def _terms(self, batch: TokenBatch) -> _Terms:
         logprobs = ratio_axis.finite_logprobs(batch.want("logprobs", "Objective.loss, or Objective.prepare with needs.prepass"))

@@ -1,6 +1,24 @@
 """Words of messages."""
 
+import shlex
+from pathlib import Path
+
+_CHECKOUT = Path(__file__).parents[1]
+
 
 def counted(number: int, noun: str) -> str:
     """`1 run`, `5,120 runs`: a number with its noun, whose plural ends in s."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
+    """What to type for an extra that is missing, and for tepo itself without one.
+
+    root: the folder that tepo is imported from. In a checkout pip must take it from there, in an installed wheel by name: pip
+    finds tepo installed and adds what the extra needs.
+    """
+    extras = f"[{extra}]" if extra else ""
+    if not (root / "pyproject.toml").is_file():
+        return f"pip install {shlex.quote('tepo' + extras)}"
+    place = "." if root == Path.cwd() else str(root)
+    return f"pip install -e {shlex.quote(place + extras)}"

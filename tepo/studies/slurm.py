@@ -16,6 +16,7 @@ from tepo.errors import UserError
 from tepo.studies.dispatch import Failure, State, command, last_line, launch, state
 from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment
+from tepo.words import install_line
 
 _LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which whole clusters share
 
@@ -106,5 +107,5 @@ def _submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise UserError("submitit is not installed", where="--launcher slurm", fix="pip install 'tepo[slurm]'") from None
+        raise UserError("submitit is not installed", where="--launcher slurm", fix=install_line("slurm")) from None
     return submitit

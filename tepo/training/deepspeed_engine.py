@@ -17,6 +17,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start
+from tepo.words import install_line
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
 
@@ -29,7 +30,7 @@ def import_deepspeed() -> Any:
     try:
         version = importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:
-        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix="pip install 'tepo[deepspeed]', or engine=torch on one device") from None
+        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix=f"{install_line('deepspeed')}, or engine=torch on one device") from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)

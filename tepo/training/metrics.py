@@ -9,6 +9,7 @@ from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training.run_folder import RunFolder
+from tepo.words import install_line
 
 Report = Callable[[int, dict[str, Any]], None]
 
@@ -71,7 +72,7 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
     try:
         import wandb
     except ImportError:
-        raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix="pip install 'tepo[wandb]', or wandb.mode=disabled") from None
+        raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix=f"{install_line('wandb')}, or wandb.mode=disabled") from None
     name = folder.path.name
     run = wandb.init(
         project=config.wandb.project,

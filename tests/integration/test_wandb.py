@@ -31,7 +31,7 @@ def records(content: bytes) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_offline_mirror_holds_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="wandb is not installed: pip install 'tepo[wandb]'")
+    pytest.importorskip("wandb", reason="wandb is not installed: pip install -e '.[wandb]'")
     monkeypatch.setenv("WANDB_SILENT", "true")
     folder = train(small(tmp_path, "wandb.mode=offline", "wandb.project=test", "train.steps=2"))
     (log,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tepo_cli
+from tepo.words import install_line
 from tests.unit.training.small import SMALL
 
 
@@ -105,7 +106,7 @@ def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(importlib.metadata, "version", missing)
     monkeypatch.setenv("COLUMNS", "40")
     doctor(Path("runs"), selftest=False)
-    assert "\ndeepspeed: pip install 'tepo[deepspeed]' (CPU: make engines)\n" in capsys.readouterr().out
+    assert f"\ndeepspeed: {install_line('deepspeed')} (CPU: make engines)\n" in capsys.readouterr().out
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:

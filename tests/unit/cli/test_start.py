@@ -1,12 +1,15 @@
 """What a command imports before it does anything: a table that is read from disk must not wait for torch."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tepo
 from tepo.studies.price import Cost, record
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
@@ -44,3 +47,24 @@ def test_finished_results_are_shown_without_torch(tmp_path: Path) -> None:
     words = ("eval", "add3", "--model", "package:laptop", "--limit", "5", "--quiet")
     assert "torch" in imported(*words, cwd=tmp_path)
     assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == []
+
+
+def test_version_and_completion_answer_at_once() -> None:
+    """As bash asks: what may follow `tepo ta`. Neither imports more than --help does."""
+    heavy = ["rich", "hydra", "omegaconf", "numpy", "pandas", "torch"]
+    code = f"import sys\nfrom tepo_cli.main import main\ntry:\n    main()\nfinally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
+    asked = os.environ | {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
+    for words, environment, answer in ((["--version"], None, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, env=environment, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, answer, "[]\n")
+
+
+def test_completion_is_shown_for_the_shell_that_asks() -> None:
+    script = f"{shlex.quote(sys.executable)} -m tepo_cli --show-completion; true"  # true: else bash makes way for python, and no shell is there to find
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "complete -o default -F _tepo_completion tepo" in done.stdout, done.stderr
+
+
+def test_help_says_what_exit_codes_mean() -> None:
+    done = subprocess.run([sys.executable, "-m", "tepo_cli", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "3 another process has the run" in " ".join(done.stdout.split())

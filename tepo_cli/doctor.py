@@ -26,8 +26,13 @@ _EXTRAS = {
 _PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chromium": "page tests: apt-get install chromium chromium-driver", "g++": "DeepSpeed's optional kernels"}
 
 
-def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option(help="Run each installed engine for real (about a minute).")] = True) -> None:
-    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two steps. Exit code 1 when one fails."""
+def doctor(
+    store: Store = Path("runs"),
+    selftest: Annotated[bool, typer.Option(help="Run each installed engine for real (about a minute), and what a GPU runs (another).")] = True,
+    acceptance: Annotated[Path, typer.Option(metavar="FILE", help="Where a GPU's results go, a file to send back.")] = Path("gpu_acceptance.json"),
+) -> None:
+    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two steps,
+    and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit code 1 when one fails."""
     from rich.console import Console
 
     from tepo_cli.screen import say
@@ -38,8 +43,35 @@ def doctor(store: Store = Path("runs"), selftest: Annotated[bool, typer.Option(h
     for what, _, fix in found:
         if fix:
             say(f"{what}: {fix}", console)
-    if selftest and not _engines_work(console):
+    if not selftest:
+        say("GPU part: not run (--no-selftest)", console)
+        return
+    passed = _engines_work(console)
+    if not (_gpu_works(console, acceptance) and passed):
         raise typer.Exit(1)
+
+
+def _gpu_works(console: "Console", path: Path) -> bool:
+    """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
+    import torch
+
+    from tepo.training.probes.acceptance import NAMES, accept
+    from tepo.training.probes.record import Figure
+    from tepo_cli.screen import say
+
+    if not torch.cuda.is_available():
+        say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)
+        return True
+    passed, results = True, accept(path)
+    for name in NAMES:
+        with console.status(f"GPU, {name}: against its limits (--no-selftest leaves this out)"):
+            found = next(results)
+        wrong = [figure["name"] for figure in found["figures"] if not Figure(**figure).holds]
+        detail = "; ".join([*filter(None, [found["note"]]), *wrong]) or f"in {found['seconds']:.0f} s"
+        say(f"GPU, {name:31} {'works' if found['state'] == 'works' else 'FAILS'}: {detail}", console)
+        passed &= found["state"] == "works"
+    say(f"GPU part: {path} has the figures; send it back with a report", console)
+    return passed
 
 
 def _engines_work(console: "Console") -> bool:

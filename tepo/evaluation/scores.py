@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from tepo.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
@@ -41,7 +44,7 @@ def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
     return (None in winners) / len(winners)
 
 
-def score(table: pa.Table) -> dict[str, float]:
+def score(table: "pa.Table") -> dict[str, float]:
     """Scores of a table of samples (tepo.evaluation.rows), the same number of samples for every problem; shares in 0..1."""
     problems, correct, answers = by_problem(table)
     k = correct.shape[1]
@@ -56,7 +59,7 @@ def score(table: pa.Table) -> dict[str, float]:
     return scores
 
 
-def by_problem(table: pa.Table) -> tuple[list[str], np.ndarray, list[list[str | None]]]:
+def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str | None]]]:
     """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted, because the bootstrap draws problems by their place,
     and every table of the same samples must have the same interval. Raises UserError for unequal counts."""
     order: dict[str, list[int]] = {}

@@ -1,7 +1,12 @@
 """`tepo doctor` as a user runs it: every installed engine for real."""
 
-import pytest
+import json
+from pathlib import Path
 
+import pytest
+import torch
+
+from tepo.training.probes.acceptance import NAMES, accept
 from tests.integration.commands import tepo
 
 
@@ -14,3 +19,30 @@ def test_every_engine_works() -> None:
     outcomes = [line for line in done.stdout.splitlines() if line.startswith("sampler=")]
     assert len(outcomes) == 3
     assert all("works: sampled, updated, synced, saved and resumed in" in line for line in outcomes), outcomes
+    if not torch.cuda.is_available():
+        assert "GPU part: not run, there is no GPU here" in done.stdout
+
+
+def test_without_its_self_test_it_says_that_the_gpu_part_was_not_run() -> None:
+    done = tepo("doctor", "--no-selftest")
+    assert done.returncode == 0, done.stderr
+    assert "GPU part: not run (--no-selftest)" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_acceptance_file_has_every_probe(tmp_path: Path) -> None:
+    """On a CPU at the small size, which doctor itself does not do."""
+    found = list(accept(tmp_path / "gpu.json", size="small"))
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert list(kept) == list(NAMES)
+    assert [part["state"] for part in found] == ["works"] * len(NAMES)
+    assert list(kept.values()) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_on_a_gpu_its_parts_work_and_leave_a_file(tmp_path: Path) -> None:
+    done = tepo("doctor", "--acceptance", tmp_path / "gpu.json")
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert [part["state"] for part in kept.values()] == ["works"] * len(NAMES), done.stdout

@@ -1,30 +1,118 @@
-"""The GPU benchmarks run on CPU at a small size: a lent GPU's minutes are not for finding typos."""
+"""`python -m perf.gpu` on the CPU at a small size: a lent GPU's minutes are not for finding typos."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+from perf import gpu_wheels
+from perf.gpu.__main__ import NEVER, RESULTS, stored
+from perf.gpu.part import LIMITS
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_fused_script_measures_ours_beside_naive(capsys: pytest.CaptureFixture[str]) -> None:
-    from perf import gpu_fused
-
-    shape = (64, 600, 32)
-    found = gpu_fused.measure(shape, "cpu")
-    for name in ("tepo, torch, 512 MiB", "naive", "torch.compile(naive)"):
-        assert "failed" not in found["rows"][name], found["rows"][name]
-        assert found["rows"][name]["both_s"] > 0
-    ours, naive = found["accuracy"]["tepo, torch"], found["accuracy"]["naive"]
-    assert all(a <= 2 * b for a, b in zip(ours, naive, strict=True))
-    gpu_fused.show(found)
-    assert "matmul ceiling" in capsys.readouterr().out
+def perf_gpu(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "perf.gpu", *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_step_script_updates_and_samples() -> None:
-    from perf import gpu_step
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Where the small form of every part wrote, and what it printed."""
+    folder = tmp_path_factory.mktemp("gpu")
+    done = perf_gpu("--small", "--out", str(folder))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return folder, done.stdout
 
-    row = gpu_step.time_updates(gpu_step.Case("small", 320, 16, 1024, True), "cpu", turns=1)
-    assert row["tokens"] == 2 * (gpu_step.PROMPT + 8 * (320 - gpu_step.PROMPT - 1))  # a group's prompt once, no response's last token
-    assert row["tokens_per_second"] > 0
-    drawn = gpu_step.time_sampler("small", 8, 16, graphs=True, device="cpu")
-    assert drawn["tokens"] <= 8 * 16
-    assert drawn["gap"]["mean"] < 0.01
+
+@pytest.mark.slow
+@pytest.mark.deepspeed
+def test_every_part_works_at_a_small_size(small: tuple[Path, str]) -> None:
+    folder, printed = small
+    for part in LIMITS:
+        found = json.loads((folder / f"gpu_{part}.json").read_text())
+        assert found["state"] == "works", (part, found["note"])
+        assert found["figures"], part
+        assert found["machine"]["device"] == "cpu"
+        assert f"{part}: works" in printed
+    assert "WRONG" not in printed
+    assert "prime-rl" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.deepspeed
+def test_a_result_of_a_cpu_is_never_shown_as_one_of_a_gpu(small: tuple[Path, str]) -> None:
+    lines = stored(small[0])
+    assert [line for line in lines if line.endswith(NEVER)] == [f"{part}: {NEVER}" for part in LIMITS]
+
+
+def test_stored_results_are_shown_with_ratio_and_verdict(tmp_path: Path) -> None:
+    figure = {"name": "error", "unit": "relative", "ours": 0.5, "limit": 0.25, "must": "<=", "note": "varlen"}
+    machine = {"device": "NVIDIA H100", "torch": "2.11.0"}
+    found = {"part": "attention", "state": "wrong", "note": "", "seconds": 3.0, "machine": machine, "figures": [figure]}
+    (tmp_path / "gpu_attention.json").write_text(json.dumps(found))
+    lines = stored(tmp_path)
+    assert lines[1] == "attention: wrong, 3 s, NVIDIA H100, torch 2.11.0"
+    assert re.fullmatch(r" +error +relative +0\.5 +0\.25 +2 WRONG varlen", lines[2])
+    assert f"fused: {NEVER}" in lines
+
+
+def test_no_result_of_a_cpu_is_committed() -> None:
+    for path in RESULTS.glob("gpu_*.json"):
+        assert json.loads(path.read_text())["machine"]["device"] != "cpu", path.name
+
+
+def test_the_parts_fit_ten_minutes() -> None:
+    assert sum(LIMITS.values()) <= 600
+
+
+@pytest.mark.skipif(bool(find_spec("torch")) and __import__("torch").cuda.is_available(), reason="a GPU is here")
+def test_without_a_gpu_it_says_what_can_be_done() -> None:
+    done = perf_gpu("attention")
+    assert done.returncode == 2
+    assert "no GPU here" in done.stderr
+    assert "--small" in done.stderr
+    assert "unknown atention; parts: attention" in perf_gpu("atention").stderr
+
+
+def needed(name: str, seen: set[str]) -> set[str]:
+    """A package and all that it needs here, extras apart."""
+    plain = re.split(r"[^A-Za-z0-9_.-]", name)[0].lower().replace("_", "-").replace(".", "-")
+    if plain in seen:
+        return seen
+    seen.add(plain)
+    for line in requires(plain) or ():
+        if not re.search(r"extra ==|python_version [<=]|platform_system == .Windows|sys_platform == .win", line):
+            needed(line, seen)
+    return seen
+
+
+@pytest.mark.deepspeed
+def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
+    carried = {name.partition("==")[0] for name in gpu_wheels.requirements()}
+    assert all("==" in name for name in gpu_wheels.requirements())
+    there = {"torch", "numpy", "packaging", "pyyaml", "regex", "tokenizers", "safetensors", "tqdm", "transformers"}
+    lacking = {"deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer"}
+    everything: set[str] = set(there)  # and what they need is there as well
+    for name in lacking:
+        needed(name, everything)
+    assert everything - there <= carried
+
+
+def test_an_empty_folder_of_wheels_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"python -m perf\.gpu_wheels"):
+        gpu_wheels.install(tmp_path, tmp_path / "site")
+
+
+@pytest.mark.parametrize("absent", ["pyarrow", "pandas"])
+def test_the_training_parts_import_without(absent: str) -> None:
+    code = f"import sys; sys.modules[{absent!r}] = None; import tepo.training.loop, tepo.training.probes.sampler"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -19,7 +19,6 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from perf.gpu_step import Case, model_of, rollout_of, run_config
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Plan
@@ -27,6 +26,7 @@ from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
 from tepo.training import optimizer_state
+from tepo.training.probes.models import Case, model_of, rollout_of, run_config
 from tepo.training.tallies import Tallies
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater

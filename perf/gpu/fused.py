@@ -1,0 +1,74 @@
+"""The fused log-prob and entropy: Triton at several tile sizes beside torch's passes, naive, torch.compile and, where they
+are importable, TRL's and Liger's paths; all against the measured matmul ceiling."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from tepo.policy import tile
+from tepo.training.probes import fused as probe
+from tepo.training.probes.record import Figure
+from tepo.training.probes.timing import ceiling
+
+_TILES = (128, 256, 512, 1024)  # MiB of logits
+
+
+def measure(device: str, small: bool) -> Iterator[Figure]:
+    """Speed and peak of every variant, accuracy of ours with either kind of passes."""
+    shape = probe.SIZES["small" if small else "full"]
+    best = ceiling(shape, device)
+    yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
+    for name, function in variants(device).items():
+        try:
+            yield from probe.speed(name, probe.measure(function, shape, device), shape, best)
+        except Exception as error:  # out of memory, a compiler that is not there: the others still count
+            yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    yield from probe.accuracy(device, probe.fused(4 << 20))
+    yield from probe.accuracy(device, by_torch(4), "ours, torch's passes")
+
+
+def variants(device: str) -> dict[str, probe.Function]:
+    """Everything that is measured, ours first."""
+    found: dict[str, probe.Function] = {}
+    if device == "cuda":
+        found |= {f"ours, Triton, {size} MiB": probe.fused(size << 20) for size in _TILES}
+        found["ours, Triton, 512 MiB, entropy gradient"] = probe.fused(512 << 20, entropy_gradient=True)
+    found["ours, torch's passes, 512 MiB"] = by_torch(512)
+    found["naive"] = probe.naive
+    found["torch.compile(naive)"] = torch.compile(probe.naive)
+    return found | peers()
+
+
+def by_torch(size: int) -> probe.Function:
+    """The fused op without Triton, on any device."""
+
+    def run(*tensors: torch.Tensor) -> probe.Pair:
+        chosen, tile._triton = tile._triton, lambda logits: False
+        try:
+            return probe.fused(size << 20)(*tensors)
+        finally:
+            tile._triton = chosen
+
+    return run
+
+
+def peers() -> dict[str, probe.Function]:
+    """What can be imported of TRL's chunked op and of Liger's log-probs."""
+    found: dict[str, probe.Function] = {}
+    try:
+        from trl.kernels import ChunkedLogProbFunction
+        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as chunk
+
+        found["trl"] = lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, 1.0, chunk, None, 1.0, ("entropy",))[:2]
+    except ImportError:
+        pass
+    try:
+        from liger_kernel.chunked_loss.fused_linear_ppo import LigerFusedLinearPPOBase as Liger
+
+        found["liger, log-prob alone"] = lambda h, w, y: (Liger.chunk_forward(h[None], w, y[None])[0], None)
+    except ImportError:
+        pass
+    return found

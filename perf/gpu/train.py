@@ -1,0 +1,86 @@
+"""`tepo train` with the laptop policy in bfloat16: one run to its end, and one that is killed (`kill -9`) and goes on.
+
+On a CPU both must end with the same bits. On a GPU the docs promise that up to the order in which its kernels add, so
+there the distance is only reported, and both must finish.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from tepo.training.metrics import VOLATILE
+from tepo.training.probes.record import Figure
+
+_SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
+_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "engine=torch")
+
+
+def measure(device: str, small: bool) -> Iterator[Figure]:
+    """Both runs side by side, then their distance."""
+    steps = 3 if small else 8
+    words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
+    with tempfile.TemporaryDirectory() as name:
+        whole, killed = Path(name) / "whole", Path(name) / "killed"
+        beside = start(words, whole)
+        first = start(words, killed)
+        while len(rows(killed)) < steps // 2 and first.poll() is None:
+            time.sleep(0.02)
+        done = len(rows(killed))
+        if first.poll() is None:
+            os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+        finish(start(words, killed))
+        finish(beside)
+        yield Figure("steps before the kill", "steps", done, steps)
+        yield Figure("steps of the resumed run", "steps", len(rows(killed)), steps, ">=")
+        yield from distance(rows(whole), rows(killed), device)
+        yield from apart(weights(whole), weights(killed), device)
+        seconds = [row["timing_s/step"] for row in rows(whole)[1:]]
+        tokens = sum(row["perf/sampled_tokens"] for row in rows(whole)[1:])
+        yield Figure("a step", "s", sum(seconds) / len(seconds), note=f"{tokens / sum(seconds):.0f} sampled tokens/s")
+
+
+def start(words: list[str], store: Path) -> "subprocess.Popen[str]":
+    """`tepo train` in a process of its own."""
+    command = [sys.executable, "-m", "tepo_cli", "train", *words, f"store={store}", "--quiet"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> None:
+    """Wait for the end. Raises RuntimeError with what a failed run said."""
+    _, errors = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"tepo train ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
+
+
+def rows(store: Path) -> list[dict]:
+    """The metrics of the only run in a store, so far."""
+    found = list(store.glob("*/metrics.jsonl"))
+    return [json.loads(line) for line in found[0].read_text().splitlines() if line.endswith("}")] if found else []
+
+
+def weights(store: Path) -> dict[str, torch.Tensor]:
+    """Those of the last checkpoint."""
+    return load_file(max(store.glob("*/checkpoints/step_*/model.safetensors")))
+
+
+def distance(one: list[dict], other: list[dict], device: str) -> Iterator[Figure]:
+    """Steps whose metrics are equal to the last bit."""
+    lasting = [[{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in run] for run in (one, other)]
+    same = sum(a == b for a, b in zip(*lasting, strict=True))
+    yield Figure("steps with equal metrics, killed or not", "steps", same, len(one), ">=" if device == "cpu" else "")
+
+
+def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], device: str) -> Iterator[Figure]:
+    """The largest difference of a weight."""
+    most = max(float((one[name].float() - other[name].float()).abs().max()) for name in one)
+    yield Figure("largest difference of a weight", "", most, 0.0, "<=" if device == "cpu" else "")

@@ -1,0 +1,41 @@
+"""The probes one after the other, each in a process of its own, and one file of what they found, to be sent back.
+
+One probe in this process: python -m tepo.training.probes.acceptance NAME SIZE FILE.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tepo.files import write_json
+from tepo.training.probes.record import Figure, record, supervise
+
+NAMES = ("attention", "fused", "update", "sampler")
+_LIMIT = 60.0  # seconds of one, most of which a slow disk may take to import torch
+
+
+def accept(path: Path, size: str = "short") -> Iterator[dict[str, Any]]:
+    """What each probe found, as soon as it has; `path` then has all of it (JSON: state, machine, figures of each)."""
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        part = path.with_name(f".{path.name}.{name}")
+        words = ["tepo.training.probes.acceptance", name, size, str(part)]
+        found[name] = supervise(words, name, part, _LIMIT)
+        part.unlink(missing_ok=True)
+        write_json(path, found)
+        yield found[name]
+
+
+def measure(name: str, size: str) -> Iterator[Figure]:
+    """The figures of one probe, on the GPU unless it is the small size."""
+    import torch
+
+    probe = importlib.import_module(f"tepo.training.probes.{name}")
+    device = "cuda" if torch.cuda.is_available() and size != "small" else "cpu"
+    yield from probe.figures(device, probe.SIZES[size])
+
+
+if __name__ == "__main__":
+    record(sys.argv[1], lambda: measure(*sys.argv[1:3]), Path(sys.argv[3]))

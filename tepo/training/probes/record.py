@@ -1,0 +1,114 @@
+"""Figures of a probe as JSON, written after each of them, by a process that may be killed at its time limit."""
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tepo.files import write_json
+
+_VERSIONS = ("torch", "triton", "transformers", "deepspeed", "numpy")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured line. limit: what could be reached at best, or what has to be kept; must: `<=` or `>=` for the second."""
+
+    name: str
+    unit: str
+    ours: float
+    limit: float | None = None
+    must: str = ""
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours to the limit."""
+        return self.ours / self.limit if self.limit else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether ours keeps the limit, where it must; never for NaN."""
+        if not self.must or self.limit is None:
+            return True
+        return self.ours <= self.limit if self.must == "<=" else self.ours >= self.limit
+
+
+def machine() -> dict[str, str]:
+    """Where a result comes from: the device, and the versions of what it depends on."""
+    import torch
+
+    found = {"device": "cpu", "python": platform.python_version(), "cores": str(len(os.sched_getaffinity(0)))}
+    for name in _VERSIONS:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(0)
+        found |= {"device": card.name, "memory": f"{card.total_memory / 2**30:.1f} GiB", "cuda": str(torch.version.cuda)}
+    return found
+
+
+def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:
+    """Run a measurement; `path` has what was found from the first figure on, and how it ended."""
+    found: dict[str, Any] = {"part": part, "state": "running", "note": "", "machine": machine(), "figures": []}
+    started, held = time.monotonic(), True
+    try:
+        for figure in measure():
+            found["figures"].append(asdict(figure))
+            held &= figure.holds
+            _write(path, found, started)
+        found["state"] = "works" if held else "wrong"
+    except ImportError as error:
+        found |= {"state": "missing", "note": str(error)}
+    except Exception as error:  # whatever a kernel, a driver or a compiler may raise: the other parts still run
+        text = str(error).strip()
+        found |= {"state": "failed", "note": f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:400]}
+        _write(path, found, started)
+        raise
+    _write(path, found, started)
+
+
+def _write(path: Path, found: dict[str, Any], started: float) -> None:
+    found["seconds"] = round(time.monotonic() - started, 1)
+    write_json(path, found)
+
+
+def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict[str, Any]:
+    """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started.
+
+    Returns what it found. A process that crashed or ran out of time is `failed` or `stopped`, with the figures it had.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen([sys.executable, "-m", *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        ended = ""
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {limit:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        last = next((line.strip() for line in reversed(output.readlines()) if line.strip()), "")
+    nothing = {"part": part, "state": "running", "note": "", "machine": {}, "figures": []}
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else nothing
+    if ended:
+        found |= {"state": "stopped", "note": ended}
+    elif found["state"] == "running":
+        found |= {"state": "failed", "note": f"exit code {process.returncode}: {last[:300]}"}
+    _write(path, found, started)
+    return found

@@ -1,0 +1,124 @@
+"""`Updater.update` with the TEPO objective on random models: tokens a second, MFU, peak memory, waits of the host.
+
+MFU counts 6 operations for each weight and token, 12 for each pair of query and key it sees, head and number, nothing
+recomputed and no log-probs of the old policy, over the GPU's dense bf16 peak. Tokens are those pushed through the model.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tepo.objectives import load_objective
+from tepo.policy.packing import Packed
+from tepo.sampling.gap import GapAlarm
+from tepo.training.metrics import Stopwatch
+from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
+from tepo.training.probes.record import Figure
+from tepo.training.probes.timing import wait
+from tepo.training.tallies import Tallies
+from tepo.training.torch_engine import TorchEngine
+from tepo.training.update import Updater
+
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16, vendor data sheets
+SIZES = {
+    "small": Case("small", 300, 2 * GROUP, 512, True, shortest=16),
+    "short": Case("short", 4096, 4 * GROUP, 16_384, True, shortest=512),
+    "full": Case("qwen2.5-7b, 4 layers", 8192, 4 * GROUP, 16_384, True, shortest=512),
+}
+
+
+class _Synchronised(Stopwatch):
+    """Waits for the GPU where a section ends, so that it takes its own time."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    @contextlib.contextmanager
+    def __call__(self, section: str) -> Iterator[None]:
+        with super().__call__(section):
+            yield
+            wait(self.device)
+
+
+def figures(device: str, case: Case) -> Iterator[Figure]:
+    """Speed, memory and waits of one case."""
+    found = measure(case, device, turns=1 if device == "cpu" else 3)
+    yield from speed(found)
+    if device == "cuda":
+        yield Figure("peak memory", "GiB", found["peak_gib"])
+
+
+def speed(found: dict[str, Any]) -> Iterator[Figure]:
+    """The figures of a measured case: the limit of a rate is the maker's peak, and so the ratio the MFU."""
+    yield Figure("tokens trained", "tokens/s", found["tokens_per_second"], note=found["shape"])
+    peak = found["peak_rate"] / 1e12 if found["peak_rate"] else None
+    yield Figure("updates, the ratio is the MFU", "TFLOP/s", found["rate"] / 1e12, peak)
+    yield Figure("scoring of the old policy", "share", found["scoring_share"], note="of the time of an update")
+    if "waits" in found:
+        yield Figure("waits for the GPU", "an update", found["waits"], note="; ".join(found["places"]))
+
+
+def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
+    """Seconds, rates and memory of whole rollouts' updates, the median of `turns` after one to warm up."""
+    updater = _updater(case, device)
+    rollout = rollout_of(case, SHAPES[case.shape][1]["vocab_size"], device)
+    packed = rollout.pack(range(case.sequences))
+    taken, scoring = [], []
+    for turn in range(turns + 1):
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        watch = _Synchronised(device)
+        updates = updater.update(rollout, turn, watch, Tallies())["actor/updates"]
+        taken.append(watch.seconds["update_actor"])
+        scoring.append(watch.seconds["old_log_prob"])
+    spent = sorted(taken[1:])[turns // 2]
+    rate = operations(updater.engine.model, packed) / spent
+    found = {"shape": case.shape, "tokens": len(packed.tokens), "first_seconds": taken[0], "rate": rate}
+    found |= {"seconds_per_update": spent / updates, "tokens_per_second": len(packed.tokens) / spent}
+    found |= {"scoring_share": sorted(scoring[1:])[turns // 2] / spent, "peak_rate": None}
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
+        found["peak_rate"] = next((peak for kind, peak in PEAKS.items() if kind in name), None)
+        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        found["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
+        found |= _waits(updater, rollout)
+    return found
+
+
+def _updater(case: Case, device: str) -> Updater:
+    """The embedded engine on a random model."""
+    model, config = model_of(case.shape, device), run_config(case)
+    if case.checkpointing:
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    alarm = GapAlarm(float("inf"), temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16")
+    return Updater(config, load_objective("tepo"), TorchEngine(model, config.train), alarm)
+
+
+def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
+    """How often the host waits for the GPU in one call of `update`, as torch tells, and where."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            updater.update(rollout, 0, Stopwatch(), Tallies())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    places = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in told if "synchroniz" in str(one.message)]
+    return {"waits": len(places), "places": [f"{places.count(place)} x {place}" for place in sorted(set(places))]}
+
+
+def operations(model: Any, packed: Packed) -> float:
+    """Operations that the forward and backward of a packed rollout cannot do without."""
+    config = model.config
+    head = model.get_output_embeddings().weight.numel()
+    layers = sum(p.numel() for p in model.get_decoder().layers.parameters())
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    prompts, spans = packed.prompt_spans, packed.spans
+    pairs = float((prompts * (prompts + 1) / 2).sum() + (spans * (prompts[packed.groups] + (spans + 1) / 2)).sum())
+    attention = 12 * config.num_hidden_layers * config.num_attention_heads * width * pairs
+    return 6 * (layers * len(packed.tokens) + head * len(packed.targets)) + attention

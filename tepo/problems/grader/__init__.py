@@ -1,6 +1,6 @@
 """The grader of the project: reward in training and verdict in evaluation, one code path."""
 
 from tepo.problems.grader.grader import Grader
-from tepo.problems.grader.options import GraderOptions, Verdict
+from tepo.problems.grader.options import GraderOptions, Verdict, given_up
 
-__all__ = ["Grader", "GraderOptions", "Verdict"]
+__all__ = ["Grader", "GraderOptions", "Verdict", "given_up"]

@@ -8,7 +8,7 @@ from types import TracebackType
 from tepo.problems.grader.compare import Comparer, Undecided
 from tepo.problems.grader.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.golds import gold_answers
-from tepo.problems.grader.options import GraderOptions, Verdict
+from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions, Verdict
 from tepo.problems.grader.pool import Pool
 
 _CACHED = 200_000
@@ -26,10 +26,7 @@ class Grader:
         self.fingerprint = self.options.fingerprint()
         self._tolerant = bool(self.options.relative_tolerance or self.options.absolute_tolerance)
         self._cache: dict[tuple[str, str], tuple[bool, str]] = {}
-        self._pool = Pool(
-            workers=self.options.workers, timeout=self.options.timeout, memory_mb=self.options.memory_mb, recycle=self.options.recycle,
-            relative=self.options.relative_tolerance, absolute=self.options.absolute_tolerance,
-        )  # fmt: skip
+        self._pool = Pool(self.options)
 
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         """A verdict for each (gold, response text), in order. Never raises for what a response holds."""
@@ -37,17 +34,17 @@ class Grader:
         extracted: list[str] = [""] * len(pairs)
         undecided: dict[tuple[str, str], list[int]] = {}
         for index, (gold, response) in enumerate(pairs):
-            started = time.perf_counter()
+            started = time.thread_time()
             try:
                 extracted[index] = answer = extract_answer(response, self.options.fallbacks)
             except NoAnswer as missing:
-                verdicts[index] = Verdict(False, str(missing), None, time.perf_counter() - started)
+                verdicts[index] = Verdict(False, str(missing), None, time.thread_time() - started)
                 continue
             found = self._cheap(gold, answer)
             if found is None:
                 undecided.setdefault((gold, answer), []).append(index)
             else:
-                verdicts[index] = Verdict(*found, answer, time.perf_counter() - started)
+                verdicts[index] = Verdict(*found, answer, time.thread_time() - started)
         if undecided:
             self._in_workers(undecided, extracted, verdicts)
         return [verdict for verdict in verdicts if verdict]
@@ -90,10 +87,11 @@ class Grader:
         outcomes = self._pool.run([request for _, request in requests])
         best: dict[tuple[str, str], Verdict] = {}
         for (key, _), outcome in zip(requests, outcomes, strict=True):
-            if key not in best or (outcome.correct and not best[key].correct):
-                best[key] = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
+            verdict = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
+            best[key] = max(best.get(key, verdict), verdict, key=_telling)
         for key, indices in undecided.items():
-            self._remember(key, (best[key].correct, best[key].reason))
+            if best[key].reason != "stalled":  # of the machine, not of the answer
+                self._remember(key, (best[key].correct, best[key].reason))
             for index in indices:
                 verdicts[index] = best[key]
 
@@ -122,6 +120,11 @@ class Grader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _telling(verdict: Verdict) -> tuple[bool, bool]:
+    """Order of the verdicts on a gold's alternatives: one that is met, then one that was given up, then the others."""
+    return verdict.correct, verdict.reason in OUT_OF_BUDGET
 
 
 def _depth(text: str) -> int:

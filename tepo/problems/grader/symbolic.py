@@ -18,6 +18,8 @@ with mpmath.workdps(_DIGITS + 5):
 _BELOW = (sympy.StrictLessThan, sympy.LessThan)
 _ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
 _STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
+_UNSOLVED = (sympy.Sum, sympy.Product, sympy.Integral)
+"""Inequalities with these are not solved: sympy recurses in them until the stack is full."""
 
 
 class SymbolicComparison:
@@ -41,6 +43,8 @@ class SymbolicComparison:
             if not verdict and "\\log" in gold + answer:
                 return self._natural_logarithm(gold, answer)
             return bool(verdict) if verdict is not None else _math_verify(left, right)
+        if left == right:
+            return True
         if isinstance(left, sympy.Equality) and isinstance(right, sympy.Equality):
             return _equations(left, right)
         if isinstance(left, (*_BELOW, *_ABOVE)) and isinstance(right, (*_BELOW, *_ABOVE)) and _inequalities(left, right):
@@ -120,7 +124,7 @@ def _is_condition(value: sympy.Basic) -> bool:
 def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
     """The solutions of inequalities in one variable, also against an interval."""
     symbols = {symbol for side in (left, right) if _is_condition(side) for symbol in side.free_symbols}
-    if len(symbols) != 1:
+    if len(symbols) != 1 or left.has(*_UNSOLVED) or right.has(*_UNSOLVED):
         return False
     first, second = (sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side for side in (left, right))
     return isinstance(first, sympy.Set) and isinstance(second, sympy.Set) and bool(first == second)
@@ -138,5 +142,5 @@ def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:
 
 
 def _math_verify(left: sympy.Basic, right: sympy.Basic) -> bool:
-    """math-verify's own comparison, its timeouts off: the parent's clock rules."""
+    """math-verify's own comparison, its timeouts off: the parent's budget rules."""
     return bool(verify(left, right, timeout_seconds=None, allow_set_relation_comp=True))

@@ -1,13 +1,15 @@
 """A worker process: reads one answer a line, compares it with sympy, writes one verdict a line.
 
-It holds nothing of value and may be killed at any time. The parent's clock decides; the kernel timer set here only makes sure
-that a worker whose parent was killed while it computed does not live on. Started by `pool`, never imported by the parent."""
+It holds nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its work is
+counted, and a kernel timer makes sure that a worker whose parent was killed while it computed does not live on. Started by
+`pool`, never imported by the parent."""
 
 import json
 import os
 import resource
 import signal
 import sys
+import time
 from typing import Any
 
 _RECURSION = 6000
@@ -22,7 +24,7 @@ def main() -> None:
     """Serve until the parent closes the pipe. argv[1]: JSON with memory_mb, timeout, relative, absolute."""
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (settings["memory_mb"] << 20,) * 2)
     sys.setrecursionlimit(_RECURSION)
@@ -33,10 +35,12 @@ def main() -> None:
     decide = _load(settings)
     replies.write(b"ready\n")
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_REAL, 2 * settings["timeout"] + 10)
-        reply = json.dumps(_answer(decide, line)).encode() + b"\n"
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(reply)
+        signal.setitimer(signal.ITIMER_PROF, 2 * settings["timeout"] + 10)  # CPU seconds: the parent's limit comes before it
+        started = time.process_time()
+        correct, reason = _answer(decide, line)
+        reply = json.dumps([correct, reason, time.process_time() - started])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(reply.encode() + b"\n")
 
 
 def _load(settings: dict[str, Any]) -> Any:
@@ -52,16 +56,21 @@ def _load(settings: dict[str, Any]) -> Any:
     return decider
 
 
-def _answer(decider: Any, line: bytes) -> list[Any]:
-    """[correct, reason] for a request {"gold", "answer"}, [parsable, problem] for {"check"}."""
+def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
+    """(correct, reason) for a request {"gold", "answer", "work"}, (parsable, problem) for {"check", "work"}."""
+    from tepo.problems.grader.work import OutOfWork, allowance
+
     try:
         request = json.loads(line)
-        if "check" in request:
-            return list(decider.check(request["check"]))
-        return list(decider.grade(request["gold"], request["answer"]))
+        with allowance(request["work"]):
+            if "check" in request:
+                return decider.check(request["check"])  # type: ignore[no-any-return]
+            return decider.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
+    except OutOfWork:
+        return False, "too much work"
     except MemoryError:
-        return [False, "memory"]
+        return False, "memory"
     except RecursionError:
-        return [False, "too deep"]
+        return False, "too deep"
     except Exception:  # sympy raises whatever it likes on nonsense; the answer is then not the gold
-        return [False, "unreadable"]
+        return False, "unreadable"

@@ -1,0 +1,162 @@
+"""What an answer may cost: a count of work, then CPU time; how busy the machine is changes no verdict."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from perf.grader_quality import case_rows
+from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
+from tests.unit.grader.test_cases import CASES
+
+TOWER = r"\boxed{9^{9^{9^9}}}"
+WARM = ("x+1", r"\boxed{1+x}")
+SUMS = (  # omni_math-1075: sympy took 2 s to see that these two are the same inequality
+    r"\sum_{m=1}^n 5^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 \le \sum_{m=1}^n 5^{\Omega(m)}",
+    r"\sum_{m=1}^n 5^{\omega\left(m\right)} \le \sum_{k=1}^n \lfloor \frac{n}{k} \rfloor \tau\left(k\right)^2 \le \sum_{m=1}^n 5^{\Omega\left(m\right)}",
+)
+
+
+@contextmanager
+def beside(work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` again and again in a thread."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.is_set():
+            work()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def signalled(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        time.sleep(0.001)
+
+
+def test_a_worker_that_gets_a_tenth_of_a_core_gives_the_same_verdict() -> None:
+    """About 0.2 s of CPU time under a limit of 1 s, spread over ten times as long."""
+    pair = ("F=ma", r"\boxed{a=\frac{F}{m}}")
+    with Grader(GraderOptions(timeout=1.0, workers=1)) as grader:
+        grader.grade([WARM])
+        (pid,) = grader.worker_pids()
+
+        def slow() -> None:
+            signalled(pid, signal.SIGSTOP)
+            time.sleep(0.045)
+            signalled(pid, signal.SIGCONT)
+            time.sleep(0.002)
+
+        started = time.monotonic()
+        with beside(slow):
+            verdict = grader.grade([pair])[0]
+        assert time.monotonic() - started > grader.options.timeout  # or the test shows nothing
+        assert (verdict.correct, verdict.reason) == (True, "symbolic")
+        assert verdict.seconds < grader.options.timeout
+        assert grader.worker_pids() == [pid]
+
+
+def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
+    with Grader(GraderOptions(timeout=0.6, workers=1)) as grader:
+        grader.grade([WARM])
+        before = grader.worker_pids()
+        verdict = grader.grade([("7", TOWER)])[0]
+        assert (verdict.correct, verdict.reason) == (False, "timeout")
+        assert 0.9 <= verdict.seconds < 2.0  # 0.3 s at first, 0.6 s alone
+        assert not set(before) & set(grader.worker_pids())
+        assert given_up([verdict.reason, "different", "crash"]) == 1
+
+
+def test_a_worker_that_stands_still_is_ended_and_another_gives_the_verdict() -> None:
+    with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:
+        grader.grade([WARM])
+        (pid,) = grader.worker_pids()
+        os.kill(pid, signal.SIGSTOP)
+        started = time.monotonic()
+        assert grader.grade([("y+1", r"\boxed{1+y}")])[0].correct
+        assert time.monotonic() - started >= 2.0  # twenty times half the budget
+        assert pid not in grader.worker_pids()
+
+
+def test_a_machine_that_stands_still_is_no_property_of_the_answer() -> None:
+    """Both tries stall: wrong, with a reason of its own, and judged anew when it comes again."""
+    with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:
+        grader.grade([WARM])
+        os.kill(grader.worker_pids()[0], signal.SIGSTOP)
+
+        def stop_the_second() -> None:
+            for worker in list(grader._pool._workers):
+                if worker.ready:
+                    signalled(worker.process.pid, signal.SIGSTOP)
+            time.sleep(0.001)
+
+        with beside(stop_the_second):
+            assert grader.grade([("7", TOWER)])[0].reason == "stalled"
+        assert grader.grade([("7", TOWER)])[0].reason == "timeout"
+
+
+def test_counted_work_ends_an_answer_at_the_same_place_whatever_the_clock() -> None:
+    """No limit in seconds is near; a worker that judged other answers before gives the same reason as a fresh one."""
+    pair = ("3", r"\boxed{\sum_{k=1}^{\infty} \frac{1}{k^5+k+1}}")
+    with Grader(GraderOptions(timeout=60, workers=1)) as grader:
+        fresh = grader.grade([pair])[0]
+        later = grader.grade([WARM, ("4", pair[1])])[1]
+    assert [(verdict.correct, verdict.reason) for verdict in (fresh, later)] == [(False, "too much work")] * 2
+
+
+def test_an_answer_too_heavy_for_the_first_try_is_judged_by_the_second() -> None:
+    with Grader(GraderOptions(timeout=60, workers=1)) as grader:
+        grader.grade([WARM])
+        before = grader.worker_pids()
+        verdict = grader.grade([("3", r"\boxed{\int_{-\infty}^{\infty} e^{-x^4+\cos(x)} dx}")])[0]
+        assert verdict.reason == "different"
+        assert not set(before) & set(grader.worker_pids())
+
+
+def test_sums_in_inequalities_are_not_solved() -> None:
+    """Equal ones are seen to be equal, others refused, without the second that sympy needed to fill its stack."""
+    with Grader(GraderOptions(workers=1)) as grader:
+        verdicts = grader.grade([(SUMS[0], f"\\boxed{{{answer}}}") for answer in (SUMS[1], "1700", SUMS[0].replace("5^", "6^"))])
+    assert [verdict.correct for verdict in verdicts] == [True, False, False]
+    assert not given_up(verdict.reason for verdict in verdicts)
+
+
+@pytest.mark.slow
+def test_four_busy_processes_change_no_verdict_and_no_reason() -> None:
+    """The whole case file and answers at the limits, on as many workers as there are cores, quiet and beside the four."""
+    data = os.environ.get("TEPO_DATA")
+    pairs = [(gold, response) for _, gold, response, _ in case_rows(CASES, Path(data) if data else None)]
+    pairs += [(SUMS[0], f"\\boxed{{{SUMS[1]}}}"), ("7", TOWER), ("3", r"\boxed{\sum_{k=1}^{\infty} \frac{1}{k^5+k+1}}")]
+    quiet = graded(pairs)
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        busy = graded(pairs)
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    differing = [(pair, one, other) for pair, one, other in zip(pairs, quiet, busy, strict=True) if one != other]
+    assert not differing
+    assert [reason for _, reason in quiet[-3:]] == ["symbolic", "timeout", "too much work"]
+    assert given_up(reason for _, reason in quiet) == 2
+
+
+def graded(pairs: list[tuple[str, str]]) -> list[tuple[bool, str]]:
+    with Grader(GraderOptions(fallbacks=("phrase", "formula", "bare"), workers=2)) as grader:
+        verdicts: list[Verdict] = grader.grade(pairs)
+    return [(verdict.correct, verdict.reason) for verdict in verdicts]

@@ -207,6 +207,10 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
             table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
     say(f"model: {request.target.path}")
     show(table)
+    for name, result in results.items():
+        if result.timeouts:
+            total = result.problems * result.samples
+            say(f"{name}: {result.timeouts} of {total} answers ran out of the grader's budget and count as wrong (docs/grader.md)")
     if any(result.interval is None for result in results.values()):
         say(f"–: no interval from fewer than {FEWEST} problems")
 

@@ -17,7 +17,7 @@ def grade(
     boxed_only: Annotated[bool, typer.Option("--boxed-only", help="As in training: a prediction without a box is no answer.")] = False,
     relative_tolerance: Annotated[float, typer.Option(help="Relative slack on numbers (Minerva: 0.01).")] = 0.0,
     absolute_tolerance: Annotated[float, typer.Option(help="Absolute slack on numbers (OlympiadBench: 1e-8).")] = 0.0,
-    timeout: Annotated[float, typer.Option(help="Seconds one answer may take.")] = 3.0,
+    timeout: Annotated[float, typer.Option(help="CPU seconds one answer may take.")] = 3.0,
     workers: Annotated[int, typer.Option(help="Worker processes; 0 is one per core.")] = 0,
 ) -> None:
     """Grade rows of {"gold", "prediction"} and write each back with verdict, reason, extracted and seconds.
@@ -26,7 +26,7 @@ def grade(
     sentence, or the whole prediction if it is short.
     """
     from tepo.files import write_atomic
-    from tepo.problems.grader import Grader, GraderOptions
+    from tepo.problems.grader import Grader, GraderOptions, given_up
 
     options = GraderOptions(
         timeout=timeout,
@@ -37,12 +37,13 @@ def grade(
     )
     rows = _rows(file)
     lines: list[str] = []
-    right = 0
+    right = timeouts = 0
     with Grader(options) as grader:
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
             verdicts = grader.grade([(_text(row["gold"]), _text(row["prediction"])) for row in chunk])
             right += sum(verdict.correct for verdict in verdicts)
+            timeouts += given_up(verdict.reason for verdict in verdicts)
             for row, verdict in zip(chunk, verdicts, strict=True):
                 found = {"verdict": verdict.correct, "reason": verdict.reason, "extracted": verdict.extracted, "seconds": round(verdict.seconds, 6)}
                 lines.append(json.dumps({**row, **found}))  # ASCII: an answer may hold lone surrogates
@@ -52,7 +53,8 @@ def grade(
                 lines.clear()
         if output is not None:
             write_atomic(output, "".join(line + "\n" for line in lines), "--output FILE")
-        sys.stderr.write(f"{right} of {len(rows)} right; {grader.fingerprint}\n")
+        spent = f"; {timeouts} ran out of the grader's budget and count as wrong" if timeouts else ""
+        sys.stderr.write(f"{right} of {len(rows)} right{spent}; {grader.fingerprint}\n")
 
 
 def _rows(file: str) -> list[dict[str, Any]]:

@@ -33,4 +33,6 @@ def regrade(
             now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
             console.print(f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); gold {flip.gold!r}, answer {flip.extracted!r}")
         change = f"{100 * found.before:.2f} -> {100 * found.after:.2f}" if found.flips else f"{100 * found.after:.2f}, as before"
-        console.print(f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{' (nothing written)' if dry_run else ''}")
+        spent = f"; {found.timeouts} ran out of the grader's budget and count as wrong" if found.timeouts else ""
+        kept = " (nothing written)" if dry_run else ""
+        console.print(f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{spent}{kept}")

@@ -91,7 +91,7 @@ class TrainConfig:
 
 @dataclass
 class GraderConfig:
-    """How answers are judged; see tepo.problems.grader."""
+    """How answers are judged; see tepo.problems.grader. timeout: CPU seconds an answer may take in a worker."""
 
     timeout: float = 3.0
     workers: int = 1

@@ -18,7 +18,7 @@ from tepo.evaluation.scores import by_problem, score
 from tepo.files import write_json
 from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import Grader, Verdict
+from tepo.problems.grader import Grader, Verdict, given_up
 from tepo.problems.hashes import set_hash
 from tepo.problems.prompts import encode_prompts
 from tepo.provenance import recorded
@@ -96,7 +96,18 @@ def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[s
         if part.num_rows:
             subsets[name] = score(part)
     interval = None if math.isnan(accuracy.half) else (accuracy.low, accuracy.high)
-    return Result(benchmark.name, len(names), correct.shape[1], accuracy.mean, interval, score(table), subsets, grader, dict(task))
+    return Result(
+        benchmark=benchmark.name,
+        problems=len(names),
+        samples=correct.shape[1],
+        accuracy=accuracy.mean,
+        interval=interval,
+        scores=score(table),
+        subsets=subsets,
+        grader=grader,
+        task=dict(task),
+        timeouts=given_up(table["reason"].to_pylist()),
+    )
 
 
 def judge(benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[Verdict]:

@@ -29,13 +29,14 @@ class Flip:
 
 @dataclass(frozen=True)
 class Regrade:
-    """What grading an evaluation again changed. Accuracies are shares in 0..1."""
+    """What grading an evaluation again changed. Accuracies are shares in 0..1; timeouts as in Result."""
 
     benchmark: str
     samples: int
     flips: list[Flip]
     before: float
     after: float
+    timeouts: int
 
 
 def evaluations(folder: Path) -> list[Path]:
@@ -71,4 +72,4 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
             write_json(folder / "task.json", task)
             write_table(folder / SAMPLES, table)
             write_json(folder / "result.json", asdict(after))
-    return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy)
+    return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy, after.timeouts or 0)

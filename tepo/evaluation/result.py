@@ -17,7 +17,8 @@ class Result:
     None for too few problems.
 
     `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
-    resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts.
+    resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts; `timeouts` are
+    the answers that ran out of the grader's budget and count as wrong, None where an earlier version did not count them.
     """
 
     benchmark: str
@@ -29,6 +30,7 @@ class Result:
     subsets: dict[str, dict[str, float]]
     grader: str
     task: dict[str, Any]
+    timeouts: int | None = None
     format: int = FORMAT
 
 
@@ -56,4 +58,5 @@ def _whole(result: Result) -> bool:
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
     counts = all(type(count) is int and count > 0 for count in (result.problems, k))
     numbers = all(isinstance(value, int | float) for scores in (result.scores, *result.subsets.values()) for value in (result.accuracy, *scores.values()))
-    return counts and numbers and isinstance(result.task, dict) and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))
+    known = result.timeouts is None or type(result.timeouts) is int
+    return counts and numbers and known and isinstance(result.task, dict) and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))

@@ -49,6 +49,13 @@ def _measured(folder: Path) -> pa.Table | None:
     return table
 
 
+def _given_up(units: Sequence[Unit]) -> list[str]:
+    """A note if the grader gave answers up."""
+    results = [load_result(unit.folder / "eval" / name) for unit in units for name in unit.config.data.benchmarks]
+    total = sum(result.timeouts or 0 for result in results if result)
+    return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
+
+
 def row_key(unit: Unit) -> str:
     """Names a row of a model in the samples."""
     return f"{unit.model}/{unit.label}"
@@ -81,5 +88,5 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=study.baseline and first[models[0], study.baseline].label,
         reference=references,
-        notes=[note, *([differing] if differing else [])],
+        notes=[note, *([differing] if differing else []), *_given_up(units)],
     )

@@ -9,7 +9,7 @@ import numpy as np
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.evaluation.scores import pass_at_k
-from tepo.problems.grader import Grader
+from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
 from tepo.training.engine import Comm
@@ -19,11 +19,12 @@ from tepo.training.prompts import Prompt, PromptStream
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt, its G responses and their rewards, float32 [G]."""
+    """A prompt, its G responses and their rewards, float32 [G]; `timeouts` of them are 0 because the grader gave the answer up."""
 
     prompt: Prompt
     responses: list[Response]
     rewards: np.ndarray
+    timeouts: int = 0
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Rollout:
     scores: list[float] = field(default_factory=list)  # mean reward of every group drawn, dropped ones too
     lengths: list[int] = field(default_factory=list)
     cut: int = 0  # responses stopped by the length limit
+    timeouts: int = 0  # answers that ran out of the grader's budget
 
     def add(self, drawn: Sequence[Group]) -> None:
         """Count a round's groups and keep the mixed ones."""
@@ -50,6 +52,7 @@ class Rollout:
             self.scores.append(mean)
             self.right.append((int(group.rewards.sum()), len(group.rewards)))
             self.lengths += [len(response.tokens) for response in group.responses]
+            self.timeouts += group.timeouts
             self.cut += sum(not response.finished for response in group.responses)
             self.sampled_tokens += sum(len(response.tokens) for response in group.responses)
             if mean == 1.0:
@@ -60,7 +63,7 @@ class Rollout:
                 self.groups.append(group)
 
     def metrics(self) -> dict[str, float]:
-        """verl's names; rewards and lengths are over all responses drawn, before the filter."""
+        """verl's names, and ours (rollout/, grader/); rewards and lengths are over all responses drawn, before the filter."""
         right, responses = np.array(self.right).T
         return {
             "critic/score/mean": float(np.mean(self.scores)),
@@ -74,6 +77,7 @@ class Rollout:
             "rollout/groups_kept": float(len(self.groups)),
             "rollout/groups_all_right": float(self.all_right),
             "rollout/groups_all_wrong": float(self.all_wrong),
+            "grader/timeouts": float(self.timeouts),
             "perf/sampled_tokens": float(self.sampled_tokens),
         }
 
@@ -124,10 +128,10 @@ class Collector:
             return []
         train = self.config.train
         keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
-        graded: dict[int, Future[np.ndarray]] = {}
+        graded: dict[int, Future[Group]] = {}
         with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
             with watch("gen"):
-                drawn = self.sampler.sample(
+                self.sampler.sample(
                     [prompt.tokens for prompt in prompts],
                     keys,
                     n=train.samples_per_prompt,
@@ -136,10 +140,11 @@ class Collector:
                     on_group=lambda place, group: graded.update({place: aside.submit(self._grade, prompts[place], group)}),
                 )
             with watch("reward"):
-                rewards = [graded[place].result() for place in range(len(prompts))]
-        return [Group(*parts) for parts in zip(prompts, drawn, rewards, strict=True)]
+                return [graded[place].result() for place in range(len(prompts))]
 
-    def _grade(self, prompt: Prompt, group: list[Response]) -> np.ndarray:
-        """Rewards of a group, float32 [G]."""
-        texts = self.stream.decode([response.tokens for response in group])
-        return np.array([verdict.correct for verdict in self.grader.grade([(prompt.problem.answer, text) for text in texts])], dtype=np.float32)
+    def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:
+        """A group with its rewards."""
+        texts = self.stream.decode([response.tokens for response in responses])
+        verdicts = self.grader.grade([(prompt.problem.answer, text) for text in texts])
+        rewards = np.array([verdict.correct for verdict in verdicts], dtype=np.float32)
+        return Group(prompt, responses, rewards, given_up(verdict.reason for verdict in verdicts))

@@ -13,6 +13,7 @@ from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import table_of
 from tepo.problems.benchmarks import Subset
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.base import Response
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
@@ -124,6 +125,28 @@ def test_a_problem_may_have_a_tolerance_of_its_own(tmp_path):
         assert any(row["correct"] and row["extracted"] != "1" for row in rows)
         stale = table_of({**row, "correct": False, "grader": "older"} for row in rows)
         assert refresh_verdicts(benchmark, stale, grader).to_pylist() == rows
+
+
+class Towers(Dice):
+    """One answer in three is a tower of powers that no grader can compute."""
+
+    def _answer(self, draw: float) -> Response:
+        text = "\\boxed{9^{9^{9^9}}}" if draw < 1 / 3 else "\\boxed{1}"
+        tokens = np.array([*map(ord, text), 0], dtype=np.int32)
+        return Response(tokens, np.zeros(len(tokens), dtype=np.float32), None, True)
+
+
+def test_answers_that_the_grader_gave_up_are_counted(tmp_path):
+    assert run(tmp_path / "dice").timeouts == 0
+    with Grader(GraderOptions(workers=1, timeout=0.2)) as grader:
+        result = run(tmp_path / "towers", Towers(), grader)
+    rows = pq.read_table(tmp_path / "towers" / "samples.parquet").to_pylist()
+    assert result.timeouts == sum(row["reason"] == "timeout" for row in rows) == sum("9" in row["response"] for row in rows) > 0
+    assert json.loads((tmp_path / "towers" / "result.json").read_text())["timeouts"] == result.timeouts
+    assert load_result(tmp_path / "towers") == result
+    path = tmp_path / "dice" / "result.json"  # an earlier version did not count them
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "timeouts"}))
+    assert load_result(tmp_path / "dice").timeouts is None
 
 
 def test_a_finished_evaluation_stands_when_the_grader_changes(tmp_path):

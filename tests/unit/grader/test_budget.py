@@ -18,9 +18,9 @@ from tests.unit.grader.test_cases import CASES
 
 TOWER = r"\boxed{9^{9^{9^9}}}"
 WARM = ("x+1", r"\boxed{1+x}")
-SUMS = (  # omni_math-1075: sympy took 2 s to see that these two are the same inequality
+SUMS = (  # omni_math-1075: beside anything but its own text, sympy took 2 s to fill its stack with it
     r"\sum_{m=1}^n 5^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 \le \sum_{m=1}^n 5^{\Omega(m)}",
-    r"\sum_{m=1}^n 5^{\omega\left(m\right)} \le \sum_{k=1}^n \lfloor \frac{n}{k} \rfloor \tau\left(k\right)^2 \le \sum_{m=1}^n 5^{\Omega\left(m\right)}",
+    r"\sum_{m=1}^n {5}^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 \le \sum_{m=1}^n {5}^{\Omega(m)}",
 )
 
 

@@ -18,7 +18,7 @@ from tepo.studies.plan import Unit
 from tepo.studies.price import costs_of
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
-from tepo.studies.tables import read_samples
+from tepo.studies.tables import read_samples, study_table
 from tepo.studies.together import plan_all
 from tepo.training.run_folder import RunFolder
 from tepo_cli.listing import listing
@@ -106,6 +106,14 @@ def test_half_a_run_is_named_and_left_alone(name: str, own: Path, tmp_path: Path
     assert caught.value.fix
     assert caught.value.exit_code == 2
     assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: Path) -> None:
+    unit = finished_run(tmp_path / "runs")
+    study = load_study("mine")
+    assert not any("budget" in note for note in study_table(study, "laptop", [unit]).notes)
+    _change(unit.folder / "eval" / "add3" / "result.json", timeouts=3)
+    assert study_table(study, "laptop", [unit]).notes[-1] == "Answers that ran out of the grader's budget and count as wrong: 3."
 
 
 def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:

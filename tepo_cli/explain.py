@@ -11,6 +11,9 @@ from tepo_cli.options import Store
 if TYPE_CHECKING:
     from tepo.objectives import Objective
 
+_WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
+_SETTINGS = "Settings of an objective, for example penalty.coefficient=1."
+_OTHER = "The objective or run to compare it with (default: grpo_dapo)."
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
 
 
@@ -23,13 +26,14 @@ class Named(NamedTuple):
 
 
 def explain(
-    objective: Annotated[str, typer.Argument(help="An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`).")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings of an objective, for example penalty.coefficient=1.", show_default=False)] = None,
-    vs: Annotated[str | None, typer.Option(help="The objective or run to compare it with (default: grpo_dapo).", show_default=False)] = None,
+    objective: Annotated[str, typer.Argument(help=_WHAT)],
+    overrides: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
+    vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
     latex: Annotated[bool, typer.Option("--latex", help="The formulas alone, as LaTeX.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Print the formula of an objective or of what a run trained, what is detached, its constants with their sources, and how it differs from another."""
+    """Print the formula of an objective, or of what a run trained, what is detached, its constants with their sources,
+    and how it differs from another."""
     import shutil
     from dataclasses import replace
 
@@ -55,7 +59,8 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
 
     for text in overrides:
         if "=" not in text:
-            raise UserError(f"not a setting of an objective: {text!r}", fix="write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with")
+            fix = "write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with"
+            raise UserError(f"not a setting of an objective: {text!r}", fix=fix)
     shipped = name.replace("-", "_")
     if shipped in names():
         if not overrides:
@@ -63,7 +68,8 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
         from tepo.config.compose import compose
 
         words = [f"objective.{text.removeprefix('objective.')}" for text in overrides]
-        return Named(load_objective(compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective), shipped)
+        changed = compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective
+        return Named(load_objective(changed), shipped)
     from tepo.training.find_run import find_run, nearest_run
 
     run = find_run(name, store)
@@ -72,9 +78,11 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
         where = f"--store {store}" + (f", where {near!r} is the nearest run" if near else "")
         raise unknown_name("objective or run", name, names(), where=where)
     if overrides:
-        raise UserError(f"the settings of a run are those it trained with: {overrides[0]!r}", where=f"run {run.path.name}", fix="leave them out, or name an objective")
+        what = f"the settings of a run are those it trained with: {overrides[0]!r}"
+        raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
     full, status = run.config()["full"], run.manifest().get("status", "not started")
     trained = load_objective(full["objective"])
     steps = full["train"]["steps"]
-    facts = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}, {steps} step{'s' * (steps != 1)}, {status}"
-    return Named(trained, f"{run.path.name} ({trained.name})", f"run {run.path.name}: {facts}")
+    made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
+    line = f"run {run.path.name}: {made_of}, {steps} step{'s' * (steps != 1)}, {status}"
+    return Named(trained, f"{run.path.name} ({trained.name})", line)

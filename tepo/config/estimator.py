@@ -1,4 +1,4 @@
-"""The KL estimator that a configuration trains with, written into its objective: what is saved and shown is what the loss is of."""
+"""The KL estimator of a run, written into its objective: what is saved and shown is what the loss is computed with."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,20 +10,22 @@ DEFAULT = "k3"  # of tepo.objectives.penalty.Kl
 ESTIMATORS = ("k1", "k2", "k3", "abs", "r_k3", "full")  # those of tepo.objectives.penalty, which imports torch
 
 
-def resolved(objective: Mapping[str, Any], estimator: str | None, overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The mapping of an objective with `train.kl_estimator` in the place of k3, and the estimator of every KL written out.
+def resolved(objective: Mapping[str, Any], estimator: str | None, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The mapping of an objective with `train.kl_estimator` in the place of k3, the estimator of every KL written out.
 
-    overrides: (key, value) as the user gave them. Raises UserError for an unknown estimator, and for one that would replace a k3
-    that the user asked for.
+    given: the user's overrides, (key, value). Raises UserError for an unknown estimator, and for one that would replace
+    a k3 that the user asked for.
     """
     if estimator is not None and estimator not in ESTIMATORS:
         raise unknown_name("KL estimator", estimator, ESTIMATORS, where="train.kl_estimator")
     if estimator not in (None, DEFAULT):
-        for key, value in overrides:
+        for key, value in given:
             if key.startswith("objective.penalty") and re.search(rf"\b{DEFAULT}\b", value):
                 what = f"train.kl_estimator={estimator} takes the place of {DEFAULT}"
                 raise UserError(what, where=f"{key}={value}", fix="add train.kl_estimator=null")
-    return {**objective, "penalty": _resolved(objective["penalty"], estimator or DEFAULT)} if "penalty" in objective else dict(objective)
+    if "penalty" not in objective:
+        return dict(objective)
+    return {**objective, "penalty": _resolved(objective["penalty"], estimator or DEFAULT)}
 
 
 def _resolved(penalty: Any, estimator: str) -> Any:

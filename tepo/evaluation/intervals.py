@@ -53,10 +53,10 @@ class Estimate:
 def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
     """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
 
-    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by their names, as the
-    bootstrap draws places. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and come in any
-    order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible and rows are
-    resampled alike. Fewer than FEWEST problems in all: no interval.
+    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
+    the bootstrap draws places. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and come
+    in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible and
+    rows are resampled alike. Fewer than FEWEST problems in all: no interval.
     """
     names = sorted(cells)
     share = np.array([1.0 if weights is None else weights[name] for name in names])

@@ -60,8 +60,8 @@ def score(table: "pa.Table") -> dict[str, float]:
 
 
 def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str | None]]]:
-    """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted, because the bootstrap draws problems by their place,
-    and every table of the same samples must have the same interval. Raises UserError for unequal counts."""
+    """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted: the bootstrap draws problems by place, and
+    the same samples must have the same interval in any order. Raises UserError for unequal counts."""
     order: dict[str, list[int]] = {}
     for index, problem in enumerate(table["problem"].to_pylist()):
         order.setdefault(problem, []).append(index)

@@ -104,7 +104,7 @@ def check_frame(frame: pd.DataFrame) -> None:
 
 
 def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
-    """row -> benchmark -> x[s, p] with labelled seeds and problems, both sorted; rows and benchmarks in order of appearance."""
+    """row -> benchmark -> x[s, p] with labelled seeds and problems, sorted; rows and benchmarks as they appear."""
     means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean().reset_index()
     parts = dict(iter(means.groupby(["row", "benchmark"], sort=False)))
     cells: dict[str, dict[str, pd.DataFrame]] = {}

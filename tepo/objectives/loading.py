@@ -41,8 +41,8 @@ def text(name: str) -> str:
 def load_objective(source: str | Mapping[str, Any]) -> Objective:
     """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes, as in `tepo/config/objective/NAME.yaml`.
 
-    A mapping may carry a `name`. Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid
-    one, for axes that do not fit, and for a setting that could have no effect."""
+    A mapping may carry a `name`. Raises UserError for an unknown name, axis, kind, key or value, naming the nearest
+    valid one, for axes that do not fit, and for a setting that could have no effect."""
     if isinstance(source, str):
         given, name = dict(yaml.safe_load(text(source))), source.replace("-", "_")
     else:

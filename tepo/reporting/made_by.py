@@ -11,7 +11,7 @@ _FEW = 4  # hosts named in a line
 
 
 def made_by(sessions: Sequence[Session]) -> list[str]:
-    """A line for each software and hardware that worked on the results: which, on which hosts, from when to when (UTC)."""
+    """A line for each software and hardware behind the results: which, on which hosts, from when to when (UTC)."""
     groups: dict[str, list[Session]] = {}
     for session in sessions:
         groups.setdefault(f"{_software(session)}; {_hardware(session)}", []).append(session)
@@ -25,7 +25,7 @@ def mixed(sessions: Sequence[Session]) -> str | None:
 
 
 def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
-    """Label -> the different values, in order of appearance. The host is left out: machines of one make are not told apart."""
+    """Label -> the different values, in order of appearance. Hosts are left out: machines of one make count as one."""
     found = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
     found["commit"] = [_commit(session) or "none" for session in sessions]
     for key, label in (("threads", "threads"), ("cpu", "CPU"), ("gpus", "GPUs")):
@@ -36,7 +36,9 @@ def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
 def _software(session: Session) -> str:
     versions = [f"{name or key} {session[key]}" for key, name in NAMES.items() if session.get(key)]
     commit = _commit(session)
-    return ", ".join([versions[0] + (f" (commit {commit})" if commit else ""), *versions[1:]]) if versions else "unknown versions"
+    if not versions:
+        return "unknown versions"
+    return ", ".join([versions[0] + (f" (commit {commit})" if commit else ""), *versions[1:]])
 
 
 def _commit(session: Session) -> str:

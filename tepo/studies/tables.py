@@ -69,7 +69,8 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=unit.config.model.name if len(models) > 1 else "", look=row.look))
+            shown = unit.config.model.name if len(models) > 1 else ""
+            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=shown, look=row.look))
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference

@@ -98,7 +98,7 @@ def check_parts(config: RunConfig) -> None:
 
 
 def limit_threads(config: RunConfig) -> None:
-    """One thread a process where everything is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
+    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
     if config.engine.kind == "torch" and config.sampler.kind == "torch":
         torch.set_num_threads(1)
 

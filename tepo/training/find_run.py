@@ -8,7 +8,7 @@ from tepo.training.run_folder import RunFolder
 
 
 def find_run(name: str, store: Path) -> RunFolder | None:
-    """The run that a name means: a run folder, or a run of the store by its id or a beginning of it that no other shares.
+    """The run that a name means: a run folder, or a run of the store by its id or a beginning that no other shares.
 
     None where nothing is called that. Raises UserError where several runs begin so.
     """
@@ -18,7 +18,8 @@ def find_run(name: str, store: Path) -> RunFolder | None:
     found = [path.name for path in runs(store) if name and path.name.startswith(name)]
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (" …" if len(found) > 8 else "")
-        raise UserError(f"{len(found)} runs begin with {name!r}: {shown}", where=f"--store {store}", fix="give more of the id")
+        what = f"{len(found)} runs begin with {name!r}: {shown}"
+        raise UserError(what, where=f"--store {store}", fix="give more of the id")
     return RunFolder(store / found[0]) if found else None
 
 

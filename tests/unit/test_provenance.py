@@ -15,7 +15,8 @@ from tepo.reporting.made_by import made_by, mixed
 
 def git(folder: Path, *words: str) -> str:
     name = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
-    return subprocess.run(["git", "-C", str(folder), *name, *words], check=True, capture_output=True, text=True).stdout.strip()
+    command = ["git", "-C", str(folder), *name, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def repository(folder: Path) -> Path:
@@ -42,7 +43,12 @@ def test_the_commit_of_a_checkout_and_whether_it_was_changed(tmp_path: Path) -> 
             (package.parent / ".gitignore").write_text("")
         commit, states[change] = provenance.checkout(package)
         assert commit == git(package, "rev-parse", "HEAD")
-    assert states == {"nothing": False, "a note beside the package": False, "a new module": True, "a tracked file": True}
+    assert states == {
+        "nothing": False,
+        "a note beside the package": False,
+        "a new module": True,
+        "a tracked file": True,
+    }
 
 
 def test_an_installed_package_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +64,7 @@ def test_an_installed_package_has_no_commit(tmp_path: Path, monkeypatch: pytest.
     assert provenance.checkout(bare) == (None, None)
 
 
-def test_another_repository_in_the_environment_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_in_the_environment_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package, other = repository(tmp_path / "this"), repository(tmp_path / "other")
     git(other, "commit", "-q", "--allow-empty", "-m", "second")
     monkeypatch.setenv("GIT_DIR", str(other.parent / ".git"))
@@ -101,7 +107,7 @@ def test_an_error_is_not_hidden_by_a_record_that_cannot_be_written(tmp_path: Pat
 
 def test_versions_are_read_without_importing_anything() -> None:
     code = "import json, sys; from tepo import provenance; facts = provenance.facts()\n"
-    code += "print(json.dumps([facts, [name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'numpy') if name in sys.modules]]))"
+    code += "print(json.dumps([facts, [name for name in ('torch', 'transformers', 'vllm', 'numpy') if name in sys.modules]]))"
     environment = {**os.environ, "OMP_NUM_THREADS": "3"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     facts, imported = json.loads(done.stdout)
@@ -115,8 +121,10 @@ def test_versions_are_read_without_importing_anything() -> None:
 
 
 ONE = {
-    "what": "train", "started": "2026-01-02T03:04:05+00:00", "ended": "2026-01-02T03:10:00+00:00", "tepo": "1.0", "commit": "0123456789abcdef", "dirty": True,
-    "python": "3.12.1", "torch": "2.9.0", "transformers": "5.1", "vllm": None, "deepspeed": None, "threads": 1, "cpu": "Fast", "gpus": [], "host": "a",
+    "what": "train", "started": "2026-01-02T03:04:05+00:00", "ended": "2026-01-02T03:10:00+00:00",
+    "tepo": "1.0", "commit": "0123456789abcdef", "dirty": True, "host": "a",
+    "python": "3.12.1", "torch": "2.9.0", "transformers": "5.1", "vllm": None, "deepspeed": None,
+    "threads": 1, "cpu": "Fast", "gpus": [],
 }  # fmt: skip
 
 

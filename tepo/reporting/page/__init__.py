@@ -49,8 +49,8 @@ class PageStudy:
 
 @dataclass(frozen=True)
 class PageRun:
-    """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step order.
-    sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them."""
+    """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
+    order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them."""
 
     id: str
     label: str

@@ -91,7 +91,7 @@ def test_k3_where_it_is_meant() -> None:
 
 
 def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path: Path) -> None:
-    """The setting `train.kl_estimator` used to replace k3 behind the configuration, which said k3 to whoever read it."""
+    """The setting `train.kl_estimator` used to replace k3 behind the configuration, which still said k3."""
     config = compose([f"store={tmp_path}"])
     run = RunFolder.of(config)
     run.create(config)
@@ -102,14 +102,16 @@ def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path:
 
 
 def test_kl_estimator_takes_the_place_of_k3_alone() -> None:
-    found = {name: compose([f"objective={name}"]).objective for name in ("kl_cov", "grpo", "tepo_max_entropy", "tepo_no_kl")}
+    names = ("kl_cov", "grpo", "tepo_max_entropy", "tepo_no_kl")
+    found = {name: compose([f"objective={name}"]).objective for name in names}
     assert found["kl_cov"]["penalty"]["estimator"] == "abs"
     assert load_objective(found["grpo"]).needs.full_kl_anchor == "initial"
     assert found["tepo_max_entropy"]["penalty"] == {"kind": "entropy", "coefficient": 0.001}
     assert "penalty" not in found["tepo_no_kl"]
-    several = compose(["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]).objective["penalty"]
-    assert [part.get("estimator") for part in several] == ["full", "abs", None]
-    assert compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"] == {"kind": "kl", "estimator": "k3"}
+    several = compose(["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]).objective
+    assert [part.get("estimator") for part in several["penalty"]] == ["full", "abs", None]
+    short = compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"]
+    assert short == {"kind": "kl", "estimator": "k3"}
     assert ESTIMATORS == penalty.ESTIMATORS
     assert penalty.Kl().estimator == DEFAULT
 

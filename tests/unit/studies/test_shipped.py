@@ -52,7 +52,7 @@ def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
     ("scale", "words", "steps"),
     [("laptop", (), (36, 66, 36)), ("paper", (), (72, 132, 72)), ("laptop", ("train.steps=5",), (5, 5, 5))],
 )
-def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str, ...], steps: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], steps: tuple[int], tmp_path: Path) -> None:
     """Table 4's laptop rows used to say 72 steps, the paper's number, of runs of 36."""
     ((study, units),) = plan_all(["table4"], scale, store=tmp_path, overrides=words)
     measured, *_, printed = study_table(study, scale, units).blocks

@@ -3,7 +3,8 @@
     python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show]
 
 DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings, and
-rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables."""
+rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables, and what the dearest
+answers took of the workers' CPU time."""
 
 import argparse
 import json
@@ -12,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
 
 SETS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 Row = tuple[str, str, str, bool]
@@ -89,9 +90,15 @@ def case_rows(path: Path, data: Path | None) -> list[Row]:
     return rows
 
 
-def with_tepo(rows: list[Row]) -> list[bool]:
+def with_tepo(rows: list[Row]) -> list[Verdict]:
     with Grader(GraderOptions(fallbacks=("phrase", "formula", "bare"), workers=2)) as grader:
-        return [verdict.correct for verdict in grader.grade([(gold, response) for _, gold, response, _ in rows])]
+        return grader.grade([(gold, response) for _, gold, response, _ in rows])
+
+
+def costs(verdicts: list[Verdict]) -> str:
+    """CPU seconds of the three dearest answers, and how many were given up."""
+    dearest = ", ".join(f"{seconds:.2f}" for seconds in sorted({verdict.seconds for verdict in verdicts})[:-4:-1])
+    return f"dearest answers: {dearest} s of CPU time; given up: {given_up(verdict.reason for verdict in verdicts)}"
 
 
 def with_math_verify(rows: list[Row]) -> list[bool]:
@@ -141,8 +148,9 @@ def main() -> None:
         parts["golds of the benchmarks"] = gold_rows(options.data, options.sets.split(","))
     for title, rows in parts.items():
         started = time.perf_counter()
-        graders = {"tepo": with_tepo(rows)}
-        print(f"{title}: graded in {time.perf_counter() - started:.1f} s")
+        verdicts = with_tepo(rows)
+        graders = {"tepo": [verdict.correct for verdict in verdicts]}
+        print(f"{title}: graded in {time.perf_counter() - started:.1f} s; {costs(verdicts)}")
         if not options.only_tepo:
             graders["math-verify"] = with_math_verify(rows)
         table(title, rows, graders, options.show)

@@ -64,7 +64,7 @@ def _memory_of_workers(grader: Grader) -> int:
 
 @pytest.mark.slow
 def test_hostile_answers_get_a_verdict_and_a_thousand_ordinary_ones_are_unharmed() -> None:
-    """Every verdict within twice the limit, memory bounded, no crash of the grader, the ordinary answers all judged right."""
+    """Every verdict within twice the limit of CPU time (half of it at first, all of it alone), memory bounded, no crash of the grader, the ordinary answers all judged right."""
     assert len(HOSTILE) >= 170
     ordinary = [(str(index), f"so \\boxed{{{index + index % 2}}}", index % 2 == 0) for index in range(900)]
     ordinary += [(f"x^2+{index}", f"\\boxed{{{index + index % 2}+x\\cdot x}}", index % 2 == 0) for index in range(100)]

@@ -34,17 +34,17 @@ class Grader:
         extracted: list[str] = [""] * len(pairs)
         undecided: dict[tuple[str, str], list[int]] = {}
         for index, (gold, response) in enumerate(pairs):
-            started = time.thread_time()
+            started = time.perf_counter()
             try:
                 extracted[index] = answer = extract_answer(response, self.options.fallbacks)
             except NoAnswer as missing:
-                verdicts[index] = Verdict(False, str(missing), None, time.thread_time() - started)
+                verdicts[index] = Verdict(False, str(missing), None, time.perf_counter() - started)
                 continue
             found = self._cheap(gold, answer)
             if found is None:
                 undecided.setdefault((gold, answer), []).append(index)
             else:
-                verdicts[index] = Verdict(*found, answer, time.thread_time() - started)
+                verdicts[index] = Verdict(*found, answer, time.perf_counter() - started)
         if undecided:
             self._in_workers(undecided, extracted, verdicts)
         return [verdict for verdict in verdicts if verdict]

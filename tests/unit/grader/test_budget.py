@@ -77,7 +77,7 @@ def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
         before = grader.worker_pids()
         verdict = grader.grade([("7", TOWER)])[0]
         assert (verdict.correct, verdict.reason) == (False, "timeout")
-        assert 0.9 <= verdict.seconds < 2.0  # 0.3 s at first, 0.6 s alone
+        assert 0.85 < verdict.seconds < 2.0  # 0.3 s at first, 0.6 s alone, in ticks of 0.01 s
         assert not set(before) & set(grader.worker_pids())
         assert given_up([verdict.reason, "different", "crash"]) == 1
 

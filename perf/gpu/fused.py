@@ -11,6 +11,7 @@ from tepo.training.probes import fused as probe
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling
 
+_CHOSEN = tile._triton
 _TILES = (128, 256, 512, 1024)  # MiB of logits
 
 
@@ -26,31 +27,28 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
             yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
         if device == "cuda":
             torch.cuda.empty_cache()
-    yield from probe.accuracy(device, probe.fused(4 << 20))
-    yield from probe.accuracy(device, by_torch(4), "ours, torch's passes")
+    yield from probe.accuracy(device, ours(4))
+    yield from probe.accuracy(device, ours(4, triton=False), "ours, torch's passes")
 
 
 def variants(device: str) -> dict[str, probe.Function]:
     """Everything that is measured, ours first."""
     found: dict[str, probe.Function] = {}
     if device == "cuda":
-        found |= {f"ours, Triton, {size} MiB": probe.fused(size << 20) for size in _TILES}
-        found["ours, Triton, 512 MiB, entropy gradient"] = probe.fused(512 << 20, entropy_gradient=True)
-    found["ours, torch's passes, 512 MiB"] = by_torch(512)
+        found |= {f"ours, Triton, {size} MiB": ours(size) for size in _TILES}
+        found["ours, Triton, 512 MiB, entropy gradient"] = ours(512, entropy_gradient=True)
+    found["ours, torch's passes, 512 MiB"] = ours(512, triton=False)
     found["naive"] = probe.naive
     found["torch.compile(naive)"] = torch.compile(probe.naive)
     return found | peers()
 
 
-def by_torch(size: int) -> probe.Function:
-    """The fused op without Triton, on any device."""
+def ours(size: int, *, triton: bool = True, entropy_gradient: bool = False) -> probe.Function:
+    """The fused op with a tile of `size` MiB, its passes by Triton or by torch: in the backward too, so until the next call."""
 
     def run(*tensors: torch.Tensor) -> probe.Pair:
-        chosen, tile._triton = tile._triton, lambda logits: False
-        try:
-            return probe.fused(size << 20)(*tensors)
-        finally:
-            tile._triton = chosen
+        tile._triton = _CHOSEN if triton else lambda logits: False
+        return probe.fused(size << 20, entropy_gradient)(*tensors)
 
     return run
 

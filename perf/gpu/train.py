@@ -4,6 +4,7 @@ On a CPU both must end with the same bits. On a GPU the docs promise that up to 
 there the distance is only reported, and both must finish.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -26,6 +27,8 @@ _RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "eng
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """Both runs side by side, then their distance."""
+    for package in ("hydra", "typer", "pyarrow", "pandas", "scipy"):  # what the command line imports
+        importlib.import_module(package)
     steps = 3 if small else 8
     words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
     with tempfile.TemporaryDirectory() as name:

@@ -53,5 +53,5 @@ def planned(case: Case) -> float:
 
 
 if __name__ == "__main__":
-    made = figures(sys.argv[1], probe.SIZES[sys.argv[2]], turns=3 if sys.argv[1] == "cuda" else 1)
+    made = figures(sys.argv[1], probe.SIZES[sys.argv[2]], turns=2 if sys.argv[1] == "cuda" else 1)
     print("\n" + json.dumps([asdict(one) for one in made]))

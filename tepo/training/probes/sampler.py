@@ -47,7 +47,8 @@ def figures(device: str, case: Case) -> Iterator[Figure]:
         drawn[graphs] = found["drawn"]
         name = f"sampled, {'with' if graphs else 'without'} graphs"
         limit = copies / bytes_per_token(model, case)
-        yield Figure(name, "tokens/s", found["tokens"] / found["seconds"], limit, note=f"{case.rows} rows, {case.shape}")
+        note = f"{case.rows} rows, {case.shape}" + ("" if device == "cuda" else "; a CPU has no graphs")
+        yield Figure(name, "tokens/s", found["tokens"] / found["seconds"], limit, note=note)
         if device == "cuda":
             yield Figure(f"{name}: peak memory", "GiB", found["peak_gib"])
     yield Figure("bfloat16: same tokens until the first difference", "share", agreement(drawn[True], drawn[False]))

@@ -1,7 +1,7 @@
 """The wheels that a bare machine with one GPU lacks: collected here, carried there, installed without a network.
 
-    python -m perf.gpu_wheels DIR        # where pip works: DIR gets the wheels of perf/gpu_wheels.txt (CPython 3.12, x86-64)
-    python -m perf.gpu --wheels DIR      # on the machine, from the source tree
+    python -m perf.gpu_wheels DIR      # where pip works: DIR gets the wheels of perf/gpu_wheels.txt (CPython 3.12)
+    python -m perf.gpu --wheels DIR    # on the machine, from the source tree
 
 What that machine already has is shadowed for `perf.gpu` alone: nothing is installed into its Python.
 """
@@ -37,7 +37,7 @@ def collect(folder: Path) -> list[Path]:
     foreign = [wheel.name for wheel in wheels if not wheel.name.endswith(("-any.whl", "x86_64.whl"))]
     total = sum(wheel.stat().st_size for wheel in wheels)
     if foreign or total > MOST:
-        sys.exit(f"not carried: {', '.join(foreign)}" if foreign else f"{total >> 20} MB of wheels, at most {MOST >> 20}")
+        sys.exit(f"not to be carried: {', '.join(foreign) or f'{total >> 20} MB of wheels, at most {MOST >> 20}'}")
     return wheels
 
 

@@ -26,13 +26,18 @@ _EXTRAS = {
 _PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chromium": "page tests: apt-get install chromium chromium-driver", "g++": "DeepSpeed's optional kernels"}
 
 
+_SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
+_ACCEPTANCE = "Where a GPU's results go, a file to send back."
+
+
 def doctor(
     store: Store = Path("runs"),
-    selftest: Annotated[bool, typer.Option(help="Run each installed engine for real (about a minute), and what a GPU runs (another).")] = True,
-    acceptance: Annotated[Path, typer.Option(metavar="FILE", help="Where a GPU's results go, a file to send back.")] = Path("gpu_acceptance.json"),
+    selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
+    acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
-    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two steps,
-    and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit code 1 when one fails."""
+    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two
+    steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit code 1 when one
+    fails."""
     from rich.console import Console
 
     from tepo_cli.screen import say

@@ -3,12 +3,12 @@
     python -m perf.gpu [PART …] [--out DIR] [--wheels DIR] [--small]
     python -m perf.gpu --stored
 
-Parts: attention fused update deepspeed sampler train half_billion (perf/gpu/part.py has their time limits). Each runs in a
-process of its own and writes gpu_PART.json (perf/results unless --out says where), also when it fails, misses a package or
-runs out of time; the others go on. Exit code 1 when one did not work; a part whose package is missing does not count.
-`--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its files go to
-build/gpu_small. `--wheels` takes packages from a folder of wheels (perf/gpu_wheels.py). `--stored` prints the results that
-are kept, and for each part without one that it has not run on a GPU.
+Parts: attention fused update deepspeed sampler train half_billion (perf/gpu/part.py has their time limits). Each runs
+in a process of its own and writes gpu_PART.json (perf/results unless --out says where), also when it fails, misses a
+package or runs out of time; the others go on. Exit code 1 when one did not work; a part whose package is missing does
+not count. `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU;
+its files go to build/gpu_small. `--wheels` takes packages from a folder of wheels (perf/gpu_wheels.py). `--stored`
+prints the results that are kept, and for each part without one that it has not run on a GPU.
 """
 
 import argparse
@@ -43,7 +43,8 @@ def table(found: dict[str, Any]) -> list[str]:
         limit = "" if one.limit is None else f"{one.limit:11.4g}"
         ratio = "" if one.ratio is None else f"{one.ratio:7.3g}"
         verdict = "" if not one.must else "holds" if one.holds else "WRONG"
-        lines.append(f"  {one.name:74} {one.unit:12} {one.ours:11.4g} {limit:>11} {ratio:>7} {verdict:5} {one.note}".rstrip())
+        ours = f"{one.name:74} {one.unit:12} {one.ours:11.4g}"
+        lines.append(f"  {ours} {limit:>11} {ratio:>7} {verdict:5} {one.note}".rstrip())
     return lines
 
 
@@ -83,7 +84,8 @@ def gpu_here() -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m perf.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m perf.gpu", description=__doc__, formatter_class=raw)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--wheels", type=Path)

@@ -1,8 +1,9 @@
-"""DeepSpeed on one rank (NCCL on a GPU) in bfloat16, ZeRO 2 and 3, against the embedded engine: losses, gradient norms, weights.
+"""DeepSpeed on one rank (NCCL on a GPU) in bfloat16, ZeRO 2 and 3, against the embedded engine: losses, gradient
+norms, weights.
 
 Three updates of a two-layer model, each of two micro-batches and an empty one, which a rank without work pushes. Then a
-third update from a state that ZeRO 2 saved after the second, by ZeRO 3 and by the embedded engine; and the step with the
-optimiser in main memory, with one thread and with as many as there are cores.
+third update from a state that ZeRO 2 saved after the second, by ZeRO 3 and by the embedded engine; and the step with
+the optimiser in main memory, with one thread and with as many as there are cores.
 """
 
 import gc
@@ -67,7 +68,13 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
     yield from offloaded(device)
 
 
-def engine_of(kind: str, device: str, stage: int = 2, offload: bool = False, weights: dict[str, torch.Tensor] | None = None) -> Any:
+def engine_of(
+    kind: str,
+    device: str,
+    stage: int = 2,
+    offload: bool = False,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> Any:
     """An engine over the same random model."""
     gc.collect()
     config = configuration(stage, offload)

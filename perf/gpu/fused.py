@@ -1,5 +1,5 @@
-"""The fused log-prob and entropy: Triton at several tile sizes beside torch's passes, naive, torch.compile and, where they
-are importable, TRL's and Liger's paths; all against the measured matmul ceiling."""
+"""The fused log-prob and entropy: Triton at several tile sizes beside torch's passes, naive, torch.compile and, where
+they are importable, TRL's and Liger's paths; all against the measured matmul ceiling."""
 
 import math
 from collections.abc import Iterator
@@ -44,7 +44,8 @@ def variants(device: str) -> dict[str, probe.Function]:
 
 
 def ours(size: int, *, triton: bool = True, entropy_gradient: bool = False) -> probe.Function:
-    """The fused op with a tile of `size` MiB, its passes by Triton or by torch: in the backward too, so until the next call."""
+    """The fused op with a tile of `size` MiB, its passes by Triton or by torch: in the backward too, so until the next
+    call."""
 
     def run(*tensors: torch.Tensor) -> probe.Pair:
         tile._triton = _CHOSEN if triton else lambda logits: False
@@ -60,7 +61,8 @@ def peers() -> dict[str, probe.Function]:
         from trl.kernels import ChunkedLogProbFunction
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as chunk
 
-        found["trl"] = lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, 1.0, chunk, None, 1.0, ("entropy",))[:2]
+        rest = (1.0, chunk, None, 1.0, ("entropy",))
+        found["trl"] = lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, *rest)[:2]
     except ImportError:
         pass
     try:

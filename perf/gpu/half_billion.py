@@ -1,5 +1,5 @@
-"""The true shape of Qwen2.5-0.5B with random weights: updates at 8k context and sampling; and Qwen3-0.6B at 16k, for which
-prime-rl publishes figures of its own trainer on one H100."""
+"""The true shape of Qwen2.5-0.5B with random weights: updates at 8k context and sampling; and Qwen3-0.6B at 16k, for
+which prime-rl publishes figures of its own trainer on one H100."""
 
 import gc
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _UPDATES = (
     Case("qwen3-0.6b", 16_384, GROUP, 16_384, True),
 )
 _DRAW = sampler.Case("qwen2.5-0.5b", 256, 256)
-PRIME_RL = {"tokens/s": 11_900.0, "MFU": 0.111, "GiB": 12.5}  # 0.6B, 16k, one H100: its benchmarks/results/BENCHMARKS.md
+PRIME_RL = {"tokens/s": 11_900.0, "MFU": 0.111, "GiB": 12.5}  # its benchmarks/results/BENCHMARKS.md
 
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
@@ -40,10 +40,10 @@ def beside(case: Case, found: dict) -> Iterator[Figure]:
     if case.shape != "qwen3-0.6b" or not found["peak_rate"]:
         return
     kind = "checkpointing" if case.checkpointing else "nothing recomputed"
-    mfu, rate = found["rate"] / found["peak_rate"], found["tokens_per_second"]
-    yield Figure(f"prime-rl beside, {kind}: MFU", "share", mfu, PRIME_RL["MFU"], note="published, one H100")
-    yield Figure(f"prime-rl beside, {kind}: trained", "tokens/s", rate, PRIME_RL["tokens/s"], note="published, one H100")
-    yield Figure(f"prime-rl beside, {kind}: peak", "GiB", found["peak_gib"], PRIME_RL["GiB"], note="published, one H100")
+    ours = {"MFU": found["rate"] / found["peak_rate"], "tokens/s": found["tokens_per_second"], "GiB": found["peak_gib"]}
+    for what, published in PRIME_RL.items():
+        unit = "share" if what == "MFU" else what
+        yield Figure(f"prime-rl beside, {kind}: {what}", unit, ours[what], published, note="published, one H100")
 
 
 def sampled(device: str, case: sampler.Case) -> Iterator[Figure]:

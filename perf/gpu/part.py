@@ -1,4 +1,5 @@
-"""One part in this process: python -m perf.gpu.part NAME FILE [--small]. The file has what was found, also when it fails.
+"""One part in this process: python -m perf.gpu.part NAME FILE [--small]. The file has what was found, also when it
+fails.
 
 `attention` and `sampler` are the probes that `tepo doctor` runs, at full size; the others have a file here.
 """

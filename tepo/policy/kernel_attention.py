@@ -20,8 +20,8 @@ DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GP
 
 @cache
 def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
-    """torch's variable-length attention, and whether it must be told of grouped heads: torch 2.11 has no argument for them,
-    and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
+    """torch's variable-length attention, and whether it must be told of grouped heads: torch 2.11 has no argument for
+    them, and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -49,7 +49,8 @@ def varlen_available(query: Tensor) -> bool:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
-    """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]: by `varlen` where it is available, else by `sdpa_blocks`.
+    """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]: by `varlen` where it is available, else by
+    `sdpa_blocks`.
 
     Raises UserError on a GPU where segments of more than `DENSE` keys would need dense masks.
     """

@@ -84,8 +84,9 @@ class Generation:
     def _prefill(self) -> tuple[KeyValueCache, Tensor]:
         """The cache with a row for every sample, and the hidden states of the last prompt tokens."""
         d, size = self.decoder, max(1, _PREFILL // self.width)
-        room = GROWTH if d.device.type == "cpu" else self.max_new_tokens  # a GPU's memory costs nothing before it is used
-        cache = KeyValueCache(self.arenas[0], len(d.layers), len(self.lengths), d.kv_heads, self.width + room, d.head_dim)
+        room = GROWTH if d.device.type == "cpu" else self.max_new_tokens  # untouched memory of a GPU costs nothing
+        sizes = (len(d.layers), len(self.lengths), d.kv_heads, self.width + room, d.head_dim)
+        cache = KeyValueCache(self.arenas[0], *sizes)
         by_prompt = cache.data.unflatten(1, (-1, self.count))[..., : self.width, :, :]
         starts = range(0, len(self.prompts), size)
         hidden = [prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size]) for i in starts]

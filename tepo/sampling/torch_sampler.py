@@ -21,8 +21,8 @@ class TorchSampler:
 
     Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
-    lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps as
-    CUDA graphs.
+    lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps
+    as CUDA graphs.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class TorchSampler:
         self.model.load_state_dict(weights)
 
     def sleep(self) -> None:
-        """The weights are the trainer's and the cache lives for a call: give torch's store of freed memory back, in which
-        the cache is one large piece."""
+        """The weights are the trainer's and the cache lives for a call: give torch's store of freed memory back, in
+        which the cache is one large piece."""
         if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -102,7 +102,8 @@ class TorchSampler:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that the cache may take: on a GPU what is free once torch has given back what it only keeps, less a reserve."""
+    """Bytes that the cache may take: on a GPU what is free once torch has given back what it only keeps, less a
+    reserve."""
     if device.type != "cuda":
         return CPU_BYTES
     torch.cuda.empty_cache()

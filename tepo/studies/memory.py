@@ -135,7 +135,8 @@ def _states(config: RunConfig, shape: Shape, size: int, ranks: int) -> tuple[flo
 
 
 def _sampler(config: RunConfig, shape: Shape, size: int, device_bytes: float, resident: float) -> tuple[float, float]:
-    """Bytes of the sampler while it draws, and those of them that are its cache. resident: what the trainer holds meanwhile."""
+    """Bytes of the sampler while it draws, and those of them that are its cache. resident: what the trainer holds
+    meanwhile."""
     if config.sampler.kind == "vllm":
         share = config.sampler.memory_fraction * device_bytes
         return share, max(share - size * shape.parameters - _SAMPLER_WORK, 0.0)

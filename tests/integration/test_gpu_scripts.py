@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def perf_gpu(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "perf.gpu", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "perf.gpu", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

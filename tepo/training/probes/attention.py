@@ -23,7 +23,8 @@ _TENSORS = ("output", "gradient of queries", "gradient of keys", "gradient of va
 
 @dataclass(frozen=True)
 class Case:
-    """Groups of one prompt and some responses, lengths in tokens; heads of queries and of keys, their size; the window."""
+    """Groups of one prompt and some responses, lengths in tokens; heads of queries and of keys, their size; the
+    window."""
 
     name: str
     groups: tuple[tuple[int, tuple[int, ...]], ...]
@@ -34,7 +35,10 @@ class Case:
 
 _MIXED = ((300, (1900, 700, 1200, 256)), (120, (350, 1024, 640, 90)))
 SIZES = {
-    "small": (Case("small", ((6, (9, 20)), (3, (5,))), (4, 2), 16), Case("small, window", ((6, (20,)),), (4, 2), 16, 7)),
+    "small": (
+        Case("small", ((6, (9, 20)), (3, (5,))), (4, 2), 16),
+        Case("small, window", ((6, (20,)),), (4, 2), 16, 7),
+    ),
     "short": (Case("mixed lengths", _MIXED), Case("window 512", _MIXED, window=512)),
     "full": (
         Case("mixed lengths", _MIXED),
@@ -52,7 +56,8 @@ def figures(device: str, cases: tuple[Case, ...]) -> Iterator[Figure]:
 
 
 def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
-    packed = pack([(np.zeros(prompt), [np.zeros(n) for n in responses]) for prompt, responses in case.groups]).to(device)
+    groups = [(np.zeros(prompt), [np.zeros(n) for n in responses]) for prompt, responses in case.groups]
+    packed = pack(groups).to(device)
     layout, scale = Layout(packed), case.width**-0.5
     torch.manual_seed(0)
     count, (queries, keys) = len(packed.tokens), case.heads
@@ -64,14 +69,17 @@ def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
     rounded = _run(plain, inputs, weight)
     path = "varlen" if varlen_available(inputs[0]) else "blocks"
     for name, one, right, other in zip(_TENSORS, found, exact, rounded, strict=True):
-        yield Figure(f"{case.name}: error, {name}", "relative", _error(one, right), 2 * _error(other, right), "<=", path)
+        error, bound = _error(one, right), 2 * _error(other, right)
+        yield Figure(f"{case.name}: error, {name}", "relative", error, bound, "<=", path)
     taken = seconds(lambda: _run(ours, inputs, weight), device)
-    rate = 3.5 * 4 * queries * case.width * _pairs(packed, case.window) / taken  # the backward has 2.5 times the products
+    products = 4 * queries * case.width * _pairs(packed, case.window)
+    rate = 3.5 * products / taken  # the backward has 2.5 times those of the forward
     yield Figure(f"{case.name}: forward + backward", "TFLOP/s", rate / 1e12, best / 1e12, note=f"{1e3 * taken:.2f} ms")
 
 
 def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float, window: int | None) -> Tensor:
-    """[M, Hq, D]: every prompt and every response with its prompt by itself, through SDPA with all heads written out."""
+    """[M, Hq, D]: every prompt and every response with its prompt by itself, through SDPA with all heads written
+    out."""
     key, value = (tensor.repeat_interleave(query.shape[1] // key.shape[1], 1) for tensor in (key, value))
     out = torch.zeros_like(query)
     prompts = [np.arange(s, s + n) for s, n in zip(packed.prompt_starts, packed.prompt_spans, strict=True)]

@@ -52,8 +52,8 @@ SHAPES = {
 
 @dataclass
 class Case:
-    """What is trained: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens. shortest: of
-    mixed lengths; 0: all have the full one."""
+    """What is trained: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
+    shortest: of mixed lengths; 0: all have the full one."""
 
     shape: str
     context: int

@@ -22,7 +22,8 @@ _VERSIONS = ("torch", "triton", "transformers", "deepspeed", "numpy")
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured line. limit: what could be reached at best, or what has to be kept; must: `<=` or `>=` for the second."""
+    """One measured line. limit: what could be reached at best, or what has to be kept; must: `<=` or `>=` for the
+    second."""
 
     name: str
     unit: str
@@ -54,7 +55,8 @@ def machine() -> dict[str, str]:
             found[name] = version(name)
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
-        found |= {"device": card.name, "memory": f"{card.total_memory / 2**30:.1f} GiB", "cuda": str(torch.version.cuda)}
+        memory = f"{card.total_memory / 2**30:.1f} GiB"
+        found |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda)}
     return found
 
 
@@ -92,7 +94,12 @@ def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict
     path.unlink(missing_ok=True)
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = subprocess.Popen([sys.executable, "-m", *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         ended = ""
         try:
             process.wait(limit)

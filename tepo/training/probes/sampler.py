@@ -1,4 +1,5 @@
-"""The embedded sampler on random models: tokens a second with and without CUDA graphs, the same tokens from both, the gap.
+"""The embedded sampler on random models: tokens a second with and without CUDA graphs, the same tokens from both, the
+gap.
 
 The limit of its speed is the memory's bandwidth: every step reads the weights and the cache so far.
 """
@@ -60,7 +61,8 @@ def figures(device: str, case: Case) -> Iterator[Figure]:
 
 
 def _small_agree(device: str) -> tuple[float, float]:
-    """The share of equal tokens in float32 on a small model, and what it must be: rounding may move one draw over an edge."""
+    """The share of equal tokens in float32 on a small model, and what it must be: rounding may move one draw over an
+    edge."""
     model = model_of("small", device, torch.float32)
     case = Case("small", 64, 200) if device == "cuda" else SIZES["small"]  # several graphs, and rows that end
     with_graphs, without = (draw(model, case, graphs)["drawn"] for graphs in (True, False))

@@ -1,7 +1,8 @@
 """`Updater.update` with the TEPO objective on random models: tokens a second, MFU, peak memory, waits of the host.
 
 MFU counts 6 operations for each weight and token, 12 for each pair of query and key it sees, head and number, nothing
-recomputed and no log-probs of the old policy, over the GPU's dense bf16 peak. Tokens are those pushed through the model.
+recomputed and no log-probs of the old policy, over the GPU's dense bf16 peak. Tokens are those pushed through the
+model.
 """
 
 import contextlib

@@ -109,7 +109,8 @@ def torchs_varlen(monkeypatch):
 
 
 def segments(query, key, value, queries, keys, scale, window):
-    """Attention of each segment, causal from the end, written out: what the flash kernel does with offsets and a window."""
+    """Attention of each segment, causal from the end, written out: what the flash kernel does with offsets and a
+    window."""
     for (q0, q1), (k0, k1) in zip(pairwise(queries.tolist()), pairwise(keys.tolist()), strict=True):
         q, k, v = query[q0:q1], *(t[k0:k1].repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
         back = torch.arange(k1 - k0 - (q1 - q0), k1 - k0)[:, None] - torch.arange(k1 - k0)
@@ -118,7 +119,7 @@ def segments(query, key, value, queries, keys, scale, window):
         yield torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
 
 
-def torch_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)):
+def torch_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):
     """torch 2.11's signature: no `enable_gqa`; grouped heads are taken as they are."""
     return torch.cat(list(segments(query, key, value, cu_seq_q, cu_seq_k, scale, window_size)))
 
@@ -136,7 +137,8 @@ def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window)
     packed = pack(make_groups(longest=30))
     layout = Layout(packed)
     torch.manual_seed(0)
-    tensors = [torch.randn(len(packed.tokens), heads, 8, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
+    count, wide = len(packed.tokens), {"dtype": torch.float64, "requires_grad": True}
+    tensors = [torch.randn(count, heads, 8, **wide) for heads in (4, 2, 2)]
     found, expected = (way(*tensors, layout, 0.3, window) for way in (varlen, sdpa_blocks))
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
@@ -150,7 +152,10 @@ def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(torchs_v
     assert kernel_attention._varlen_attn() is None
 
 
-@pytest.mark.parametrize(("dtype", "old", "fix"), [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")])
+@pytest.mark.parametrize(
+    ("dtype", "old", "fix"),
+    [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")],
+)
 def test_dense_masks_of_long_sequences_are_refused_on_a_gpu(torchs_varlen, dtype, old, fix):
     """Not on a CPU, where nothing else exists. The GPU here is torch's pretence: no tensor of it holds numbers."""
     if old:

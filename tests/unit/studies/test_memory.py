@@ -69,17 +69,19 @@ def test_sharding_divides_what_it_should() -> None:
 
 
 def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:
-    """What is left on the GPU beside the trainer and the sampler's copy of the weights: for a 7B far more than three rows."""
+    """What is left on the GPU beside the trainer and the sampler's copy of the weights: for a 7B far more than three
+    rows."""
     shape, device = KNOWN["Qwen/Qwen2.5-7B"], 80 * GIB
     config = compose(["scale=paper", "sampler=torch"])
     found = memory(config, shape, ranks=8, device_bytes=device)
     row = 2 * shape.cache_numbers * (2048 + 8192 + 64)
-    assert found.cache == pytest.approx(gpu_cache_bytes(device - found.resident - 2 * 2 * shape.parameters, device), abs=row)
+    free = device - found.resident - 2 * 2 * shape.parameters
+    assert found.cache == pytest.approx(gpu_cache_bytes(free, device), abs=row)
     assert found.cache > 20 * row
     assert found.sampling < device
     few = memory(compose(["scale=paper", "sampler=torch", "sampler.max_rows=4"]), shape, ranks=8, device_bytes=device)
     assert few.cache == 4 * row
-    full = memory(config, shape, ranks=8, device_bytes=found.resident)  # nothing left: one row is asked for all the same
+    full = memory(config, shape, ranks=8, device_bytes=found.resident)  # nothing left: one row all the same
     assert full.cache == row
 
 

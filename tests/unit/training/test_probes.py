@@ -50,7 +50,10 @@ def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "state", "note"), [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")])
+@pytest.mark.parametrize(
+    ("way", "state", "note"),
+    [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")],
+)
 def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, state: str, note: str) -> None:
     words = ["tests.unit.training.dying_probe", way, str(tmp_path / "part.json")]
     found = supervise(words, "part", tmp_path / "part.json", limit=12 if way == "hang" else 100)
@@ -71,6 +74,10 @@ def test_wrong_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     right = attention.attend
     assert all(figure.holds for figure in figures("cpu", SIZES["small"]))
-    monkeypatch.setattr(attention, "attend", lambda *tensors, layout, scale, window: right(*tensors, layout, scale, window and window + 1))
+
+    def shifted(*tensors, layout, scale, window):
+        return right(*tensors, layout, scale, window and window + 1)
+
+    monkeypatch.setattr(attention, "attend", shifted)
     wrong = [figure.name for figure in figures("cpu", SIZES["small"]) if not figure.holds]
     assert "small, window: error, output" in wrong

@@ -29,8 +29,20 @@ TURNS, SHORT_TURNS, MORE = 7, 3, 3
 
 def machine() -> dict[str, str]:
     """Where a result comes from."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.processor())
-    return {"cpu": model, "cores": str(os.cpu_count()), "python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}}
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    return {
+        "cpu": model,
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
 
 
 def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict[str, Any]]:
@@ -66,7 +78,13 @@ def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) 
         ratios = [row.ratio for row in same]
         kept.append(max(same, key=lambda row: row.worse(same[0].ratio)))
         spread[kept[-1].name] = max(ratios) / min(ratios) - 1
-    result = {"machine": machine(), "runs": len(runs), "rows": [vars(row) for row in kept], "spread": spread, "detail": runs[-1][1]}
+    result = {
+        "machine": machine(),
+        "runs": len(runs),
+        "rows": [vars(row) for row in kept],
+        "spread": spread,
+        "detail": runs[-1][1],
+    }
     RESULTS.mkdir(exist_ok=True)
     path_of(name, short).write_text(json.dumps(result, indent=1) + "\n")
     return kept
@@ -98,7 +116,9 @@ def check(name: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m perf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--short", action="store_true")
     what = parser.add_mutually_exclusive_group()

@@ -28,7 +28,9 @@ def cpu_seconds(command: list[str], folder: str | None = None) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     output = subprocess.DEVNULL
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run(command, stdout=output, stderr=output, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths})
+    subprocess.run(
+        command, stdout=output, stderr=output, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths}
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

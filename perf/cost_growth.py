@@ -50,7 +50,12 @@ def cells(short: bool) -> list[Cell]:
 def stepper(cell: Cell, samples: int) -> Any:
     """A call that makes one step of a cell: CPU seconds of sampling and of the updates, prompt tokens."""
     count, length = cell
-    sizes = [f"train.prompts_per_step={count}", f"train.samples_per_prompt={samples}", f"train.max_new_tokens={length}", f"train.mini_batch_prompts={count // 4}"]
+    sizes = [
+        f"train.prompts_per_step={count}",
+        f"train.samples_per_prompt={samples}",
+        f"train.max_new_tokens={length}",
+        f"train.mini_batch_prompts={count // 4}",
+    ]
     config = compose(["objective=grpo_dapo", "train.epochs=1", "train.learning_rate=1e-12", *sizes])
     policy = load_policy(config.model.path)
     policy.model.config.max_position_embeddings = 4096  # rotary: nothing else depends on it
@@ -63,12 +68,25 @@ def stepper(cell: Cell, samples: int) -> Any:
 
     def step(turn: int) -> tuple[float, float, float]:
         begin = time.process_time()
-        drawn = sampler.sample([prompt.tokens for prompt in prompts], [turn * count + i for i in range(count)], n=samples, temperature=1.0, max_new_tokens=length)
+        drawn = sampler.sample(
+            [prompt.tokens for prompt in prompts],
+            [turn * count + i for i in range(count)],
+            n=samples,
+            temperature=1.0,
+            max_new_tokens=length,
+        )
         sampled = time.process_time()
-        rollout = FlatRollout([Group(prompt, responses, rewards) for prompt, responses in zip(prompts, drawn, strict=True)], torch.device("cpu"))
+        rollout = FlatRollout(
+            [Group(prompt, responses, rewards) for prompt, responses in zip(prompts, drawn, strict=True)],
+            torch.device("cpu"),
+        )
         assert int(rollout.lengths.sum()) == count * samples * length
         updater.update(rollout, 1, Stopwatch(), Tallies())
-        return sampled - begin, time.process_time() - sampled, float(np.mean([len(prompt.tokens) for prompt in prompts]))
+        return (
+            sampled - begin,
+            time.process_time() - sampled,
+            float(np.mean([len(prompt.tokens) for prompt in prompts])),
+        )
 
     return step
 
@@ -87,25 +105,51 @@ def measure(turns: int = 3, samples: int = 2, short: bool = False) -> dict[str, 
     taken: dict[Cell, list[tuple[float, float, float]]] = {cell: [] for cell in steps}
     for turn in range(turns + 1):
         for cell, step in steps.items():
-            if turn or cell == (BASE_GROUPS, BASE_LENGTH):  # one cell warms up libraries; large buffers are part of a step's cost
+            if turn or cell == (
+                BASE_GROUPS,
+                BASE_LENGTH,
+            ):  # one cell warms up libraries; large buffers are part of a step's cost
                 taken[cell].append(step(turn))
     taken[BASE_GROUPS, BASE_LENGTH].pop(0)
-    sampling, updates, prompt = (np.array([median(row[part] for row in taken[cell]) for cell in steps]) for part in range(3))
+    sampling, updates, prompt = (
+        np.array([median(row[part] for row in taken[cell]) for cell in steps]) for part in range(3)
+    )
     groups, lengths = np.array(list(steps), dtype=float).T
     tokens = groups * samples * lengths
     keys = tokens * (lengths / 2 + prompt)
-    model = fit(np.stack([lengths, tokens, keys], 1), sampling) + fit(np.stack([np.ones_like(tokens), tokens, keys], 1), updates)
+    model = fit(np.stack([lengths, tokens, keys], 1), sampling) + fit(
+        np.stack([np.ones_like(tokens), tokens, keys], 1), updates
+    )
     total = sampling + updates
     rows = [
-        {"groups": int(g), "length": int(n), "tokens": int(t), "sampling_s": s, "updates_s": u, "step_s": s + u, "model_s": m, "deviation": (s + u) / m - 1}
-        for g, n, t, s, u, m in zip(groups, lengths, tokens, sampling.tolist(), updates.tolist(), model.tolist(), strict=True)
+        {
+            "groups": int(g),
+            "length": int(n),
+            "tokens": int(t),
+            "sampling_s": s,
+            "updates_s": u,
+            "step_s": s + u,
+            "model_s": m,
+            "deviation": (s + u) / m - 1,
+        }
+        for g, n, t, s, u, m in zip(
+            groups, lengths, tokens, sampling.tolist(), updates.tolist(), model.tolist(), strict=True
+        )
     ]
-    return {"name": "cost growth of an RL step", "samples": samples, "rows": rows, "worst": float(np.abs(total / model - 1).max()), "target": "<= 0.15"}
+    return {
+        "name": "cost growth of an RL step",
+        "samples": samples,
+        "rows": rows,
+        "worst": float(np.abs(total / model - 1).max()),
+        "target": "<= 0.15",
+    }
 
 
 def show(result: dict[str, Any]) -> None:
     """One table."""
-    print(f"{'groups':>7} {'length':>7} {'tokens':>9} {'sampling s':>11} {'updates s':>10} {'step s':>8} {'model s':>8} {'deviation':>10}")
+    print(
+        f"{'groups':>7} {'length':>7} {'tokens':>9} {'sampling s':>11} {'updates s':>10} {'step s':>8} {'model s':>8} {'deviation':>10}"
+    )
     for row in result["rows"]:
         figures = f"{row['sampling_s']:11.2f} {row['updates_s']:10.2f} {row['step_s']:8.2f} {row['model_s']:8.2f} {100 * row['deviation']:+9.1f}%"
         print(f"{row['groups']:7} {row['length']:7} {row['tokens']:9,} {figures}")

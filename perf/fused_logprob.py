@@ -55,7 +55,9 @@ def _function(variant: str) -> Callable[..., Any]:
         from trl.kernels import ChunkedLogProbFunction
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
 
-        return lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, 1.0, _CHUNKED_LOGPROB_CHUNK_SIZE, None, 1.0, ("entropy",))[:2]
+        return lambda h, w, y: ChunkedLogProbFunction.apply(
+            h, w, None, y, 1.0, _CHUNKED_LOGPROB_CHUNK_SIZE, None, 1.0, ("entropy",)
+        )[:2]
     if variant.startswith("liger"):
         from liger_kernel.chunked_loss.fused_linear_ppo import LigerFusedLinearPPOBase
 
@@ -120,10 +122,14 @@ def worker(variant: str, tokens: int, vocabulary: int, width: int) -> dict[str, 
 
 def _memory(name: str) -> int:
     """KiB of this process, from Linux."""
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return next(
+        int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)
+    )
 
 
-def measure(short: bool = False, turns: int = 1, peers: str | None = None, only: list[str] | None = None) -> dict[str, Any]:
+def measure(
+    short: bool = False, turns: int = 1, peers: str | None = None, only: list[str] | None = None
+) -> dict[str, Any]:
     """Seconds and peak of every variant, ratios of ours (log-prob and entropy, plain job) to naive and to the bare products."""
     shape = SHORT if short else FULL
     variants = [*LIMITS, *OURS, *([] if short else ["torch.compile"]), *(PEERS if peers else ())]
@@ -132,11 +138,24 @@ def measure(short: bool = False, turns: int = 1, peers: str | None = None, only:
         for variant, done in runs.items():
             python = peers if peers and variant in PEERS else sys.executable
             command = [python, __file__, "--worker", variant, "--shape", *map(str, shape)]
-            out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent.parent, env=_environment()).stdout
+            out = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                cwd=Path(__file__).parent.parent,
+                env=_environment(),
+            ).stdout
             done.append(json.loads(out.splitlines()[-1]))
             print(variant, done[-1], file=sys.stderr, flush=True)
     rows = {variant: {key: median(run[key] for run in done) for key in done[0]} for variant, done in runs.items()}
-    result: dict[str, Any] = {"name": "fused log-prob and entropy, forward + backward, float32", "tokens": shape[0], "vocabulary": shape[1], "hidden": shape[2], "rows": rows}
+    result: dict[str, Any] = {
+        "name": "fused log-prob and entropy, forward + backward, float32",
+        "tokens": shape[0],
+        "vocabulary": shape[1],
+        "hidden": shape[2],
+        "rows": rows,
+    }
     if {"tepo", "naive", "bare products"} <= rows.keys():
         paired = list(zip(runs["tepo"], runs["naive"], runs["bare products"], strict=True))
         result["time_to_naive"] = median(ours["cpu_s"] / naive["cpu_s"] for ours, naive, _ in paired)
@@ -154,12 +173,17 @@ def _environment() -> dict[str, str]:
 
 def show(result: dict[str, Any]) -> None:
     """One table."""
-    print(f"{result['name']}: N = {result['tokens']:,}, V = {result['vocabulary']:,}, H = {result['hidden']:,}, one thread")
+    print(
+        f"{result['name']}: N = {result['tokens']:,}, V = {result['vocabulary']:,}, H = {result['hidden']:,}, one thread"
+    )
     rows = result["rows"]
     print(f"{'':32} {'CPU s':>8} {'to naive':>9} {'to bare':>9} {'peak MiB':>9} {'to naive':>9}")
     for variant, row in rows.items():
         naive = rows.get("naive with entropy gradient" if variant.endswith("with entropy gradient") else "naive")
-        times = [f"{row['cpu_s'] / other['cpu_s']:9.2f}" if other else " " * 9 for other in (naive, rows.get("bare products"))]
+        times = [
+            f"{row['cpu_s'] / other['cpu_s']:9.2f}" if other else " " * 9
+            for other in (naive, rows.get("bare products"))
+        ]
         peak = f"{row['peak_mib'] / naive['peak_mib']:9.3f}" if naive else ""
         print(f"{variant:32} {row['cpu_s']:8.2f} {times[0]} {times[1]} {row['peak_mib']:9.0f} {peak}")
 

@@ -26,9 +26,13 @@ def box(text: str) -> str:
 
 def rewritings(gold: str) -> dict[str, str]:
     """Usual other spellings of the same answer, by what was changed; only those that apply."""
-    bare = gold.strip().strip("$").strip() if gold.count("$") == 2 and gold.strip()[0] == gold.strip()[-1] == "$" else gold
+    bare = (
+        gold.strip().strip("$").strip() if gold.count("$") == 2 and gold.strip()[0] == gold.strip()[-1] == "$" else gold
+    )
     if bare.count("{") != bare.count("}") or "\\boxed" in bare or "\\(" in bare:
-        return {"itself": gold if "\\boxed" in gold else bare}  # malformed, or a sentence: no answer of a model looks like it
+        return {
+            "itself": gold if "\\boxed" in gold else bare
+        }  # malformed, or a sentence: no answer of a model looks like it
     made = {"itself": box(bare), "sentence": f"The answer is $\\boxed {{ {bare} }}$."}
     if "\\frac" in bare:
         made["dfrac"] = box(re.sub(r"\\frac(?![a-z])", r"\\dfrac", bare))
@@ -65,7 +69,14 @@ def gold_rows(data: Path, sets: list[str]) -> list[Row]:
         golds = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").split("\n") if line]
         for index, gold in enumerate(golds):
             rows += [(f"{name}: {kind}", gold, response, True) for kind, response in rewritings(gold).items()]
-            other = next((golds[(index + step) % len(golds)] for step in range(1, len(golds)) if golds[(index + step) % len(golds)] != gold), None)
+            other = next(
+                (
+                    golds[(index + step) % len(golds)]
+                    for step in range(1, len(golds))
+                    if golds[(index + step) % len(golds)] != gold
+                ),
+                None,
+            )
             if other is not None:
                 rows.append((f"{name}: another gold", gold, box(other), False))
             if (wrong := changed_digit(gold)) is not None:
@@ -86,7 +97,9 @@ def case_rows(path: Path, data: Path | None) -> list[Row]:
     for line in path.read_text(encoding="utf-8").split("\n"):
         case = json.loads(line) if line else None
         if case and ("gold" in case or case["gold_id"] in answers):
-            rows.append((case["category"], case.get("gold") or answers[case["gold_id"]], case["prediction"], case["correct"]))
+            rows.append(
+                (case["category"], case.get("gold") or answers[case["gold_id"]], case["prediction"], case["correct"])
+            )
     return rows
 
 
@@ -125,11 +138,19 @@ def table(title: str, rows: list[Row], graders: dict[str, list[bool]], show: str
                 errors[name][category][0 if verdicts[index] else 1] += 1
                 if show == name:
                     print("FP" if verdicts[index] else "FN", category, "|", gold, "|", response)
-    print(f"\n### {title}: {len(rows)} rows\n\n| category | rows | " + " | ".join(f"{name} FP / FN" for name in graders) + " |")
+    print(
+        f"\n### {title}: {len(rows)} rows\n\n| category | rows | "
+        + " | ".join(f"{name} FP / FN" for name in graders)
+        + " |"
+    )
     print("|---|---:|" + "---:|" * len(graders))
     for category, count in totals.items():
         if any(errors[name][category] != [0, 0] for name in graders):
-            print(f"| {category} | {count} | " + " | ".join("{} / {}".format(*errors[name][category]) for name in graders) + " |")
+            print(
+                f"| {category} | {count} | "
+                + " | ".join("{} / {}".format(*errors[name][category]) for name in graders)
+                + " |"
+            )
     sums = {name: [sum(pair[side] for pair in errors[name].values()) for side in (0, 1)] for name in graders}
     print(f"| **all** | {len(rows)} | " + " | ".join("{} / {}".format(*sums[name]) for name in graders) + " |")
     print("| right | | " + " | ".join(f"{100 * (1 - sum(sums[name]) / len(rows)):.2f} %" for name in graders) + " |")

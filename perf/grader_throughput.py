@@ -27,7 +27,12 @@ def rollout(golds: Sequence[str], draw: random.Random, groups: int = 64, samples
     prose = "We compute step by step and check each case of the problem again. " * 22
     pairs = []
     for gold in draw.choices(golds, k=groups):
-        others = [str(draw.randint(2, 200)), f"{gold}+1", f"x = {gold}", f"\\frac{{{draw.randint(1, 9)}}}{{{draw.randint(2, 9)}}}"]
+        others = [
+            str(draw.randint(2, 200)),
+            f"{gold}+1",
+            f"x = {gold}",
+            f"\\frac{{{draw.randint(1, 9)}}}{{{draw.randint(2, 9)}}}",
+        ]
         for _ in range(samples):
             roll = draw.random()
             answer = gold if roll < 0.5 else others[0] if roll < 0.75 else draw.choice(others)
@@ -79,7 +84,9 @@ def cpu_seconds(workers: Sequence[int] = ()) -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(golds: Sequence[str] = (), groups: int = 64, count: int = 300, turns: int = 10) -> dict[str, dict[str, float]]:
+def measure(
+    golds: Sequence[str] = (), groups: int = 64, count: int = 300, turns: int = 10
+) -> dict[str, dict[str, float]]:
     """Rates and their ratio for each batch; both sides are warm and take turns, a part of the batch each."""
     logging.disable(logging.CRITICAL)
     golds = golds or [str(number) for number in range(3, 900, 7)] + ["\\frac{1}{2}", "3\\sqrt{13}", "(1,2)", "x^2+1"]
@@ -105,7 +112,10 @@ def beside(grader: Grader, pairs: Pairs, size: int) -> dict[str, float]:
         others = math_verify(part, golds)
         ours, theirs = ours + between - before, theirs + cpu_seconds(workers) - between
         same += sum(map(eq, verdicts, others))
-    rates = {"tepo_per_core_second": round(len(pairs) / ours, 1), "math_verify_per_core_second": round(len(pairs) / theirs, 1)}
+    rates = {
+        "tepo_per_core_second": round(len(pairs) / ours, 1),
+        "math_verify_per_core_second": round(len(pairs) / theirs, 1),
+    }
     return {"pairs": len(pairs), **rates, "ratio": round(theirs / ours, 2), "verdicts_equal": same}
 
 
@@ -113,7 +123,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with math500.jsonl, whose golds the rollout then uses")
     options = parser.parse_args()
-    golds = [json.loads(line)["answer"] for line in (options.data / "math500.jsonl").read_text(encoding="utf-8").split("\n") if line] if options.data else []
+    golds = (
+        [
+            json.loads(line)["answer"]
+            for line in (options.data / "math500.jsonl").read_text(encoding="utf-8").split("\n")
+            if line
+        ]
+        if options.data
+        else []
+    )
     for name, row in measure(golds).items():
         rates = f"tepo {row['tepo_per_core_second']:8.0f}/s, math-verify {row['math_verify_per_core_second']:8.0f}/s, ratio {row['ratio']:6.2f}"
         print(f"{name:8} {row['pairs']:5} pairs: {rates}; {row['verdicts_equal']} verdicts equal")

@@ -23,7 +23,9 @@ def mini_batch(sequences: int, tokens: int, generator: torch.Generator) -> tuple
     rewards = (torch.rand(sequences, generator=generator) < 0.5).float()
     old = -torch.rand(total, generator=generator) * 2
     entropies = torch.rand(total, generator=generator)
-    groups = Groups(rewards, torch.arange(sequences) // 8, lengths, entropies, torch.ones(sequences, dtype=torch.bool), 72)
+    groups = Groups(
+        rewards, torch.arange(sequences) // 8, lengths, entropies, torch.ones(sequences, dtype=torch.bool), 72
+    )
     batch = TokenBatch(
         old_logprobs=old,
         advantages=torch.zeros(total),
@@ -45,7 +47,12 @@ def mini_batch(sequences: int, tokens: int, generator: torch.Generator) -> tuple
 def cost(objective: Objective, batch: TokenBatch) -> float:
     """CPU seconds of one mini-batch in one micro-batch."""
     leaves = [value.clone().requires_grad_() for value in (batch.logprobs, batch.entropies, batch.full_kl)]  # type: ignore[union-attr]
-    given = replace(batch, logprobs=leaves[0], entropies=leaves[1] if objective.needs.entropy_gradient else batch.entropies, full_kl=leaves[2])
+    given = replace(
+        batch,
+        logprobs=leaves[0],
+        entropies=leaves[1] if objective.needs.entropy_gradient else batch.entropies,
+        full_kl=leaves[2],
+    )
     begin = time.process_time()
     plan = objective.prepare(given)
     objective.loss(given, plan).loss.backward()
@@ -56,7 +63,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=27, help="mean response length")
-    parser.add_argument("--update-ms", type=float, default=90.0, help="CPU milliseconds of a whole update, to set the cost against")
+    parser.add_argument(
+        "--update-ms", type=float, default=90.0, help="CPU milliseconds of a whole update, to set the cost against"
+    )
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--rows", default=",".join(names()))
     arguments = parser.parse_args()
@@ -72,12 +81,16 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, objective in rows.items():
             seconds[name].append(cost(objective, replace(batch, advantages=advantages[name][1])))
-    print(f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, {arguments.rounds} rounds")
+    print(
+        f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, {arguments.rounds} rounds"
+    )
     print(f"{'row':22}{'median ms':>11}{'best ms':>10}{'share':>8}{'advantages ms (once a rollout)':>34}")
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name in sorted(rows, key=lambda name: -medians[name]):
         share = medians[name] * 1e5 / arguments.update_ms
-        print(f"{name:22}{medians[name] * 1e3:11.2f}{min(seconds[name]) * 1e3:10.2f}{share:7.1f}%{advantages[name][0] * 1e3:34.2f}")
+        print(
+            f"{name:22}{medians[name] * 1e3:11.2f}{min(seconds[name]) * 1e3:10.2f}{share:7.1f}%{advantages[name][0] * 1e3:34.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,10 @@ UPDATES = 8
 def products(tokens: int, turns: int = 5) -> float:
     """CPU seconds of the products of one forward and backward over `tokens` tokens of the laptop policy."""
     shapes = [(96, 96 + 2 * 32), (96, 96), (96, 512), (256, 96)] * 2 + [(96, 42)]
-    cases = [(torch.randn(tokens, rows), torch.randn(rows, columns), torch.randn(tokens, columns)) for rows, columns in shapes]
+    cases = [
+        (torch.randn(tokens, rows), torch.randn(rows, columns), torch.randn(tokens, columns))
+        for rows, columns in shapes
+    ]
     spent = []
     for _ in range(turns):
         started = time.process_time()
@@ -44,10 +47,19 @@ def measure(steps: int = 6, objectives: tuple[str, ...] = ("grpo_dapo", "tepo"))
             config = compose([f"objective={name}", f"train.steps={steps}", f"store={store}"])
             train(config)
             metrics = RunFolder.of(config).metrics()[1:]
-            keys = {"cpu_s": "perf/cpu_s", "sampling_s": "timing_s/gen", "old_log_prob_s": "timing_s/old_log_prob", "updates_s": "timing_s/update_actor", "grading_s": "timing_s/reward"}
+            keys = {
+                "cpu_s": "perf/cpu_s",
+                "sampling_s": "timing_s/gen",
+                "old_log_prob_s": "timing_s/old_log_prob",
+                "updates_s": "timing_s/update_actor",
+                "grading_s": "timing_s/reward",
+            }
             rows[name] = {key: median(row.get(metric, 0.0) for row in metrics) for key, metric in keys.items()}
             trained = median(row["perf/trained_tokens"] for row in metrics) / (UPDATES / config.train.epochs)
-            rows[name] |= {"groups": median(row["rollout/groups_kept"] for row in metrics), "trained_tokens": median(row["perf/trained_tokens"] for row in metrics)}
+            rows[name] |= {
+                "groups": median(row["rollout/groups_kept"] for row in metrics),
+                "trained_tokens": median(row["perf/trained_tokens"] for row in metrics),
+            }
             rows[name]["bare_products_s"] = UPDATES * products(int(trained))
     return {"name": "RL step at laptop scale", "rows": rows, "target": "cpu_s <= 1.0"}
 

@@ -23,7 +23,11 @@ def accuracy(folder: Path, benchmarks: list[str]) -> float | None:
     found = [result for result in results if result is not None]
     if len(found) < len(benchmarks):
         return None
-    return 100 * sum(result.accuracy * result.problems * result.samples for result in found) / sum(result.problems * result.samples for result in found)
+    return (
+        100
+        * sum(result.accuracy * result.problems * result.samples for result in found)
+        / sum(result.problems * result.samples for result in found)
+    )
 
 
 def line(label: str, units: list[Unit], base: float | None) -> str:
@@ -53,7 +57,9 @@ def main() -> None:
     units = make_plan(study, "laptop", store=given.store, seeds=[int(seed) for seed in given.seeds.split(",")])
     base = accuracy(base_folder(units[0].config), units[0].config.data.benchmarks)
     print(f"base: {'not measured' if base is None else f'{base:.1f}%'}; {units[0].config.train.steps} steps\n")
-    print("| row | accuracy % (lowest – highest seed) | gain | entropy | clipped % | CPU s a step | seeds |\n|---|---|---|---|---|---|---|")
+    print(
+        "| row | accuracy % (lowest – highest seed) | gain | entropy | clipped % | CPU s a step | seeds |\n|---|---|---|---|---|---|---|"
+    )
     for row in study.rows:
         print(line(row.label, [unit for unit in units if unit.row.label == row.label], base))
 

@@ -24,8 +24,15 @@ LAPTOP = Path(tepo.__file__).parent / "assets" / "laptop"
 
 def laptop_case() -> tuple:
     """The shipped base model, its tokenizer and the prompts of one rollout."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(LAPTOP, dtype=torch.float32).eval(), AutoTokenizer.from_pretrained(LAPTOP)
-    return model, tokenizer, [tokenizer.encode(problem.prompt) for problem in generate_problems(TASKS, PROMPTS, 0, "train")]
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(LAPTOP, dtype=torch.float32).eval(),
+        AutoTokenizer.from_pretrained(LAPTOP),
+    )
+    return (
+        model,
+        tokenizer,
+        [tokenizer.encode(problem.prompt) for problem in generate_problems(TASKS, PROMPTS, 0, "train")],
+    )
 
 
 def generate_case(model, tokenizer, prompts: list[list[int]], cache: str) -> Callable[[int], int]:
@@ -33,12 +40,21 @@ def generate_case(model, tokenizer, prompts: list[list[int]], cache: str) -> Cal
     longest, eos = max(map(len, prompts)), tokenizer.eos_token_id
     ids = torch.tensor([[eos] * (longest - len(p)) + p for p in prompts]).repeat_interleave(SAMPLES, dim=0)
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts]).repeat_interleave(SAMPLES, dim=0)
-    settings = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "max_new_tokens": NEW_TOKENS, "cache_implementation": cache}
+    settings = {
+        "do_sample": True,
+        "top_k": 0,
+        "top_p": 1.0,
+        "temperature": 1.0,
+        "max_new_tokens": NEW_TOKENS,
+        "cache_implementation": cache,
+    }
 
     def run(seed: int) -> int:
         torch.manual_seed(seed)
         with torch.inference_mode():
-            new = model.generate(ids, attention_mask=mask, pad_token_id=eos, eos_token_id=eos, disable_compile=True, **settings)[:, longest:]
+            new = model.generate(
+                ids, attention_mask=mask, pad_token_id=eos, eos_token_id=eos, disable_compile=True, **settings
+            )[:, longest:]
         return int((new != eos).sum() + (new == eos).any(1).sum())
 
     return run

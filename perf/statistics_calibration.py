@@ -21,11 +21,17 @@ def study(seeds: int, luck: float, random: np.random.Generator) -> tuple[bool, b
 
     base, same, better = row(0.0), row(0.0), row(GAP)
     alone = estimate({"b": base}, draws=300)
-    return alone.low <= 0.5 <= alone.high, estimate({"b": same - base}, draws=300).p < 0.05, estimate({"b": better - base}, draws=300).p < 0.05
+    return (
+        alone.low <= 0.5 <= alone.high,
+        estimate({"b": same - base}, draws=300).p < 0.05,
+        estimate({"b": better - base}, draws=300).p < 0.05,
+    )
 
 
 def main() -> None:
-    print(f"{STUDIES} studies of {PROBLEMS} problems x {SAMPLES} samples; gap {GAP} in logit\nseeds  luck  covered  false alarms  gap found")
+    print(
+        f"{STUDIES} studies of {PROBLEMS} problems x {SAMPLES} samples; gap {GAP} in logit\nseeds  luck  covered  false alarms  gap found"
+    )
     for seeds in (1, 2, 3, 5):
         for luck in (0.0, 0.15, 0.3):
             random = np.random.default_rng(0)

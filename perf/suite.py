@@ -50,37 +50,85 @@ def _module(name: str) -> Any:
 def cli(turns: int, short: bool) -> Found:
     start = _module("cli_start")
     found, others = start.measure(rounds=3 * turns), start.measure_commands(rounds=turns)
-    rows = [Row("tepo --help / import typer", "CPU s", found["ours_s"], found["peer_s"], found["ratio"], 1.5, guarded=True)]
+    rows = [
+        Row("tepo --help / import typer", "CPU s", found["ours_s"], found["peer_s"], found["ratio"], 1.5, guarded=True)
+    ]
     for words, row in others.items():
-        rows.append(Row(f"tepo {words.partition(' --model')[0]} / import torch", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], start.COMMANDS[words], guarded=True))
+        rows.append(
+            Row(
+                f"tepo {words.partition(' --model')[0]} / import torch",
+                "CPU s",
+                row["ours_s"],
+                row["peer_s"],
+                row["ratio"],
+                start.COMMANDS[words],
+                guarded=True,
+            )
+        )
     return rows, {"help": found, **others}
 
 
 def sampler(turns: int, short: bool) -> Found:
     found = _module("sampler").measure(turns=turns)
     peer = max(found["generate_dynamic"], found["generate_static"])
-    return [Row("sampler / transformers generate()", "tokens/CPU s", found["tepo"], peer, found["ratio"], 3.0, True, True)], found
+    return [
+        Row("sampler / transformers generate()", "tokens/CPU s", found["tepo"], peer, found["ratio"], 3.0, True, True)
+    ], found
 
 
 def vllm(turns: int, short: bool) -> Found:
     if importlib.util.find_spec("vllm") is None:
         raise Unavailable("vLLM is not installed (make engines)")
     found = _module("vllm_sampler").measure(turns=turns)
-    return [Row("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)], found
+    return [
+        Row("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)
+    ], found
 
 
 def update(turns: int, short: bool) -> Found:
     found = _module("update_packing").measure(turns=3 * turns)
     rates = {name: found["tokens"] / seconds for name, seconds in found["seconds"].items()}
-    rows = [Row("update, packed / right-padded", "tokens/CPU s", rates["packed"], rates["padded"], found["ratio"], 1.7, True, True)]
-    return [*rows, Row("update, trained / pushed tokens", "share", found["trained_share"], 1.0, found["trained_share"], 0.95, True, True)], found
+    rows = [
+        Row(
+            "update, packed / right-padded",
+            "tokens/CPU s",
+            rates["packed"],
+            rates["padded"],
+            found["ratio"],
+            1.7,
+            True,
+            True,
+        )
+    ]
+    return [
+        *rows,
+        Row(
+            "update, trained / pushed tokens",
+            "share",
+            found["trained_share"],
+            1.0,
+            found["trained_share"],
+            0.95,
+            True,
+            True,
+        ),
+    ], found
 
 
 def grader(turns: int, short: bool) -> Found:
     found = _module("grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
     targets = {"rollout": 5.0, "fresh": 1.0, "wrong": 1.0}
     rows = [
-        Row(f"grader / math-verify, {name}", "answers/core s", row["tepo_per_core_second"], row["math_verify_per_core_second"], row["ratio"], targets[name], True, name == "fresh")
+        Row(
+            f"grader / math-verify, {name}",
+            "answers/core s",
+            row["tepo_per_core_second"],
+            row["math_verify_per_core_second"],
+            row["ratio"],
+            targets[name],
+            True,
+            name == "fresh",
+        )
         for name, row in found.items()
     ]
     return rows, found
@@ -92,13 +140,31 @@ def step(turns: int, short: bool) -> Found:
         raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
     found = trl.measure(turns=turns)
     ours, peers = found["rows"]["tepo"], {"trl": ("ratio", 3.5), "trl, tuned": ("ratio_tuned", None)}
-    return [Row(f"TRL's RL step ({name}) / ours, GRPO/DAPO", "CPU s", ours["cpu_s"], found["rows"][name]["cpu_s"], found[key], target, True) for name, (key, target) in peers.items()], found
+    return [
+        Row(
+            f"TRL's RL step ({name}) / ours, GRPO/DAPO",
+            "CPU s",
+            ours["cpu_s"],
+            found["rows"][name]["cpu_s"],
+            found[key],
+            target,
+            True,
+        )
+        for name, (key, target) in peers.items()
+    ], found
 
 
 def limit(turns: int, short: bool) -> Found:
     found = _module("rl_step").measure(steps=turns + 1)
     rows = [
-        Row(f"RL step / its bare matrix products, {name}", "CPU s", row["cpu_s"], row["bare_products_s"], row["cpu_s"] / row["bare_products_s"], 1.0 / row["bare_products_s"])
+        Row(
+            f"RL step / its bare matrix products, {name}",
+            "CPU s",
+            row["cpu_s"],
+            row["bare_products_s"],
+            row["cpu_s"] / row["bare_products_s"],
+            1.0 / row["bare_products_s"],
+        )
         for name, row in found["rows"].items()
     ]
     return rows, found
@@ -107,7 +173,16 @@ def limit(turns: int, short: bool) -> Found:
 def growth(turns: int, short: bool) -> Found:
     found = _module("cost_growth").measure(turns=max(1, turns // 2), short=short)
     worst = max(found["rows"], key=lambda row: abs(row["deviation"]))
-    return [Row("cost growth, furthest step from the model", "CPU s", worst["step_s"], worst["model_s"], found["worst"], 0.15)], found
+    return [
+        Row(
+            "cost growth, furthest step from the model",
+            "CPU s",
+            worst["step_s"],
+            worst["model_s"],
+            found["worst"],
+            0.15,
+        )
+    ], found
 
 
 JOBS = (
@@ -120,14 +195,22 @@ JOBS = (
 def fused(turns: int, short: bool) -> Found:
     peers = _module("trl_step").peers_python()
     jobs = (("naive", "tepo"),) if short else JOBS
-    runs = [_module("fused_logprob").measure(short, max(1, turns // 3) if short else 1, peers and str(peers), list(job)) for job in jobs]
+    runs = [
+        _module("fused_logprob").measure(short, max(1, turns // 3) if short else 1, peers and str(peers), list(job))
+        for job in jobs
+    ]
     return [row for found in runs for row in fused_rows(found)], {"jobs": runs}
 
 
 def fused_rows(found: dict[str, Any]) -> list[Row]:
     """Time and memory of ours over those of each other variant that does the same job."""
     rows, full = [], found["tokens"] >= 4096
-    targets: dict[str, tuple[float | None, float | None]] = {"naive": (1.05, 0.1), "bare products": (1.2, None), "naive with entropy gradient": (1.05, 0.1), "torch.compile": (None, None)}
+    targets: dict[str, tuple[float | None, float | None]] = {
+        "naive": (1.05, 0.1),
+        "bare products": (1.2, None),
+        "naive with entropy gradient": (1.05, 0.1),
+        "torch.compile": (None, None),
+    }
     for peer, other in found["rows"].items():
         ours = found["rows"].get("tepo with entropy gradient" if peer.endswith("with entropy gradient") else "tepo")
         if peer.startswith("tepo") or ours is None:
@@ -135,14 +218,30 @@ def fused_rows(found: dict[str, Any]) -> list[Row]:
         time, memory = targets.get(peer, (1.0, 1.0)) if full else (None, None)  # the targets are for the full size
         for what, key, target in (("time, CPU s", "cpu_s", time), ("peak memory, MiB", "peak_mib", memory)):
             kind, unit = what.split(", ")
-            rows.append(Row(f"fused op / {peer}, {kind}", unit, ours[key], other[key], ours[key] / other[key], target, guarded=not full))
+            rows.append(
+                Row(
+                    f"fused op / {peer}, {kind}",
+                    unit,
+                    ours[key],
+                    other[key],
+                    ours[key] / other[key],
+                    target,
+                    guarded=not full,
+                )
+            )
     return rows
 
 
 BENCHMARKS: dict[str, Callable[[int, bool], Found]] = {
     "cli": cli, "sampler": sampler, "update": update, "grader": grader, "fused": fused, "step": step, "limit": limit, "growth": growth, "vllm": vllm,
 }  # fmt: skip
-GUARDED = ("cli", "sampler", "update", "grader", "fused")  # those with guarded rows: what `--short` runs unless names are given
+GUARDED = (
+    "cli",
+    "sampler",
+    "update",
+    "grader",
+    "fused",
+)  # those with guarded rows: what `--short` runs unless names are given
 
 
 def main() -> None:

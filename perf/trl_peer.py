@@ -54,10 +54,28 @@ def settings(job: dict[str, Any], steps: int) -> Any:
     from trl import GRPOConfig
 
     rows = job["mini_batch"] * job["samples"]
-    work = {"num_generations": job["samples"], "max_completion_length": job["new_tokens"], "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    work = {
+        "num_generations": job["samples"],
+        "max_completion_length": job["new_tokens"],
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+    }
     updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
-    sizes = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 1, "steps_per_generation": job["prompts_per_step"] // job["mini_batch"], "num_iterations": job["epochs"]}
-    loss = {"loss_type": "dapo", "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28, "scale_rewards": "group", "mask_truncated_completions": False}
+    sizes = {
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": job["prompts_per_step"] // job["mini_batch"],
+        "num_iterations": job["epochs"],
+    }
+    loss = {
+        "loss_type": "dapo",
+        "beta": 0.0,
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "scale_rewards": "group",
+        "mask_truncated_completions": False,
+    }
     optimiser = {
         "learning_rate": job["learning_rate"],
         "lr_scheduler_type": "constant",
@@ -65,8 +83,21 @@ def settings(job: dict[str, Any], steps: int) -> Any:
         "max_grad_norm": 1.0,
         "max_steps": steps * updates,
     }
-    quiet = {"report_to": "none", "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "log_completions": False}
-    machine = {"use_cpu": True, "bf16": False, "fp16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False, "shuffle_dataset": False}
+    quiet = {
+        "report_to": "none",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "log_completions": False,
+    }
+    machine = {
+        "use_cpu": True,
+        "bf16": False,
+        "fp16": False,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": False,
+        "shuffle_dataset": False,
+    }
     return GRPOConfig(output_dir=job["scratch"], seed=0, **work, **sizes, **loss, **optimiser, **quiet, **machine)  # type: ignore[arg-type]
 
 
@@ -112,7 +143,14 @@ def serve(job: dict[str, Any], steps: int = 1000) -> None:
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    trainer = Timed(model=model, reward_funcs=reward, args=settings(job, steps), train_dataset=Dataset.from_list(job["prompts"]), processing_class=tokenizer, callbacks=[Gate()])
+    trainer = Timed(
+        model=model,
+        reward_funcs=reward,
+        args=settings(job, steps),
+        train_dataset=Dataset.from_list(job["prompts"]),
+        processing_class=tokenizer,
+        callbacks=[Gate()],
+    )
     trainer.train()
 
 

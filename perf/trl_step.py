@@ -55,7 +55,9 @@ class Peer:
         log = (scratch / "peer.log").open("w")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
         command = [str(python), str(ROOT / "perf" / "trl_peer.py"), str(file)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=scratch)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=scratch
+        )
         self.log = scratch / "peer.log"
         self.versions = self._answer()
 
@@ -96,7 +98,13 @@ class Ours:
         metrics = parts.updater.update(flat, self.done + 1, watch, Tallies())
         end = cpu_seconds(workers)
         self.done += 1
-        return {"cpu_s": end - begin, "rollout_s": rollout - begin, "updates": metrics["actor/updates"], "tokens": float(flat.lengths.sum()), "sequences": flat.sequence_count}
+        return {
+            "cpu_s": end - begin,
+            "rollout_s": rollout - begin,
+            "updates": metrics["actor/updates"],
+            "tokens": float(flat.lengths.sum()),
+            "sequences": flat.sequence_count,
+        }
 
 
 def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
@@ -115,7 +123,9 @@ def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
     }
 
 
-def measure(turns: int = 7, python: Path | None = None, objective: str = "grpo_dapo", tuned: bool = True) -> dict[str, Any]:
+def measure(
+    turns: int = 7, python: Path | None = None, objective: str = "grpo_dapo", tuned: bool = True
+) -> dict[str, Any]:
     """Medians of both sides and of the ratio turn by turn, after two turns to warm up. Raises RuntimeError without the peers' Python."""
     python = python or peers_python()
     if python is None:
@@ -134,11 +144,17 @@ def measure(turns: int = 7, python: Path | None = None, objective: str = "grpo_d
                 row = side.step()
                 if turn >= 2:
                     rows[name].append(row)
-    result: dict[str, Any] = {"name": f"RL step against TRL's GRPOTrainer, {objective}", "versions": sides["trl"].versions, "turns": turns}
+    result: dict[str, Any] = {
+        "name": f"RL step against TRL's GRPOTrainer, {objective}",
+        "versions": sides["trl"].versions,
+        "turns": turns,
+    }
     result["rows"] = {name: {key: median(row[key] for row in done) for key in done[0]} for name, done in rows.items()}
     for name in list(sides)[1:]:
         paired = list(zip(rows["tepo"], rows[name], strict=True))
-        result["ratio" if name == "trl" else "ratio_tuned"] = median(peer["cpu_s"] / peer["tokens"] * ours["tokens"] / ours["cpu_s"] for ours, peer in paired)
+        result["ratio" if name == "trl" else "ratio_tuned"] = median(
+            peer["cpu_s"] / peer["tokens"] * ours["tokens"] / ours["cpu_s"] for ours, peer in paired
+        )
     return result
 
 
@@ -152,7 +168,9 @@ def main() -> None:
     print(f"{found['name']}: TRL {found['versions']['trl']}, {found['turns']} turns, one thread")
     for name, row in found["rows"].items():
         print(f"{name:12} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    print(f"TRL takes {found['ratio']:.2f}x the CPU seconds per sampled token (target 3.5), tuned {found['ratio_tuned']:.2f}x")
+    print(
+        f"TRL takes {found['ratio']:.2f}x the CPU seconds per sampled token (target 3.5), tuned {found['ratio_tuned']:.2f}x"
+    )
 
 
 if __name__ == "__main__":

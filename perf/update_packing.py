@@ -34,8 +34,12 @@ def laptop_groups() -> tuple[PreTrainedModel, list[Group]]:
     """The shipped base model and groups that it sampled."""
     policy = load_policy(str(Path(tepo.__file__).parent / "assets" / "laptop"))
     prompts = [policy.tokenizer.encode(problem.prompt) for problem in generate_problems(TASKS, PROMPTS, 0, "train")]
-    sampled = TorchSampler(policy.model, policy.tokenizer).sample(prompts, list(range(PROMPTS)), n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS)
-    return policy.model, [(prompt, [response.tokens for response in group]) for prompt, group in zip(prompts, sampled, strict=True)]
+    sampled = TorchSampler(policy.model, policy.tokenizer).sample(
+        prompts, list(range(PROMPTS)), n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS
+    )
+    return policy.model, [
+        (prompt, [response.tokens for response in group]) for prompt, group in zip(prompts, sampled, strict=True)
+    ]
 
 
 def packed_loss(model: PreTrainedModel, groups: list[Group]) -> Tensor:
@@ -59,7 +63,9 @@ def padded_loss(model: PreTrainedModel, groups: list[Group], parts: int, ordered
             ids[row, : len(tokens)] = torch.as_tensor(tokens)
             attended[row, : len(tokens)], trained[row, start : len(tokens)] = 1, 1
         keep = width - min(start for start, _ in part) + 1
-        logp = torch.log_softmax(model(input_ids=ids, attention_mask=attended, use_cache=False, logits_to_keep=keep).logits[:, :-1], dim=-1)
+        logp = torch.log_softmax(
+            model(input_ids=ids, attention_mask=attended, use_cache=False, logits_to_keep=keep).logits[:, :-1], dim=-1
+        )
         with torch.no_grad():
             (logp.exp() * logp).sum(-1)  # the entropies, as the packed path gives them
         chosen = logp.gather(2, ids[:, 1 - keep :, None])[..., 0]
@@ -101,7 +107,10 @@ def measure(turns: int = 15) -> dict[str, Any]:
             taken = run()
             if turn >= 2:
                 seconds[name].append(taken)
-    ratios = {name: median(theirs / ours for ours, theirs in zip(seconds["packed"], seconds[name], strict=True)) for name in runs}
+    ratios = {
+        name: median(theirs / ours for ours, theirs in zip(seconds["packed"], seconds[name], strict=True))
+        for name in runs
+    }
     return {
         "name": "update on packed tokens against right-padded batches",
         "sequences": len(packed.lengths),
@@ -119,7 +128,9 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['name']}: {result['sequences']} sequences, {result['tokens']:,} trained tokens, one thread")
     for name, seconds in result["seconds"].items():
         print(f"{name:16} {1e3 * seconds:8.1f} CPU ms {result['tokens'] / seconds:10,.0f} tokens per CPU s")
-    print(f"packed is {result['ratio']:.2f}x padded, {result['ratio_sorted']:.2f}x padded and sorted; trained / pushed tokens {result['trained_share']:.3f}")
+    print(
+        f"packed is {result['ratio']:.2f}x padded, {result['ratio_sorted']:.2f}x padded and sorted; trained / pushed tokens {result['trained_share']:.3f}"
+    )
 
 
 def profile(turns: int = 5) -> None:

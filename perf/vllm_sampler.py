@@ -29,7 +29,9 @@ def vllm_case(prompts: list[list[int]], eos: int) -> Callable[[int], int]:
         disable_log_stats=True,
     )
     requests = [{"prompt_token_ids": prompt} for prompt in prompts]
-    settings = vllm.SamplingParams(n=SAMPLES, temperature=1.0, max_tokens=NEW_TOKENS, stop_token_ids=[eos], detokenize=False)
+    settings = vllm.SamplingParams(
+        n=SAMPLES, temperature=1.0, max_tokens=NEW_TOKENS, stop_token_ids=[eos], detokenize=False
+    )
 
     def run(seed: int) -> int:
         outputs = llm.generate(requests, settings, use_tqdm=False)
@@ -42,7 +44,9 @@ def measure(turns: int = 7) -> dict[str, float]:
     """Medians of tokens per CPU second, and of the ratio turn by turn."""
     torch.set_num_threads(1)
     model, tokenizer, prompts = laptop_case()
-    rates = interleaved({"tepo": sampler_case(model, tokenizer, prompts), "vllm": vllm_case(prompts, tokenizer.eos_token_id)}, turns)
+    rates = interleaved(
+        {"tepo": sampler_case(model, tokenizer, prompts), "vllm": vllm_case(prompts, tokenizer.eos_token_id)}, turns
+    )
     ratio = statistics.median(ours / theirs for ours, theirs in zip(rates["tepo"], rates["vllm"], strict=True))
     return {name: statistics.median(values) for name, values in rates.items()} | {"ratio": ratio}
 

@@ -16,9 +16,22 @@ from typing import Any
 from tepo.errors import UserError
 
 _SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
-_EXPLAINED = {errno.ENOSPC: "the disk is full", errno.EROFS: "the file system is read-only", errno.EACCES: "no permission to write", errno.EDQUOT: "the disk quota is used up"}
-_EXPLAINED |= {errno.EPERM: "no permission to write", errno.ENOTDIR: "a part of the path is a file", errno.EEXIST: "a file is in the way", errno.EISDIR: "a folder is in the way"}
-_EXPLAINED |= {errno.ENOENT: "the folder is gone, or cannot be made there", errno.ELOOP: "links in the path go round in a circle"}
+_EXPLAINED = {
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "no permission to write",
+    errno.EDQUOT: "the disk quota is used up",
+}
+_EXPLAINED |= {
+    errno.EPERM: "no permission to write",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EEXIST: "a file is in the way",
+    errno.EISDIR: "a folder is in the way",
+}
+_EXPLAINED |= {
+    errno.ENOENT: "the folder is gone, or cannot be made there",
+    errno.ELOOP: "links in the path go round in a circle",
+}
 
 STORE = "--store DIR"
 
@@ -105,10 +118,14 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             if number < len(lines) - 1:
-                raise UserError(f"line {number + 1} is not JSON", where=str(path), fix="repair or delete that line") from None
+                raise UserError(
+                    f"line {number + 1} is not JSON", where=str(path), fix="repair or delete that line"
+                ) from None
             continue
         if not isinstance(row, dict):
-            raise UserError(f"line {number + 1} is not a JSON object", where=str(path), fix="repair or delete that line")
+            raise UserError(
+                f"line {number + 1} is not a JSON object", where=str(path), fix="repair or delete that line"
+            )
         rows.append(row)
     return rows
 

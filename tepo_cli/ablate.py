@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Data, Format, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
+from tepo_cli.options import (
+    JOBS,
+    Data,
+    Format,
+    Gpus,
+    Jobs,
+    Launcher,
+    Minutes,
+    Nodes,
+    Partition,
+    Scale,
+    Seeds,
+    Slots,
+    Store,
+    parse_seeds,
+)
 
 
 def ablate(
@@ -16,7 +31,9 @@ def ablate(
     store: Store = Path("runs"),
     format: Format = "terminal",
     data: Data = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")
+    ] = None,
     launcher: Launcher = "local",
     partition: Partition = None,
     gpus: Gpus = 0,
@@ -32,7 +49,9 @@ def ablate(
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]
-    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)  # a table of panels: panel by panel
+    planned = plan_all(
+        [study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen
+    )  # a table of panels: panel by panel
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         if override:

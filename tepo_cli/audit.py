@@ -5,7 +5,11 @@ from typing import Annotated
 import typer
 
 
-def audit(all_rows: Annotated[bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")] = False) -> None:
+def audit(
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
+    ] = False,
+) -> None:
     """Recompute the paper's averages, differences and ranks from its own columns."""
     from rich.console import Console
 

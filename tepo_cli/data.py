@@ -11,8 +11,16 @@ app = typer.Typer(help="Problem sets: verify copies, find contamination.", no_ar
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks, training sets or files of problems (default: every set that is not generated).", show_default=False)] = None,
-    golds: Annotated[bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")] = True,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Benchmarks, training sets or files of problems (default: every set that is not generated).",
+            show_default=False,
+        ),
+    ] = None,
+    golds: Annotated[
+        bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")
+    ] = True,
 ) -> None:
     """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not the pinned one is an
     error that names the rows; the others are checked all the same."""
@@ -59,7 +67,10 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
     if golds:
         with Grader(benchmark.grader) as grader:
-            unread = ", ".join(f"{problems[index].id} ({why})" for index, why in grader.check_golds([problem.answer for problem in problems]))
+            unread = ", ".join(
+                f"{problems[index].id} ({why})"
+                for index, why in grader.check_golds([problem.answer for problem in problems])
+            )
         if unread:
             yield f"  golds that the grader cannot read: {unread}"
 
@@ -67,8 +78,13 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
 @app.command()
 def contamination(
     training: Annotated[str, typer.Argument(help="A training set, or a file NAME.jsonl.")] = "dapo_math",
-    rows: Annotated[bool, typer.Option("--rows", help="List every pair above 0.8: benchmark problem, training problem, Jaccard index.")] = False,
-    write_list: Annotated[Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")] = None,
+    rows: Annotated[
+        bool,
+        typer.Option("--rows", help="List every pair above 0.8: benchmark problem, training problem, Jaccard index."),
+    ] = False,
+    write_list: Annotated[
+        Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")
+    ] = None,
 ) -> None:
     """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by benchmark."""
     from tepo.files import write_atomic
@@ -83,7 +99,9 @@ def contamination(
     same = [overlap for overlap in found if overlap.jaccard > SAME]
     typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
     for name, members in benchmarks.items():
-        counts = [len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, found)]
+        counts = [
+            len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, found)
+        ]
         typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
     out = {overlap.training for overlap in same}
     typer.echo(f"{len(out)} of {len(problems)} problems of {training} are left out with data.exclude_contaminated=true")
@@ -91,4 +109,6 @@ def contamination(
         for overlap in same:
             typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
     if write_list:
-        write_atomic(write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out), "--write-list FILE")
+        write_atomic(
+            write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out), "--write-list FILE"
+        )

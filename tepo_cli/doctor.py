@@ -23,7 +23,11 @@ _EXTRAS = {
     "wandb": install_line("wandb"),
     "submitit": install_line("slurm"),
 }
-_PROGRAMS = {"sbatch": "Slurm dispatch: apt-get install slurm-wlm munge", "chromium": "page tests: apt-get install chromium chromium-driver", "g++": "DeepSpeed's optional kernels"}
+_PROGRAMS = {
+    "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",
+    "chromium": "page tests: apt-get install chromium chromium-driver",
+    "g++": "DeepSpeed's optional kernels",
+}
 
 
 _SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
@@ -89,7 +93,10 @@ def _engines_work(console: "Console") -> bool:
         name = f"sampler={sampler} engine={engine}"
         with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
-        say(f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}", console)
+        say(
+            f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}",
+            console,
+        )
         passed &= outcome.passed is not False
     return passed
 
@@ -120,12 +127,28 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
     disk = shutil.disk_usage(existing)
-    rows = [("cores", str(cores), ""), ("memory", f"{memory:.0f} GiB", ""), (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", "")]
+    rows = [
+        ("cores", str(cores), ""),
+        ("memory", f"{memory:.0f} GiB", ""),
+        (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", ""),
+    ]
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        rows.append((f"store {store}", "not writable" if existing.is_dir() else f"{existing} is a file", "choose another with --store DIR"))
+        rows.append(
+            (
+                f"store {store}",
+                "not writable" if existing.is_dir() else f"{existing} is a file",
+                "choose another with --store DIR",
+            )
+        )
     if not torch.cuda.is_available():
         return [*rows, ("GPUs", "none", "paper scale needs CUDA; laptop scale does not")]
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
-        rows.append((f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free", ""))
+        rows.append(
+            (
+                f"GPU {index}",
+                f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free",
+                "",
+            )
+        )
     return rows

@@ -9,19 +9,35 @@ from tepo_cli.options import Store
 
 
 def evaluate(
-    benchmarks: Annotated[list[str], typer.Argument(help="Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="A run (folder or id), a model folder, a hub id, or package:NAME.")],
+    benchmarks: Annotated[
+        list[str], typer.Argument(help="Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A run (folder or id), a model folder, a hub id, or package:NAME.")
+    ],
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be evaluated and the first prompt as the model sees it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be evaluated and the first prompt as the model sees it.")
+    ] = False,
     backend: Annotated[str, typer.Option(help="auto, torch or vllm.")] = "auto",
     tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1,
     data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None,
-    wrap: Annotated[str | None, typer.Option(help="Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto.")] = None,
-    thinking: Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Reasoning mode of models that have one.", show_default=False)] = None,
+    wrap: Annotated[
+        str | None,
+        typer.Option(
+            help="Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
+        ),
+    ] = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option("--thinking/--no-thinking", help="Reasoning mode of models that have one.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results (default: eval/ of the run, or of base-… in the store).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: eval/ of the run, or of base-… in the store).")
+    ] = None,
     store: Store = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -30,8 +46,23 @@ def evaluate(
     from tepo_cli.evaluating import Request, find_target, run_evaluations, show_plan
 
     target = find_target(model, store, revision)
-    settings = Backend(backend, dtype, tensor_parallel, data_parallel, revision=target.revision, trust_remote_code=target.trust_remote_code)
-    request = Request(target, settings, limit, seed, wrap or target.wrap, target.thinking if thinking is None else thinking, out or target.folder)
+    settings = Backend(
+        backend,
+        dtype,
+        tensor_parallel,
+        data_parallel,
+        revision=target.revision,
+        trust_remote_code=target.trust_remote_code,
+    )
+    request = Request(
+        target,
+        settings,
+        limit,
+        seed,
+        wrap or target.wrap,
+        target.thinking if thinking is None else thinking,
+        out or target.folder,
+    )
     names = target.expand(benchmarks)
     if dry_run:
         show_plan(names, request)

@@ -72,14 +72,27 @@ class Request:
 def find_target(model: str, store: Path, revision: str | None) -> Target:
     """A run by folder or id, else a model. Raises UserError for a run without a complete checkpoint."""
     if not model:
-        raise UserError("the model has no name", where="--model", fix="a run (`tepo list`), a model folder, a hub id, or package:laptop")
+        raise UserError(
+            "the model has no name",
+            where="--model",
+            fix="a run (`tepo list`), a model folder, a hub id, or package:laptop",
+        )
     for folder in (Path(model), store / model):
         if (folder / "checkpoints").is_dir() or (folder / "manifest.json").is_file():
             config = RunFolder(folder).config()["full"]
             weights = final_model(folder)
             own = config["model"]
             identity = {"weights": f"{folder.name}/{weights.name}"}
-            return Target(str(weights), identity, folder, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"], None, own["trust_remote_code"])
+            return Target(
+                str(weights),
+                identity,
+                folder,
+                tuple(config["data"]["benchmarks"]),
+                own["wrap"],
+                own["thinking"],
+                None,
+                own["trust_remote_code"],
+            )
     _check_no_run(model, store)
     identity = {"weights": base_fingerprint(model, revision)}
     base = model.removeprefix("package:")
@@ -92,12 +105,20 @@ def _check_no_run(model: str, store: Path) -> None:
     place = Path(model)
     if model.startswith("package:") or place.exists():
         return
-    runs = sorted(entry.name for entry in (place.parent if "/" in model else store).glob("*/") if (entry / "config.json").is_file())
+    runs = sorted(
+        entry.name
+        for entry in (place.parent if "/" in model else store).glob("*/")
+        if (entry / "config.json").is_file()
+    )
     near = difflib.get_close_matches(place.name, runs, n=1, cutoff=0.5)
     inside = "/" in model and (place.parent == store or place.parent.is_dir())
     if inside or ("/" not in model and (near or _RUN_ID.fullmatch(model))):
         listed = "`tepo list` shows the runs; a shipped base is package:laptop"
-        raise UserError(f"no model and no run {model!r}", where=f"--store {store}", fix=(f"did you mean {near[0]!r}? " if near else "") + listed)
+        raise UserError(
+            f"no model and no run {model!r}",
+            where=f"--store {store}",
+            fix=(f"did you mean {near[0]!r}? " if near else "") + listed,
+        )
 
 
 def _tokenizer(target: Target) -> Any:
@@ -110,7 +131,11 @@ def _tokenizer(target: Target) -> Any:
         if "/" in target.path or target.path.startswith("package:") or Path(target.path).exists():
             raise
         what = f"{target.path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}"
-        raise UserError(what, where=f"--model {target.path}", fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME") from None
+        raise UserError(
+            what,
+            where=f"--model {target.path}",
+            fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME",
+        ) from None
 
 
 def show_plan(names: Sequence[str], request: Request) -> None:
@@ -124,7 +149,9 @@ def show_plan(names: Sequence[str], request: Request) -> None:
             f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} at temperature {benchmark.temperature:g}, "
             f"at most {counted(benchmark.max_new_tokens, 'token')}; backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
         )
-        shown = render_prompt(problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking)
+        shown = render_prompt(
+            problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking
+        )
         print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
 
 
@@ -141,7 +168,13 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
         with open_sampler(request.target.path, backend, request.out / "eval" / ".servers") as sampler:
             for name in missing:
                 with bar(name, 1, quiet) as advance:
-                    results[name] = _evaluate(planned[name], sampler, tokenizer, request, lambda done, total, advance=advance: advance(done / total, f"{done}/{total} samples"))
+                    results[name] = _evaluate(
+                        planned[name],
+                        sampler,
+                        tokenizer,
+                        request,
+                        lambda done, total, advance=advance: advance(done / total, f"{done}/{total} samples"),
+                    )
     found = {name: result for name, result in results.items() if result}
     _print_scores(found, request)
 
@@ -149,7 +182,11 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
 def _finished(name: str, request: Request) -> Result | None:
     """The result that is there, if it is of these weights and settings (if not, `evaluate` says what differs)."""
     result, benchmark = load_result(request.folder(name)), load_benchmark(name)
-    asked: dict[str, Any] = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, "policy": request.target.identity}
+    asked: dict[str, Any] = {
+        "fingerprint": benchmark.fingerprint,
+        "grading": benchmark.grading,
+        "policy": request.target.identity,
+    }
     asked |= {"wrap": request.wrap, "thinking": request.thinking}
     return result if result and all(result.task.get(key) == value for key, value in asked.items()) else None
 
@@ -185,7 +222,9 @@ def _longest(benchmarks: Sequence[Benchmark], tokenizer: Any, request: Request) 
     longest = 0
     for benchmark in benchmarks:
         statements = [problem.prompt for problem in benchmark.load_problems()[: request.limit]]
-        prompts = encode_prompts(statements, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking)
+        prompts = encode_prompts(
+            statements, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking
+        )
         longest = max(longest, max(map(len, prompts)) + benchmark.max_new_tokens)
     return longest
 
@@ -196,11 +235,26 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
     for name, result in results.items():
         k = result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
-        table.add_row(name, str(result.problems), _interval(result.accuracy, *(result.interval or (math.nan, math.nan))), passed, voted, f"{100 * result.scores['truncated']:.1f}%")
+        table.add_row(
+            name,
+            str(result.problems),
+            _interval(result.accuracy, *(result.interval or (math.nan, math.nan))),
+            passed,
+            voted,
+            f"{100 * result.scores['truncated']:.1f}%",
+        )
         for subset, scores in result.subsets.items():
-            table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%")
+            table.add_row(
+                f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%"
+            )
     if len(results) > 1:
-        frames = [read_table(request.folder(name) / SAMPLES).select(["problem", "sample", "correct"]).to_pandas().assign(benchmark=name) for name in results]
+        frames = [
+            read_table(request.folder(name) / SAMPLES)
+            .select(["problem", "sample", "correct"])
+            .to_pandas()
+            .assign(benchmark=name)
+            for name in results
+        ]
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]
@@ -210,7 +264,9 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
     for name, result in results.items():
         if result.timeouts:
             total = result.problems * result.samples
-            say(f"{name}: {result.timeouts} of {total} answers ran out of the grader's budget and count as wrong (docs/grader.md)")
+            say(
+                f"{name}: {result.timeouts} of {total} answers ran out of the grader's budget and count as wrong (docs/grader.md)"
+            )
     if any(result.interval is None for result in results.values()):
         say(f"–: no interval from fewer than {FEWEST} problems")
 

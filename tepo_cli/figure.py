@@ -14,7 +14,9 @@ def figure(
     seeds: Seeds = None,
     store: Store = Path("runs"),
     data: Data = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
@@ -25,7 +27,13 @@ def figure(
     from tepo.studies.figures import draw_figure
     from tepo.studies.together import plan_all
 
-    ((study, units),) = plan_all(["figures"], scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    ((study, units),) = plan_all(
+        ["figures"],
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+    )
     known = [str(entry["name"]) for entry in study.figures]
     if name != "all" and name not in known:
         raise unknown_name("figure", name, [*known, "all"])
@@ -42,5 +50,7 @@ def figure(
         for path in save(drawn, out, f"figure-{chosen}", "--out DIR"):
             typer.echo(path)
     if missing:
-        what = "\n".join([f"{len(missing)} of {len(known)} figures were not drawn:", *(f"  {error.what}" for error in missing)])
+        what = "\n".join(
+            [f"{len(missing)} of {len(known)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
+        )
         raise UserError(what, where=missing[0].where, fix=missing[0].fix, exit_code=1)

@@ -19,7 +19,10 @@ _DEVICE = ("model", "sampler", "engine", "train")  # the sections that the memor
 def show_fits(units: Iterable[Unit]) -> None:
     """One table for each model and setting in a plan; rows that take the same share one."""
     trained = [unit.config for unit in units if unit.row.objective is not None]
-    different = {(str([to_dict(config)[section] for section in _DEVICE]), needs_reference(config)): config for config in reversed(trained)}
+    different = {
+        (str([to_dict(config)[section] for section in _DEVICE]), needs_reference(config)): config
+        for config in reversed(trained)
+    }
     for config in reversed(different.values()):
         show_fit(config)
 
@@ -27,7 +30,11 @@ def show_fits(units: Iterable[Unit]) -> None:
 def show_fit(config: RunConfig) -> None:
     """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does not fit and what would help."""
     reference = needs_reference(config)
-    found = [fit(config, machine, reference=reference) for machine in machines() if machine.ranks == 1 or config.engine.kind == "deepspeed"]
+    found = [
+        fit(config, machine, reference=reference)
+        for machine in machines()
+        if machine.ranks == 1 or config.engine.kind == "deepspeed"
+    ]
     title = f"{config.model.name}{', with a frozen reference policy' if reference else ''}: GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     table = Table(*map(whole, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
     for one in found:
@@ -36,9 +43,13 @@ def show_fit(config: RunConfig) -> None:
     for one in found:
         if one.problem:
             tell(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
-    prices = ", ".join(f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found}))
+    prices = ", ".join(
+        f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found})
+    )
     tell(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
-    tell("all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps")
+    tell(
+        "all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps"
+    )
 
 
 def _figures(one: Fit, steps: int) -> list[str]:
@@ -52,4 +63,8 @@ def _figures(one: Fit, steps: int) -> list[str]:
 def _remedy(one: Fit) -> str:
     if one.changes is None:
         return "No setting of memory alone makes it fit: take more or larger GPUs."
-    return "It would with " + " ".join(one.changes) + (", servers on other GPUs" if any("vllm_server" in word for word in one.changes) else "")
+    return (
+        "It would with "
+        + " ".join(one.changes)
+        + (", servers on other GPUs" if any("vllm_server" in word for word in one.changes) else "")
+    )

@@ -13,8 +13,12 @@ _NAMED = 20  # bad rows
 
 def grade(
     file: Annotated[str, typer.Argument(help='JSON lines with "gold" and "prediction"; - reads standard input.')],
-    output: Annotated[Path | None, typer.Option(help="Write here (appears whole, when all is graded) instead of to standard output.")] = None,
-    boxed_only: Annotated[bool, typer.Option("--boxed-only", help="As in training: a prediction without a box is no answer.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Write here (appears whole, when all is graded) instead of to standard output.")
+    ] = None,
+    boxed_only: Annotated[
+        bool, typer.Option("--boxed-only", help="As in training: a prediction without a box is no answer.")
+    ] = False,
     relative_tolerance: Annotated[float, typer.Option(help="Relative slack on numbers (Minerva: 0.01).")] = 0.0,
     absolute_tolerance: Annotated[float, typer.Option(help="Absolute slack on numbers (OlympiadBench: 1e-8).")] = 0.0,
     timeout: Annotated[float, typer.Option(help="CPU seconds one answer may take.")] = 3.0,
@@ -45,7 +49,12 @@ def grade(
             right += sum(verdict.correct for verdict in verdicts)
             timeouts += given_up(verdict.reason for verdict in verdicts)
             for row, verdict in zip(chunk, verdicts, strict=True):
-                found = {"verdict": verdict.correct, "reason": verdict.reason, "extracted": verdict.extracted, "seconds": round(verdict.seconds, 6)}
+                found = {
+                    "verdict": verdict.correct,
+                    "reason": verdict.reason,
+                    "extracted": verdict.extracted,
+                    "seconds": round(verdict.seconds, 6),
+                }
                 lines.append(json.dumps({**row, **found}))  # ASCII: an answer may hold lone surrogates
             if output is None:
                 sys.stdout.write("".join(line + "\n" for line in lines))
@@ -62,7 +71,9 @@ def _rows(file: str) -> list[dict[str, Any]]:
     from tepo.errors import UserError
 
     if file != "-" and not Path(file).is_file():
-        raise UserError("no such file", where=file, fix='a file of JSON lines {"gold": …, "prediction": …}, or - for standard input')
+        raise UserError(
+            "no such file", where=file, fix='a file of JSON lines {"gold": …, "prediction": …}, or - for standard input'
+        )
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     rows, wrong = [], {}
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -77,7 +88,11 @@ def _rows(file: str) -> list[dict[str, Any]]:
     if first:
         lines = [f"  line {number}: {error.what}" for number, error in wrong.items()]
         more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
-        raise UserError("\n".join([f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:", *lines[:_NAMED], *more]), where=name, fix=first.fix)
+        raise UserError(
+            "\n".join([f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:", *lines[:_NAMED], *more]),
+            where=name,
+            fix=first.fix,
+        )
     return rows
 
 

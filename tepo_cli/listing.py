@@ -11,7 +11,10 @@ from tepo_cli.options import Store
 _SHOWN = 40
 
 
-def listing(store: Store = Path("runs"), every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False) -> None:
+def listing(
+    store: Store = Path("runs"),
+    every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
+) -> None:
     """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store."""
     from rich.table import Table
 
@@ -34,7 +37,15 @@ def _runs(store: Path, every: bool) -> None:
 
     from tepo_cli.screen import show, whole
 
-    folders = [entry.path for entry in os.scandir(store) if any(os.path.exists(f"{entry.path}/{name}.json") for name in ("config", "manifest"))] if store.is_dir() else []
+    folders = (
+        [
+            entry.path
+            for entry in os.scandir(store)
+            if any(os.path.exists(f"{entry.path}/{name}.json") for name in ("config", "manifest"))
+        ]
+        if store.is_dir()
+        else []
+    )
     if not folders:
         print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
@@ -42,11 +53,16 @@ def _runs(store: Path, every: bool) -> None:
         for folder in sorted(folders):
             print(*_run(folder))
         return
-    table = Table(*map(whole, ("run", "objective", "model", "data", "seed")), "status", *map(whole, ("steps", "measured")))
+    table = Table(
+        *map(whole, ("run", "objective", "model", "data", "seed")), "status", *map(whole, ("steps", "measured"))
+    )
     newest = sorted(folders, key=os.path.getmtime)[-_SHOWN:]
     for folder in newest:
         table.add_row(*_run(folder))
-    print(f"runs in {store}" + (f": the newest {len(newest)} of {len(folders)}; --all lists every one" if len(folders) > len(newest) else ""))
+    print(
+        f"runs in {store}"
+        + (f": the newest {len(newest)} of {len(folders)}; --all lists every one" if len(folders) > len(newest) else "")
+    )
     show(table)
 
 
@@ -80,4 +96,13 @@ def _whole_run(folder: str) -> list[str]:
         measured = sum(os.path.exists(f"{entry.path}/result.json") for entry in os.scandir(f"{folder}/eval"))
     except FileNotFoundError:
         measured = 0
-    return [os.path.basename(folder), config["objective"]["name"], config["model"]["name"], config["data"]["name"], str(config["seed"]), status, f"{steps}/{total}", str(measured)]
+    return [
+        os.path.basename(folder),
+        config["objective"]["name"],
+        config["model"]["name"],
+        config["data"]["name"],
+        str(config["seed"]),
+        status,
+        f"{steps}/{total}",
+        str(measured),
+    ]

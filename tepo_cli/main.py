@@ -47,7 +47,11 @@ app = typer.Typer(
 
 
 @app.callback(epilog=EXIT_CODES)
-def tepo(version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)] = False) -> None:
+def tepo(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
     """Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs."""
 
 

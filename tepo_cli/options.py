@@ -14,7 +14,9 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by sid
 JOBS = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
-Data = Annotated[str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")]
+Data = Annotated[
+    str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
+]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
 Gpus = Annotated[int, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")]
@@ -42,7 +44,11 @@ class Slots:
 def check_store_exists(store: Path) -> None:
     """For commands that only read the store. Raises UserError when it is no folder."""
     if not store.is_dir():
-        raise UserError("no store there" if not store.exists() else "the store is not a folder", where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
+        raise UserError(
+            "no store there" if not store.exists() else "the store is not a folder",
+            where=str(store),
+            fix="--store DIR; `tepo ablate NAME` fills one",
+        )
 
 
 def parse_seeds(text: str | None) -> list[int] | None:

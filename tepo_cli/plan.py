@@ -23,7 +23,13 @@ def plan(
     from tepo.studies.together import plan_all
     from tepo_cli.studying import check_rows, show_plan, show_price
 
-    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    planned = plan_all(
+        studies,
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+    )
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         check_rows(units)

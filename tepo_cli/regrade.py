@@ -31,8 +31,16 @@ def regrade(
             found = regrade_one(evaluation, grader, write=not dry_run)
         for flip in found.flips:
             now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
-            console.print(f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); gold {flip.gold!r}, answer {flip.extracted!r}")
-        change = f"{100 * found.before:.2f} -> {100 * found.after:.2f}" if found.flips else f"{100 * found.after:.2f}, as before"
+            console.print(
+                f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); gold {flip.gold!r}, answer {flip.extracted!r}"
+            )
+        change = (
+            f"{100 * found.before:.2f} -> {100 * found.after:.2f}"
+            if found.flips
+            else f"{100 * found.after:.2f}, as before"
+        )
         spent = f"; {found.timeouts} ran out of the grader's budget and count as wrong" if found.timeouts else ""
         kept = " (nothing written)" if dry_run else ""
-        console.print(f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{spent}{kept}")
+        console.print(
+            f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{spent}{kept}"
+        )

@@ -10,12 +10,17 @@ from tepo_cli.reproduce import STUDIES
 
 
 def report(
-    studies: Annotated[list[str] | None, typer.Argument(help=f"Studies on the page (default: {' '.join(STUDIES)}).", show_default=False)] = None,
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Studies on the page (default: {' '.join(STUDIES)}).", show_default=False),
+    ] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,
     store: Store = Path("runs"),
     data: Data = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
@@ -24,6 +29,12 @@ def report(
     from tepo_cli.studying import check_outputs, write_outputs
 
     check_outputs(out, results)
-    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=[*(override or []), *([f"data={data}"] if data else [])])
+    planned = plan_all(
+        studies or STUDIES,
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+    )
     check_store_exists(store)
     write_outputs(planned, scale, out, results)

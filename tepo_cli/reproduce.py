@@ -5,13 +5,29 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Data, Gpus, Jobs, Launcher, Minutes, Nodes, Partition, Scale, Seeds, Slots, Store, parse_seeds
+from tepo_cli.options import (
+    JOBS,
+    Data,
+    Gpus,
+    Jobs,
+    Launcher,
+    Minutes,
+    Nodes,
+    Partition,
+    Scale,
+    Seeds,
+    Slots,
+    Store,
+    parse_seeds,
+)
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
 
 
 def reproduce(
-    studies: Annotated[list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)] = None,
+    studies: Annotated[
+        list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)
+    ] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,
     jobs: Jobs = JOBS,
@@ -22,10 +38,16 @@ def reproduce(
     gpus: Gpus = 0,
     nodes: Nodes = 1,
     minutes: Minutes = 24 * 60,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
+    ] = False,
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.together import plan_all

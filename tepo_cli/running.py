@@ -25,7 +25,12 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     run = RunFolder.of(config)
     before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
-        folder = train(config, lambda step, row: advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"))
+        folder = train(
+            config,
+            lambda step, row: advance(
+                step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
+            ),
+        )
     if rank() > 0:
         return
     draw_curves(folder, config)
@@ -33,7 +38,9 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 
-def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trained: Sequence[dict[str, Any]] | None, *, quiet: bool) -> None:
+def measure_run(
+    folder: Path, config: RunConfig, benchmarks: Sequence[str], trained: Sequence[dict[str, Any]] | None, *, quiet: bool
+) -> None:
     """Measure a run (trained: the metrics of the steps this process added) or a base (None), print the accuracies, and add what
     the process cost to the run's record."""
     started, before = time.process_time(), _measured(folder)
@@ -56,7 +63,20 @@ def measure_run(folder: Path, config: RunConfig, benchmarks: Sequence[str], trai
     if rows or new:
         spent = [sum(row[name] for row in rows) for name in ("perf/cpu_s", "perf/sampled_tokens", "perf/cpu_core_s")]
         objective = str(config.objective["name"]) if trained is not None else ""
-        record(folder, Cost(config.data.name, objective, len(rows), new, time.process_time(), spent[0], time.process_time() - started, int(spent[1]), spent[2]))
+        record(
+            folder,
+            Cost(
+                config.data.name,
+                objective,
+                len(rows),
+                new,
+                time.process_time(),
+                spent[0],
+                time.process_time() - started,
+                int(spent[1]),
+                spent[2],
+            ),
+        )
 
 
 def _measured(folder: Path) -> int:

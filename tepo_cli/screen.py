@@ -34,7 +34,9 @@ def show(table: Table, *, stderr: bool = False) -> None:
     first column: rich would cut cells to `35ecda…`."""
     for column in table.columns:
         texts = [str(cell) for cell in (column.header, *column.cells)]
-        column.min_width = max(cell_len(part) for text in texts for part in ([text] if column.no_wrap else [*text.split(), ""]))
+        column.min_width = max(
+            cell_len(part) for text in texts for part in ([text] if column.no_wrap else [*text.split(), ""])
+        )
     screen = Console(stderr=stderr, markup=False, width=screen_width(stderr))
     for part in _parts(table, screen):
         wide = max(screen.width, _least(part, screen))  # where two columns alone do not fit, nothing is cut either
@@ -47,7 +49,9 @@ def _parts(table: Table, screen: Console) -> list[Table]:
         return [table]
     parts, places = [], list(range(1, len(table.columns)))
     while places:
-        fitting = [count for count in range(1, len(places) + 1) if _least(_part(table, places[:count]), screen) <= screen.width]
+        fitting = [
+            count for count in range(1, len(places) + 1) if _least(_part(table, places[:count]), screen) <= screen.width
+        ]
         count = max(fitting, default=1)
         parts.append(_part(table, places[:count]))
         places = places[count:]
@@ -59,7 +63,10 @@ def _parts(table: Table, screen: Console) -> list[Table]:
 def _part(table: Table, places: list[int]) -> Table:
     """The first column and those at `places`."""
     chosen = [table.columns[place] for place in (0, *places)]
-    part = Table(*(Column(str(column.header), no_wrap=column.no_wrap, min_width=column.min_width) for column in chosen), title=table.title)
+    part = Table(
+        *(Column(str(column.header), no_wrap=column.no_wrap, min_width=column.min_width) for column in chosen),
+        title=table.title,
+    )
     for row, cells in zip(table.rows, zip(*(column.cells for column in chosen), strict=True), strict=True):
         part.add_row(*cells, style=row.style)
     return part
@@ -79,10 +86,23 @@ def screen_width(stderr: bool = False) -> int:
 @contextmanager
 def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
     """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *times,
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")
         yield lambda done, note: progress.update(task, completed=done, note=note)

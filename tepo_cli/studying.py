@@ -33,7 +33,11 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         table = Table("row", *map(whole, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
         for unit in (unit for unit in units if unit.config.model.name == model):
-            train = "–" if unit.row.objective is None else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+            train = (
+                "–"
+                if unit.row.objective is None
+                else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+            )
             missing = unit.missing_benchmarks()
             measure = counted(len(missing), "benchmark") if missing else "done"
             table.add_row(unit.label, str(unit.seed), unit.id, train, measure)
@@ -76,23 +80,39 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         return
     check_rows(todo)
     show_other_versions(todo[0].folder.parent)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
         whole = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
-        bars = {unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False) for unit in todo}
+        bars = {
+            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
+            for unit in todo
+        }
 
         def watch(states: dict[str, State]) -> None:
             for name, state in states.items():
                 if state.running:
                     progress.start_task(bars[name])
-                progress.update(bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running)
-            progress.update(whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()))
+                progress.update(
+                    bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
+                )
+            progress.update(
+                whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values())
+            )
 
         started = time.monotonic()
         failures = _dispatch(todo, slots, watch)
     say(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:
-        raise RunFailed(_report(failures), fix="see log.txt in each run's folder; the same command tries them again and keeps the rest")
+        raise RunFailed(
+            _report(failures),
+            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
+        )
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
@@ -103,14 +123,18 @@ def check_rows(todo: Sequence[Unit]) -> None:
         try:
             check_settings(config)
         except UserError as error:
-            raise UserError(error.what, where=f"row {label!r}" + (f", {error.where}" if error.where else ""), fix=error.fix) from None
+            raise UserError(
+                error.what, where=f"row {label!r}" + (f", {error.where}" if error.where else ""), fix=error.fix
+            ) from None
 
 
 def show_other_versions(store: Path) -> None:
     """Say so when the store holds runs that this version does not use."""
     found = other_versions(store)
     if found:
-        say(f"{store} holds {counted(len(found), 'run')} of another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here")
+        say(
+            f"{store} holds {counted(len(found), 'run')} of another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here"
+        )
 
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
@@ -118,7 +142,12 @@ def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, Sta
         return run_local(todo, slots.jobs, watch, slots.gpus)
     from tepo.studies.slurm import SlurmOptions, run_slurm
 
-    return run_slurm(todo, SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes), todo[0].folder.parent, watch)
+    return run_slurm(
+        todo,
+        SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes),
+        todo[0].folder.parent,
+        watch,
+    )
 
 
 def _work(unit: Unit) -> float:
@@ -127,14 +156,26 @@ def _work(unit: Unit) -> float:
 
 
 def _report(failures: Sequence[Failure]) -> str:
-    return "\n".join([f"{len(failures)} of the runs failed:", *(f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}" for failure in failures)])
+    return "\n".join(
+        [
+            f"{len(failures)} of the runs failed:",
+            *(
+                f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}"
+                for failure in failures
+            ),
+        ]
+    )
 
 
 def check_outputs(out: Path, results_path: Path | None) -> None:
     """Raises UserError where a folder lies in the place of a file: before the work, not after it."""
     for option, path in (("--out", out), ("--results", results_path)):
         if path is not None and path.is_dir():
-            raise UserError("a folder, not a file", where=f"{option} {path}", fix=f"{option} {path / 'report'}{'.html' if option == '--out' else '.md'}")
+            raise UserError(
+                "a folder, not a file",
+                where=f"{option} {path}",
+                fix=f"{option} {path / 'report'}{'.html' if option == '--out' else '.md'}",
+            )
 
 
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:

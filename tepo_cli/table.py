@@ -15,7 +15,9 @@ def table(
     store: Store = Path("runs"),
     format: Format = "terminal",
     data: Data = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")] = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")
+    ] = None,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format

@@ -5,14 +5,21 @@ from typing import Annotated
 
 import typer
 
-Overrides = Annotated[list[str] | None, typer.Argument(help="Hydra overrides, e.g. objective=gspo seed=3 train.steps=40", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Hydra overrides, e.g. objective=gspo seed=3 train.steps=40", show_default=False),
+]
 
 
 def train(
     overrides: Overrides = None,
     store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
-    evaluate: Annotated[bool, typer.Option("--evaluate", help="Measure the finished run on the benchmarks of its data.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")] = False,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Measure the finished run on the benchmarks of its data.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained twice."""

@@ -9,7 +9,9 @@ import typer
 def warmstart(
     name: Annotated[str, typer.Argument(help="Which base.")] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -37,7 +39,9 @@ def warmstart(
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
     save_base(folder, model, tokenizer, record)
-    say(f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}")
+    say(
+        f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}"
+    )
     if measure:
         benchmarks = compose([f"data={name}"]).data.benchmarks
         with bar("benchmarks", len(benchmarks), quiet) as advance:

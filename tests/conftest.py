@@ -10,7 +10,20 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
-_LEFT_OVER = ("TEPO_PATH", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LEFT_OVER = (
+    "TEPO_PATH",
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
     if _name in _LEFT_OVER or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
         del os.environ[_name]

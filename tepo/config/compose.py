@@ -16,7 +16,12 @@ from tepo.errors import UserError, unknown_name
 
 FOLDER = Path(__file__).parent
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
-_PATHS = ("store", "model.path", "data.base", "data.problems")  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
+_PATHS = (
+    "store",
+    "model.path",
+    "data.base",
+    "data.problems",
+)  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
 
 
 def options(group: str) -> list[str]:
@@ -38,7 +43,9 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         key = getattr(error, "full_key", "") or "?"
         if "is not a ListConfig" in str(error):
             raise UserError(f"{key} is a list", where=" ".join(overrides), fix=f"'{key}=[first,second]'") from None
-        raise UserError(str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type") from None
+        raise UserError(
+            str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type"
+        ) from None
     assert isinstance(config, RunConfig)
     config.store = os.path.expanduser(config.store)
     config.objective = estimator.resolved(config.objective, config.train.kl_estimator, map(_split, overrides))
@@ -56,7 +63,9 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     with _hydra() as hydra_compose:
 
         def made(words: dict[str, str]) -> Any:
-            return OmegaConf.to_container(hydra_compose("config", [_word(*pair) for pair in words.items()]), resolve=True)
+            return OmegaConf.to_container(
+                hydra_compose("config", [_word(*pair) for pair in words.items()]), resolve=True
+            )
 
         try:
             plain = made(words)
@@ -65,7 +74,9 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
         except UserError:
             raise
         except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
-            raise UserError(str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`") from None
+            raise UserError(
+                str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`"
+            ) from None
     own.settle(words, plain)
     return plain
 
@@ -87,7 +98,9 @@ def _split(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     key = key.lstrip("+").strip()
     if not equals or not re.fullmatch(r"[\w.]+", key):
-        raise UserError(f"not an override: {text!r}", fix="write key=value, for example train.steps=40 or objective=gspo")
+        raise UserError(
+            f"not an override: {text!r}", fix="write key=value, for example train.steps=40 or objective=gspo"
+        )
     return key, value
 
 
@@ -109,7 +122,11 @@ def check_override(text: str) -> None:
     if key == "objective.name":
         raise UserError("an objective's name is that of its file", where=text, fix="objective=NAME chooses one")
     if key == "data.tasks":
-        raise UserError("data.tasks as a whole would be added to the mix that is there", where=text, fix="set weights one by one: data.tasks.add4=0")
+        raise UserError(
+            "data.tasks as a whole would be added to the mix that is there",
+            where=text,
+            fix="set weights one by one: data.tasks.add4=0",
+        )
     if not key.startswith(("objective.", "data.tasks.")) and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
 
@@ -143,7 +160,17 @@ def _leaves() -> list[str]:
 def _check_values(config: RunConfig) -> None:
     """Values that no type can check."""
     train = config.train
-    positive = ("steps", "prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "max_prompt_tokens", "mini_batch_prompts", "epochs", "checkpoint_every")
+    positive = (
+        "steps",
+        "prompts_per_step",
+        "samples_per_prompt",
+        "max_rounds",
+        "max_new_tokens",
+        "max_prompt_tokens",
+        "mini_batch_prompts",
+        "epochs",
+        "checkpoint_every",
+    )
     for name in positive:
         if getattr(train, name) < 1:
             raise UserError(f"train.{name} must be at least 1, not {getattr(train, name)}")
@@ -160,11 +187,17 @@ def _check_values(config: RunConfig) -> None:
         "train.token_dump_every": (train.token_dump_every, 0),
         "grader.workers": (config.grader.workers, 0),
     }
-    limits |= {"sampler.max_rows": (config.sampler.max_rows, 1), "engine.micro_batch_tokens": (config.engine.micro_batch_tokens, 1)}
+    limits |= {
+        "sampler.max_rows": (config.sampler.max_rows, 1),
+        "engine.micro_batch_tokens": (config.engine.micro_batch_tokens, 1),
+    }
     for key, (number, least) in limits.items():
         if not least <= number < math.inf:
             raise UserError(f"{key} must be at least {least}, not {number}")
-    for key, share in (("sampler.gap_bound", config.sampler.gap_bound), ("sampler.memory_fraction", config.sampler.memory_fraction)):
+    for key, share in (
+        ("sampler.gap_bound", config.sampler.gap_bound),
+        ("sampler.memory_fraction", config.sampler.memory_fraction),
+    ):
         if share is not None and not 0 < share < math.inf:
             raise UserError(f"{key} must be positive, not {share:g}")
     if config.seed >= 2**63:
@@ -172,7 +205,11 @@ def _check_values(config: RunConfig) -> None:
     if not config.store:
         raise UserError("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:
-        raise UserError("data.kind=problems names no problems", where="data.problems", fix="data=FILE.jsonl, data=dapo, or data.problems=NAME")
+        raise UserError(
+            "data.kind=problems names no problems",
+            where="data.problems",
+            fix="data=FILE.jsonl, data=dapo, or data.problems=NAME",
+        )
     for name in config.data.benchmarks:
         paths.find("evals", name.partition(":")[0])
     for key, value, valid in (

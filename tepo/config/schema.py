@@ -46,7 +46,9 @@ class SamplerConfig:
 
     kind: str = "torch"  # torch (embedded) | vllm (in process) | vllm_server
     max_rows: int = 1024  # rows decoded at once
-    gap_bound: float | None = None  # sampler-trainer log-prob gap (mean absolute) that stops a run; None: 1e-3 in float32, 0.1 in bfloat16
+    gap_bound: float | None = (
+        None  # sampler-trainer log-prob gap (mean absolute) that stops a run; None: 1e-3 in float32, 0.1 in bfloat16
+    )
     memory_fraction: float = 0.4  # vLLM: share of the device (GPU), or GiB of cache on CPU
     servers: list[str] = field(default_factory=list)  # vllm_server: their URLs
 

@@ -25,7 +25,11 @@ def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bo
     try:
         return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers raises many kinds
-        raise UserError(f"no tokenizer: {(str(error).splitlines() or [type(error).__name__])[0]}", where=path, fix="check the path, the network or HF_HOME") from error
+        raise UserError(
+            f"no tokenizer: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            where=path,
+            fix="check the path, the network or HF_HOME",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -36,9 +40,17 @@ def open_sampler(path: str, backend: Backend, scratch: Path) -> Iterator[Sampler
     """
     if backend.resolved_kind() == "torch":
         if backend.tensor_parallel * backend.data_parallel > 1:
-            raise UserError("the torch backend uses one device", where="--tensor-parallel, --data-parallel", fix="--backend vllm")
+            raise UserError(
+                "the torch backend uses one device", where="--tensor-parallel, --data-parallel", fix="--backend vllm"
+            )
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        policy = load_policy(path, dtype=backend.resolved_dtype(), device=device, revision=backend.revision, trust_remote_code=backend.trust_remote_code)
+        policy = load_policy(
+            path,
+            dtype=backend.resolved_dtype(),
+            device=device,
+            revision=backend.revision,
+            trust_remote_code=backend.trust_remote_code,
+        )
         with contextlib.closing(TorchSampler(policy.model, policy.tokenizer)) as sampler:
             yield sampler
         return
@@ -71,7 +83,10 @@ def _servers(source: str, stop: list[int], backend: Backend, scratch: Path) -> I
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
     if not cpu and len(devices) < count * backend.data_parallel:
-        raise UserError(f"{count} x {backend.data_parallel} GPUs asked for, {len(devices)} here", where="--tensor-parallel, --data-parallel")
+        raise UserError(
+            f"{count} x {backend.data_parallel} GPUs asked for, {len(devices)} here",
+            where="--tensor-parallel, --data-parallel",
+        )
     scratch.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         urls = []
@@ -115,9 +130,13 @@ def _stop_tokens(path: str, backend: Backend) -> list[int]:
     try:
         declared = GenerationConfig.from_pretrained(source, revision=backend.revision or "main")
     except OSError:  # the model has none of its own
-        config = AutoConfig.from_pretrained(source, revision=backend.revision, trust_remote_code=backend.trust_remote_code)
+        config = AutoConfig.from_pretrained(
+            source, revision=backend.revision, trust_remote_code=backend.trust_remote_code
+        )
         declared = GenerationConfig.from_model_config(config)
-    return stop_tokens(SimpleNamespace(generation_config=declared), load_tokenizer(path, backend.revision, backend.trust_remote_code))
+    return stop_tokens(
+        SimpleNamespace(generation_config=declared), load_tokenizer(path, backend.revision, backend.trust_remote_code)
+    )
 
 
 def _free_port() -> int:

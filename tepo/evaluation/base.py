@@ -13,7 +13,13 @@ from tepo.sampling.torch_sampler import TorchSampler
 
 
 def score_base(
-    model: Any, tokenizer: Any, benchmarks: Sequence[str], *, samples: int = 8, limit: int | None = None, report: Callable[[int, str], None] = lambda done, name: None
+    model: Any,
+    tokenizer: Any,
+    benchmarks: Sequence[str],
+    *,
+    samples: int = 8,
+    limit: int | None = None,
+    report: Callable[[int, str], None] = lambda done, name: None,
 ) -> dict[str, dict[str, float]]:
     """Scores (shares in 0..1; tepo.evaluation.scores) by benchmark, with `samples` a problem. `report(benchmarks done, name)` follows."""
     sampler = TorchSampler(model, tokenizer)

@@ -16,11 +16,19 @@ def check_current(folder: Path, result: Result, benchmark: Benchmark, prompts: M
     away = f"move {folder} away and let it be measured anew"
     if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:
         fix = f"undo the change of the benchmark, or {away}"
-        raise UserError(f"{benchmark.name} was measured under another definition of the benchmark", where=str(folder), fix=fix)
+        raise UserError(
+            f"{benchmark.name} was measured under another definition of the benchmark", where=str(folder), fix=fix
+        )
     different = [key for key, value in prompts.items() if task.get(key, value) != value]
     if different:
         said = ", ".join(f"{key} {task[key]}, not {prompts[key]}" for key in different)
-        raise UserError(f"{benchmark.name} was measured with {said}", where=str(folder), fix=f"the same settings, or {away}")
+        raise UserError(
+            f"{benchmark.name} was measured with {said}", where=str(folder), fix=f"the same settings, or {away}"
+        )
     if task.get("grading", benchmark.grading) != benchmark.grading:
         fix = f"`tepo regrade {folder}`, or undo the change"
-        raise UserError(f"{benchmark.name} was graded under other settings of the benchmark (grader, tolerances)", where=str(folder), fix=fix)
+        raise UserError(
+            f"{benchmark.name} was graded under other settings of the benchmark (grader, tolerances)",
+            where=str(folder),
+            fix=fix,
+        )

@@ -110,7 +110,9 @@ def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[s
     )
 
 
-def judge(benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+def judge(
+    benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> list[Verdict]:
     """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
     verdicts = grader.grade(pairs)
     for problem, slack in benchmark.tolerances.items():
@@ -128,9 +130,13 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     stale = [row for row in rows if row["grader"] != grader.fingerprint]
     if not stale:
         return table
-    verdicts = judge(benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale])
+    verdicts = judge(
+        benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale]
+    )
     for row, verdict in zip(stale, verdicts, strict=True):
-        row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
+        row.update(
+            extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint
+        )
     return table_of(rows)
 
 
@@ -168,14 +174,23 @@ def _sample(
     thinking: bool | None,
 ) -> list[dict[str, Any]]:
     """Rows of a few problems: sampled, decoded, graded."""
-    prompts = encode_prompts([problem.prompt for problem in problems], tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
+    prompts = encode_prompts(
+        [problem.prompt for problem in problems], tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking
+    )
     stem = benchmark.name.partition(":")[0]
     keys = [derive(seed, "evaluation", stem, problem.id) for problem in problems]
-    groups = sampler.sample(prompts, keys, n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens)
+    groups = sampler.sample(
+        prompts, keys, n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
+    )
     responses = [response for group in groups for response in group]
     texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
     owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
-    verdicts = judge(benchmark, grader, [problem.id for problem in owners], [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)])
+    verdicts = judge(
+        benchmark,
+        grader,
+        [problem.id for problem in owners],
+        [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)],
+    )
     shown = tokenizer.batch_decode(prompts)
     rows = []
     for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):

@@ -50,7 +50,9 @@ class Estimate:
         return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
 
 
-def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+def estimate(
+    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
     """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
 
     cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
@@ -80,7 +82,9 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
     return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, freedom)
 
 
-def estimate_share(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0) -> Estimate:
+def estimate_share(
+    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
     """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing varies and the far end is
     Clopper and Pearson's exact bound, problems being the trials (1934)."""
     found = estimate(cells, weights, draws=draws, seed=seed)
@@ -101,12 +105,20 @@ def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[floa
     it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few seeds happen to agree
     (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
     """
-    parts = [(w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1) for w, x in zip(share, cells, strict=True) if x.shape[1] > 1]
+    parts = [
+        (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)
+        for w, x in zip(share, cells, strict=True)
+        if x.shape[1] > 1
+    ]
     seeds = len(cells[0])
     if seeds > 1:
-        parts.append((sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1))
+        parts.append(
+            (sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1)
+        )
     total = sum(variance for variance, _ in parts)
-    return total**0.5, float(total**2 / sum(variance**2 / freedom for variance, freedom in parts)) if total > 0 else np.inf
+    return total**0.5, float(
+        total**2 / sum(variance**2 / freedom for variance, freedom in parts)
+    ) if total > 0 else np.inf
 
 
 @functools.lru_cache(maxsize=32)

@@ -41,9 +41,17 @@ class Regrade:
 
 def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store). Raises UserError when there are none."""
-    found = sorted(path.parent for path in folder.rglob("result.json") if (path.parent / SAMPLES).is_file()) if folder.is_dir() else []
+    found = (
+        sorted(path.parent for path in folder.rglob("result.json") if (path.parent / SAMPLES).is_file())
+        if folder.is_dir()
+        else []
+    )
     if not found:
-        raise UserError("no finished evaluation there", where=str(folder), fix="give the folder of a run, or of one of its evaluations")
+        raise UserError(
+            "no finished evaluation there",
+            where=str(folder),
+            fix="give the folder of a run, or of one of its evaluations",
+        )
     return found
 
 
@@ -57,12 +65,26 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
         raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
     rows = read_table(folder / SAMPLES).to_pylist()
     benchmark = load_benchmark(result.benchmark)
-    verdicts = judge(benchmark, grader, [row["problem"] for row in rows], [(row["gold"], row["response"]) for row in rows])
+    verdicts = judge(
+        benchmark, grader, [row["problem"] for row in rows], [(row["gold"], row["response"]) for row in rows]
+    )
     flips = []
     for row, verdict in zip(rows, verdicts, strict=True):
         if verdict.correct != row["correct"]:
-            flips.append(Flip(row["problem"], row["sample"], row["gold"], verdict.extracted, verdict.correct, verdict.reason, row["reason"]))
-        row.update(extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint)
+            flips.append(
+                Flip(
+                    row["problem"],
+                    row["sample"],
+                    row["gold"],
+                    verdict.extracted,
+                    verdict.correct,
+                    verdict.reason,
+                    row["reason"],
+                )
+            )
+        row.update(
+            extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint
+        )
     table = table_of(rows)
     task = result.task | {"grading": benchmark.grading}
     after = conclude(benchmark, table, grader.fingerprint, task)

@@ -41,14 +41,18 @@ def load_result(folder: Path) -> Result | None:
         return None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        result = Result(**{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))})
+        result = Result(
+            **{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))}
+        )
         whole = _whole(result)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"not a result of this version: {error}", where=str(path), fix=_AGAIN) from None
     if result.format != FORMAT:
         raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
     if not whole:
-        raise UserError("the result is damaged: scores, counts or the task are missing or no numbers", where=str(path), fix=_AGAIN)
+        raise UserError(
+            "the result is damaged: scores, counts or the task are missing or no numbers", where=str(path), fix=_AGAIN
+        )
     return result
 
 
@@ -57,6 +61,16 @@ def _whole(result: Result) -> bool:
     k = result.samples
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
     counts = all(type(count) is int and count > 0 for count in (result.problems, k))
-    numbers = all(isinstance(value, int | float) for scores in (result.scores, *result.subsets.values()) for value in (result.accuracy, *scores.values()))
+    numbers = all(
+        isinstance(value, int | float)
+        for scores in (result.scores, *result.subsets.values())
+        for value in (result.accuracy, *scores.values())
+    )
     known = result.timeouts is None or type(result.timeouts) is int
-    return counts and numbers and known and isinstance(result.task, dict) and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))
+    return (
+        counts
+        and numbers
+        and known
+        and isinstance(result.task, dict)
+        and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))
+    )

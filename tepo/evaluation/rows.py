@@ -60,9 +60,15 @@ def read_table(path: Path) -> pa.Table:
             fix="delete the evaluation's folder and evaluate again",
         ) from None
     if table.schema.names != SCHEMA.names:
-        raise UserError("the columns are not those of an evaluation by this version", where=str(path), fix="evaluate again into a new folder")
+        raise UserError(
+            "the columns are not those of an evaluation by this version",
+            where=str(path),
+            fix="evaluate again into a new folder",
+        )
     if table["correct"].null_count:
-        raise UserError("samples without a verdict", where=str(path), fix="delete the evaluation's folder and evaluate again")
+        raise UserError(
+            "samples without a verdict", where=str(path), fix="delete the evaluation's folder and evaluate again"
+        )
     return table.cast(SCHEMA)
 
 

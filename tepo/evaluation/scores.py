@@ -66,7 +66,10 @@ def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str 
     for index, problem in enumerate(table["problem"].to_pylist()):
         order.setdefault(problem, []).append(index)
     if len({len(rows) for rows in order.values()}) != 1:
-        raise UserError("problems have different numbers of samples: rows are missing or doubled", fix="delete the evaluation's folder and evaluate again")
+        raise UserError(
+            "problems have different numbers of samples: rows are missing or doubled",
+            fix="delete the evaluation's folder and evaluate again",
+        )
     order = dict(sorted(order.items()))
     verdicts, extracted = table["correct"].to_numpy(zero_copy_only=False), table["extracted"].to_pylist()
     correct = np.array([[verdicts[index] for index in rows] for rows in order.values()], dtype=bool)

@@ -30,17 +30,29 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark").size()
         for name, table in cells.items():
-            lines.append(_line(row, name, estimate_share({name: table.to_numpy()}, draws=draws, seed=seed), table.shape, counts[name]))
+            lines.append(
+                _line(
+                    row,
+                    name,
+                    estimate_share({name: table.to_numpy()}, draws=draws, seed=seed),
+                    table.shape,
+                    counts[name],
+                )
+            )
         joint = _joint(cells, everything)
         if joint:
             shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
             weights = {name: counts[name] / len(cells[name]) for name in everything}
-            lines.append(_line(row, AVERAGE, estimate_share(joint, weights, draws=draws, seed=seed), shape, counts.sum()))
+            lines.append(
+                _line(row, AVERAGE, estimate_share(joint, weights, draws=draws, seed=seed), shape, counts.sum())
+            )
             lines.append(_line(row, MEAN, estimate_share(joint, draws=draws, seed=seed), shape, counts.sum()))
     return pd.DataFrame(lines)
 
 
-def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+def compare(
+    frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
+) -> pd.DataFrame:
     """Every other row against `baseline`, paired on seeds and problems.
 
     on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything returned), seeds,
@@ -68,7 +80,12 @@ def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), 
                 "seeds": 0,
             }
             if paired:
-                found = estimate(paired, {name: sizes[name] for name in wanted} if column == AVERAGE else None, draws=draws, seed=seed)
+                found = estimate(
+                    paired,
+                    {name: sizes[name] for name in wanted} if column == AVERAGE else None,
+                    draws=draws,
+                    seed=seed,
+                )
                 line |= {
                     "delta": found.mean,
                     "low": found.low,
@@ -117,7 +134,9 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
                 where=f"row {row}, benchmark {name}",
                 fix="use the same --limit for every seed",
             )
-        cells.setdefault(row, {})[name] = pd.DataFrame(part["correct"].to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems)
+        cells.setdefault(row, {})[name] = pd.DataFrame(
+            part["correct"].to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems
+        )
     return cells
 
 
@@ -129,9 +148,13 @@ def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str
     return {name: cells[name].loc[shared].to_numpy() for name in wanted} if len(shared) else None
 
 
-def _paired(cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
+def _paired(
+    cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]
+) -> dict[str, np.ndarray] | None:
     """Differences x[s, p] - base[s, p] over the seeds both have everywhere, or None when seeds or problems are not shared."""
-    if any(name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted):
+    if any(
+        name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted
+    ):
         return None
     return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
 

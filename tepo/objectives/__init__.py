@@ -5,4 +5,16 @@ from tepo.objectives.loading import load_objective, names, objective_mapping
 from tepo.objectives.metrics import Metrics
 from tepo.objectives.objective import Loss, Needs, Objective, Plan
 
-__all__ = ["Comm", "Groups", "Loss", "Metrics", "Needs", "Objective", "Plan", "TokenBatch", "load_objective", "names", "objective_mapping"]
+__all__ = [
+    "Comm",
+    "Groups",
+    "Loss",
+    "Metrics",
+    "Needs",
+    "Objective",
+    "Plan",
+    "TokenBatch",
+    "load_objective",
+    "names",
+    "objective_mapping",
+]

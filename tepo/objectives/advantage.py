@@ -19,7 +19,11 @@ from tepo.objectives.statistics import batch_moments, group_moments
 class GroupNormalized:
     """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response. DeepSeekMath 2402.03300, TEPO Eq. 9."""
 
-    std: bool = option(True, "divide by the group's standard deviation (ddof 1)", source="DeepSeekMath 4.1.2; off in Dr.GRPO 2503.20783")
+    std: bool = option(
+        True,
+        "divide by the group's standard deviation (ddof 1)",
+        source="DeepSeekMath 4.1.2; off in Dr.GRPO 2503.20783",
+    )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
 
 
@@ -28,7 +32,9 @@ class EntropyTerm:
     """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached. Cheng et al. 2506.14758."""
 
     alpha: float = option(0.4, "weight of the entropy", source="Cheng et al. (GRPO); TEPO 4.1 prints 4e-4", low=0)
-    kappa: float = option(2.0, "keeps the term below |A|/kappa, so that no sign flips", source="Cheng et al.; TEPO 4.1", low=1)
+    kappa: float = option(
+        2.0, "keeps the term below |A|/kappa, so that no sign flips", source="Cheng et al.; TEPO 4.1", low=1
+    )
     std: bool = option(True, "divide by the group's standard deviation (ddof 1)", source="DeepSeekMath 4.1.2")
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
 
@@ -89,7 +95,9 @@ def advantages(options: Advantage, overlong: Overlong, groups: Groups, comm: Com
             whitened = (centred - moments.mean) * torch.rsqrt(moments.std**2 + eps)
             return torch.where(moments.mixed, whitened, 0.0).to(groups.rewards.dtype)
         case Gpg(std=std, eps=eps):
-            per_sequence = gpg_alpha(options.alpha, groups, comm) * group_moments(rewards, groups.group_ids).normalize(rewards, eps, std)
+            per_sequence = gpg_alpha(options.alpha, groups, comm) * group_moments(rewards, groups.group_ids).normalize(
+                rewards, eps, std
+            )
         case GroupNormalized(std=std, eps=eps) | EntropyTerm(std=std, eps=eps):
             per_sequence = group_moments(rewards, groups.group_ids).normalize(rewards, eps, std)
     return per_sequence.to(groups.rewards.dtype)[groups.rows]

@@ -42,11 +42,18 @@ class SeqMeanTokenSum:
 class SeqMeanTokenSumNorm:
     """1/(B C) with a constant C. Dr.GRPO 2503.20783."""
 
-    constant: float | None = option(None, "C; none: the length limit", source="Dr.GRPO: the generation budget", low=1e-6)
+    constant: float | None = option(
+        None, "C; none: the length limit", source="Dr.GRPO: the generation budget", low=1e-6
+    )
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
 
-KINDS = {"token_mean": TokenMean, "seq_mean_token_mean": SeqMeanTokenMean, "seq_mean_token_sum": SeqMeanTokenSum, "seq_mean_token_sum_norm": SeqMeanTokenSumNorm}
+KINDS = {
+    "token_mean": TokenMean,
+    "seq_mean_token_mean": SeqMeanTokenMean,
+    "seq_mean_token_sum": SeqMeanTokenSum,
+    "seq_mean_token_sum_norm": SeqMeanTokenSumNorm,
+}
 Aggregation = TokenMean | SeqMeanTokenMean | SeqMeanTokenSum | SeqMeanTokenSumNorm
 
 
@@ -94,4 +101,9 @@ def _group_scale(options: Aggregation, batch: TokenBatch, comm: Comm | None) -> 
     number = (sequences > 0).sum().clamp(min=1)
     mine = torch.searchsorted(groups, ids)[batch.rows]
     dtype = batch.advantages.dtype
-    return _scale(options, batch, (1 / (number * tokens.clamp(min=1))).to(dtype)[mine], (1 / (number * sequences.clamp(min=1))).to(dtype)[mine])
+    return _scale(
+        options,
+        batch,
+        (1 / (number * tokens.clamp(min=1))).to(dtype)[mine],
+        (1 / (number * sequences.clamp(min=1))).to(dtype)[mine],
+    )

@@ -19,7 +19,12 @@ class NoCorrection:
 class Truncated:
     """min(pi_old trainer / pi_old sampler, cap) on the policy term, after clipping: truncated importance sampling (TIS)."""
 
-    level: str = option("token", "of the ratio: each token's, or the product over the response", source="like-for-like with token losses", choices=("token", "sequence"))
+    level: str = option(
+        "token",
+        "of the ratio: each token's, or the product over the response",
+        source="like-for-like with token losses",
+        choices=("token", "sequence"),
+    )
     cap: float = option(2.0, "largest weight", source="verl rollout_is_threshold", low=1e-6)
 
 
@@ -29,7 +34,10 @@ Correction = NoCorrection | Truncated
 
 def correction_weights(options: Truncated, batch: TokenBatch) -> Tensor:
     """Weight of each token [N], detached."""
-    gap = log_ratio(finite_logprobs(batch.old_logprobs), finite_logprobs(batch.want("sampler_logprobs", "correction.kind: truncated")))
+    gap = log_ratio(
+        finite_logprobs(batch.old_logprobs),
+        finite_logprobs(batch.want("sampler_logprobs", "correction.kind: truncated")),
+    )
     if options.level == "sequence":
         gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).to(gap.dtype)[batch.rows]
     return gap.exp().clamp(max=options.cap)

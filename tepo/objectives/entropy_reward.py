@@ -24,11 +24,33 @@ GEOMETRIC_FLOOR = 1e-8  # entropies in a geometric mean: one sure token would ma
 class Gtpo:
     """r + alpha d_t H_t / sum H_t on tokens of successes (Eq. 2), normalised over tokens (Eq. 3)."""
 
-    alpha: float = option(0.1, "weight of the entropy's share", source="alpha2 of v6; the paper's versions 1 and 2 give none", low=0)
-    failures: str = option("zero", "zero: reward 0 (version 1); inverse_entropy: -h_t (1/H) / sum 1/H, normalised apart (version 2, Eq. 13-15)", source="Eq. 2", choices=("zero", "inverse_entropy"))
-    counted: str = option("successful", "the responses that d_t counts", source="only so does 3.5.1's sum rule hold", choices=("successful", "all"))
-    statistics: str = option("group", "tokens whose mean and deviation normalise: of the prompt's group or of the whole rollout", source="Eq. 14, Conclusion 2", choices=("group", "batch"))
-    entropy_floor: float = option(0.0, "entropies below count as this much; 1/H of a sure token otherwise takes almost all of h_t", source="none in the paper", low=0)
+    alpha: float = option(
+        0.1, "weight of the entropy's share", source="alpha2 of v6; the paper's versions 1 and 2 give none", low=0
+    )
+    failures: str = option(
+        "zero",
+        "zero: reward 0 (version 1); inverse_entropy: -h_t (1/H) / sum 1/H, normalised apart (version 2, Eq. 13-15)",
+        source="Eq. 2",
+        choices=("zero", "inverse_entropy"),
+    )
+    counted: str = option(
+        "successful",
+        "the responses that d_t counts",
+        source="only so does 3.5.1's sum rule hold",
+        choices=("successful", "all"),
+    )
+    statistics: str = option(
+        "group",
+        "tokens whose mean and deviation normalise: of the prompt's group or of the whole rollout",
+        source="Eq. 14, Conclusion 2",
+        choices=("group", "batch"),
+    )
+    entropy_floor: float = option(
+        0.0,
+        "entropies below count as this much; 1/H of a sure token otherwise takes almost all of h_t",
+        source="none in the paper",
+        low=0,
+    )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
 
 
@@ -36,36 +58,74 @@ class Gtpo:
 class GtpoClipped:
     """clip(alpha1 + alpha2 d_t H_t / sum H_t, 1, alpha1 + alpha1/kappa) plus a length penalty, on successes (4.5.1, Eq. 11-12)."""
 
-    alpha1: float = option(0.9, "base reward; alpha1 + alpha2 = 1", source="the paper gives none; alpha2 as gtpo's alpha", low=0, high=1)
-    alpha2: float = option(0.1, "weight of the entropy's share", source="the paper gives none; as gtpo's alpha", low=0, high=1)
-    kappa: float = option(2.0, "upper bound alpha1 (1 + 1/kappa); at most alpha1/alpha2, else the interval is empty", source="the paper only says kappa > 1", low=1)
-    length_buffer: float = option(0.2, "L1, as a share of the limit L2", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1)
-    length_term: str = option("continuous", "divide by L1, reaching -1 at the limit, or by L2 as_printed", source="DAPO Eq. 13, which it follows", choices=("continuous", "as_printed"))
-    statistics: str = option("group", "tokens whose mean and deviation normalise", source="Eq. 14, Conclusion 2", choices=("group", "batch"))
+    alpha1: float = option(
+        0.9, "base reward; alpha1 + alpha2 = 1", source="the paper gives none; alpha2 as gtpo's alpha", low=0, high=1
+    )
+    alpha2: float = option(
+        0.1, "weight of the entropy's share", source="the paper gives none; as gtpo's alpha", low=0, high=1
+    )
+    kappa: float = option(
+        2.0,
+        "upper bound alpha1 (1 + 1/kappa); at most alpha1/alpha2, else the interval is empty",
+        source="the paper only says kappa > 1",
+        low=1,
+    )
+    length_buffer: float = option(
+        0.2, "L1, as a share of the limit L2", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
+    )
+    length_term: str = option(
+        "continuous",
+        "divide by L1, reaching -1 at the limit, or by L2 as_printed",
+        source="DAPO Eq. 13, which it follows",
+        choices=("continuous", "as_printed"),
+    )
+    statistics: str = option(
+        "group", "tokens whose mean and deviation normalise", source="Eq. 14, Conclusion 2", choices=("group", "batch")
+    )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
 
     def __post_init__(self) -> None:
         if abs(self.alpha1 + self.alpha2 - 1) > 1e-9:
-            raise UserError(f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}", where="gtpo_clipped (GTPO 4.5.1)")
+            raise UserError(
+                f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}",
+                where="gtpo_clipped (GTPO 4.5.1)",
+            )
         if self.alpha1 * (1 + 1 / self.kappa) < 1:
-            raise UserError(f"advantage.kappa {self.kappa:g} leaves no room above 1", where="gtpo_clipped (GTPO 4.5.1)", fix=f"at most alpha1/alpha2 = {self.alpha1 / self.alpha2:g}")
+            raise UserError(
+                f"advantage.kappa {self.kappa:g} leaves no room above 1",
+                where="gtpo_clipped (GTPO 4.5.1)",
+                fix=f"at most alpha1/alpha2 = {self.alpha1 / self.alpha2:g}",
+            )
 
 
 @dataclass(frozen=True)
 class GrpoS:
     """r + beta n H_i / sum H on successes (Eq. 5), H_i the response's mean entropy, normalised over the group's responses (Eq. 8)."""
 
-    beta: float = option(0.1, "weight of the entropy's share", source="beta2 of v6; the paper's versions 1 and 2 give none", low=0)
-    failures: str = option("zero", "zero: reward 0 (version 1); inverse_entropy: -m (1/H) / sum 1/H, normalised apart (version 2, Eq. 17-19)", source="Eq. 5", choices=("zero", "inverse_entropy"))
-    entropy_mean: str = option("arithmetic", "mean of the token entropies", source="3.4.1", choices=("arithmetic", "geometric"))
+    beta: float = option(
+        0.1, "weight of the entropy's share", source="beta2 of v6; the paper's versions 1 and 2 give none", low=0
+    )
+    failures: str = option(
+        "zero",
+        "zero: reward 0 (version 1); inverse_entropy: -m (1/H) / sum 1/H, normalised apart (version 2, Eq. 17-19)",
+        source="Eq. 5",
+        choices=("zero", "inverse_entropy"),
+    )
+    entropy_mean: str = option(
+        "arithmetic", "mean of the token entropies", source="3.4.1", choices=("arithmetic", "geometric")
+    )
     entropy_floor: float = option(0.0, "entropies below count as this much", source="none in the paper", low=0)
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
 
 
-def entropy_advantages(options: Gtpo | GtpoClipped | GrpoS, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+def entropy_advantages(
+    options: Gtpo | GtpoClipped | GrpoS, rewards: Tensor, groups: Groups, comm: Comm | None
+) -> Tensor:
     """Advantages [N], float64. rewards: float64 [S] after any length punishment."""
     if groups.old_entropies is None:
-        raise UserError("the objective needs `old_entropies` in its groups", where="advantage (gtpo, gtpo_clipped, grpo_s)")
+        raise UserError(
+            "the objective needs `old_entropies` in its groups", where="advantage (gtpo, gtpo_clipped, grpo_s)"
+        )
     success = groups.rewards > 0
     base = rewards - groups.rewards.double() + success.double()  # r in {0, 1}, plus the length punishment
     entropies = groups.old_entropies.double().clamp(min=getattr(options, "entropy_floor", 0.0))
@@ -96,14 +156,18 @@ def inverse(entropies: Tensor) -> Tensor:
     return 1 / entropies.clamp(min=SMALLEST)
 
 
-def _per_token(options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+def _per_token(
+    options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups, comm: Comm | None
+) -> Tensor:
     member, rows = success[groups.rows], groups.rows
     keys = _columns(groups)
     everyone = torch.ones_like(member)
     if isinstance(options, GtpoClipped):
         share = shares(entropies, member, keys, member)
         shaped = (options.alpha1 + options.alpha2 * share).clamp(1.0, options.alpha1 * (1 + 1 / options.kappa))
-        reward = torch.where(member, shaped + (base - success.double() + _length_term(options, groups))[rows], base[rows])
+        reward = torch.where(
+            member, shaped + (base - success.double() + _length_term(options, groups))[rows], base[rows]
+        )
         return _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
     share = shares(entropies, member, keys, member if options.counted == "successful" else everyone)
     reward = base[rows] + options.alpha * share
@@ -125,7 +189,9 @@ def _per_response(options: GrpoS, base: Tensor, success: Tensor, entropies: Tens
     advantage = group_moments(reward, groups.group_ids).normalize(reward, options.eps)
     if options.failures == "inverse_entropy":
         lowered = 0 * base - shares(inverse(mean), ~success, groups.group_ids, ~success)  # 0, or NaN where a reward is
-        advantage = torch.where(success, advantage, group_moments(lowered, groups.group_ids).normalize(lowered, options.eps))
+        advantage = torch.where(
+            success, advantage, group_moments(lowered, groups.group_ids).normalize(lowered, options.eps)
+        )
     return advantage[groups.rows]
 
 
@@ -137,7 +203,9 @@ def _columns(groups: Groups) -> Tensor:
 
 
 def _token_moments(statistics: str, values: Tensor, groups: Groups, comm: Comm | None) -> Moments:
-    return batch_moments(values, comm) if statistics == "batch" else group_moments(values, groups.group_ids[groups.rows])
+    return (
+        batch_moments(values, comm) if statistics == "batch" else group_moments(values, groups.group_ids[groups.rows])
+    )
 
 
 def _length_term(options: GtpoClipped, groups: Groups) -> Tensor:

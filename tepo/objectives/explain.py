@@ -83,7 +83,14 @@ def explain(objective: Objective, vs: Objective | None = None) -> Explanation:
 def differences(this: Objective, other: Objective) -> list[Difference]:
     """Settings in which two objectives differ, axis by axis."""
     left, right = _settings(this), _settings(other)
-    keys = sorted({*left, *right}, key=lambda key: (list(AXES).index(key.split(".")[0].rstrip("0123456789")), key.split(".")[1] not in ("kind", "level"), key))
+    keys = sorted(
+        {*left, *right},
+        key=lambda key: (
+            list(AXES).index(key.split(".")[0].rstrip("0123456789")),
+            key.split(".")[1] not in ("kind", "level"),
+            key,
+        ),
+    )
     return [Difference(key, left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)]
 
 
@@ -128,7 +135,9 @@ def _settings(objective: Objective) -> dict[str, str]:
         options = objective.penalties if axis == "penalty" else [getattr(objective, axis)]
         for place, (part, typed) in enumerate(zip(several, options, strict=True)):
             label = f"{axis}{place + 1 if len(several) > 1 else ''}"
-            found |= {f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or in_force(typed, key)}
+            found |= {
+                f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or in_force(typed, key)
+            }
     return found
 
 

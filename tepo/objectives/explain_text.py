@@ -13,10 +13,18 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
     lines += ["To maximise", *_block(explanation.formula.text, width), ""]
     lines += ["where", *(part for line in explanation.definitions for part in _block(line.text, width)), ""]
     lines += ["Coefficient of ∇log π_t in J, before the weights of the sums"]
-    lines += [*_block(explanation.coefficient.text, width), *_block(f"zero when {explanation.coefficient.zero}", width), ""]
+    lines += [
+        *_block(explanation.coefficient.text, width),
+        *_block(f"zero when {explanation.coefficient.zero}", width),
+        "",
+    ]
     lines += ["Detached", *_block("; ".join(explanation.detached), width), ""]
     lines += ["Constants", *_constants(explanation, width), ""]
-    lines += ["The trainer must compute", *_block(", ".join(explanation.needs) or "log-probs and old log-probs alone", width), ""]
+    lines += [
+        "The trainer must compute",
+        *_block(", ".join(explanation.needs) or "log-probs and old log-probs alone", width),
+        "",
+    ]
     return "\n".join(lines + _differences(explanation, width))
 
 
@@ -27,7 +35,18 @@ def to_latex(explanation: Explanation) -> str:
     return f"% {explanation.name}: {explanation.title}\n\\begin{{align*}}\n{body}\n\\end{{align*}}\n"
 
 
-SYMBOLS = {r"\bsum_": "Σ_", r"\bpi(?=\b|_)": "π", r"\blambda_": "λ_", r"\bOmega(?=\b|_)": "Ω", r"\btau\b": "τ", r"\brho_": "ρ_", r"\bgrad ": "∇", r"\bdH\b": "ΔH", r"\beps\b": "ε", r"\+-": "±"}
+SYMBOLS = {
+    r"\bsum_": "Σ_",
+    r"\bpi(?=\b|_)": "π",
+    r"\blambda_": "λ_",
+    r"\bOmega(?=\b|_)": "Ω",
+    r"\btau\b": "τ",
+    r"\brho_": "ρ_",
+    r"\bgrad ": "∇",
+    r"\bdH\b": "ΔH",
+    r"\beps\b": "ε",
+    r"\+-": "±",
+}
 
 
 def _symbols(text: str) -> str:
@@ -38,7 +57,14 @@ def _symbols(text: str) -> str:
 
 
 def _block(text: str, width: int) -> list[str]:
-    return wrap(_symbols(text), width, initial_indent="  ", subsequent_indent="      ", break_long_words=False, break_on_hyphens=False)
+    return wrap(
+        _symbols(text),
+        width,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _constants(explanation: Explanation, width: int) -> list[str]:
@@ -49,7 +75,14 @@ def _constants(explanation: Explanation, width: int) -> list[str]:
     found = []
     for key, value, source in rows:
         head = f"  {key:{first}}  {value:{second}}  "
-        found += wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2), break_long_words=False, break_on_hyphens=False, drop_whitespace=True)
+        found += wrap(
+            head + source,
+            width,
+            subsequent_indent=" " * min(len(head), width // 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
     return found
 
 
@@ -67,5 +100,8 @@ def _differences(explanation: Explanation, width: int) -> list[str]:
         for key, this, that in rows[1:]:
             found += [f"  {key}", f"      {explanation.name:{names}}  {this}", f"      {other:{names}}  {that}"]
     if explanation.coefficient != explanation.other_coefficient:
-        found += _block(f"coefficient there: {explanation.other_coefficient.text}; zero when {explanation.other_coefficient.zero}", width)
+        found += _block(
+            f"coefficient there: {explanation.other_coefficient.text}; zero when {explanation.other_coefficient.zero}",
+            width,
+        )
     return found

@@ -13,7 +13,9 @@ from tepo.objectives.objective import Objective
 from tepo.objectives.options import parse, to_mapping
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
-AXES: dict[str, tuple[str, Mapping[str, type], Any]] = {  # axis: the key that names the kind, the kinds, the neutral choice
+AXES: dict[
+    str, tuple[str, Mapping[str, type], Any]
+] = {  # axis: the key that names the kind, the kinds, the neutral choice
     "overlong": ("kind", overlong.KINDS, "keep"),
     "advantage": ("kind", advantage.KINDS, None),
     "ratio": ("level", ratio.LEVELS, None),
@@ -76,7 +78,11 @@ def _penalties(given: Any, where: str) -> tuple[penalty.Penalty, ...]:
 
 def parts_of(objective: Objective) -> list[tuple[str, Any]]:
     """(axis, options), penalties one by one."""
-    return [(axis, part) for axis in AXES for part in (objective.penalties if axis == "penalty" else (getattr(objective, axis),))]
+    return [
+        (axis, part)
+        for axis in AXES
+        for part in (objective.penalties if axis == "penalty" else (getattr(objective, axis),))
+    ]
 
 
 def in_force(options: Any, key: str) -> bool:
@@ -103,15 +109,29 @@ def _check_fit(objective: Objective, where: str) -> None:
         for part in fields(options):
             value = getattr(options, part.name)
             if value != part.default and not in_force(options, part.name):
-                raise UserError(f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}", where=where, fix=f"leave it out; what it is for: {part.metadata['meaning']}")
+                raise UserError(
+                    f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}",
+                    where=where,
+                    fix=f"leave it out; what it is for: {part.metadata['meaning']}",
+                )
     bare = isinstance(objective.ratio, ratio.NoRatio)
     if bare != isinstance(objective.surrogate, surrogate.LogProb):
-        raise UserError("surrogate log_prob goes with ratio none, and only with it", where=where, fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob")
+        raise UserError(
+            "surrogate log_prob goes with ratio none, and only with it",
+            where=where,
+            fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob",
+        )
     if isinstance(objective.surrogate, surrogate.GeometricClip) and objective.ratio != ratio.Sequence():
-        raise UserError("surrogate geometric_clip is its own sequence ratio", where=where, fix="ratio: {level: sequence}")
+        raise UserError(
+            "surrogate geometric_clip is its own sequence ratio", where=where, fix="ratio: {level: sequence}"
+        )
     full = {part.anchor for part in objective.penalties if isinstance(part, penalty.Kl) and part.estimator == "full"}
     if len(full) > 1:
-        raise UserError("two exact KL penalties with different anchors", where=where, fix="use a sampled estimator (k3) for one of them")
+        raise UserError(
+            "two exact KL penalties with different anchors",
+            where=where,
+            fix="use a sampled estimator (k3) for one of them",
+        )
 
 
 def objective_mapping(objective: Objective) -> dict[str, Any]:

@@ -39,7 +39,13 @@ class Metrics:
 
 
 @torch.no_grad()
-def token_metrics(means: Mapping[str, Tensor], totals: Mapping[str, Tensor], maxima: Mapping[str, Tensor], counted: Tensor | None, tokens: Tensor) -> Metrics:
+def token_metrics(
+    means: Mapping[str, Tensor],
+    totals: Mapping[str, Tensor],
+    maxima: Mapping[str, Tensor],
+    counted: Tensor | None,
+    tokens: Tensor,
+) -> Metrics:
     """Metrics of one (micro-)batch. means, maxima: per-token values [N]; totals: scalars already divided by the mini-batch's
     denominators; counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch has over all ranks."""
     table = torch.stack([value.detach().float() for value in means.values()])
@@ -49,5 +55,8 @@ def token_metrics(means: Mapping[str, Tensor], totals: Mapping[str, Tensor], max
     sums = table.sum(1, dtype=torch.float64)
     whole = torch.stack([value.detach() for value in totals.values()]).double()
     counts = torch.cat([own.double().expand(len(means)), (own / tokens.clamp(min=1)).double().expand(len(totals))])
-    tops = {name: value.detach().max() if value.shape[0] else value.new_full((), -torch.inf) for name, value in maxima.items()}
+    tops = {
+        name: value.detach().max() if value.shape[0] else value.new_full((), -torch.inf)
+        for name, value in maxima.items()
+    }
     return Metrics((*means, *totals), torch.cat([sums, whole]), counts, tops)

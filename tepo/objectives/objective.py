@@ -59,7 +59,9 @@ class Plan:
     def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
         chosen, places = places_of(self.lengths, self.counts, sequences)
-        return Plan(self.lengths[chosen], self.totals, {name: value[places] for name, value in self.tokens.items()}, self.salt)
+        return Plan(
+            self.lengths[chosen], self.totals, {name: value[places] for name, value in self.tokens.items()}, self.salt
+        )
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,16 @@ class Objective:
         kls = [part for part in self.penalties if isinstance(part, penalty_axis.Kl)]
         changes = {part.entropy_change for part in kls if part.tokens in penalty_axis.BY_CHANGE}
         bonus = len(kls) < len(self.penalties)
-        entropy_reward = isinstance(self.advantage, advantage_axis.Gtpo | advantage_axis.GtpoClipped | advantage_axis.GrpoS)
+        entropy_reward = isinstance(
+            self.advantage, advantage_axis.Gtpo | advantage_axis.GtpoClipped | advantage_axis.GrpoS
+        )
         full = [part.anchor for part in kls if part.estimator == "full"]
         return Needs(
             entropy_gradient=bonus,
             entropies=bonus or "measured" in changes or isinstance(self.advantage, advantage_axis.EntropyTerm),
-            old_entropies=bool(changes & {"measured", "omega"}) or isinstance(self.weight, weight_axis.Steer) or entropy_reward,
+            old_entropies=bool(changes & {"measured", "omega"})
+            or isinstance(self.weight, weight_axis.Steer)
+            or entropy_reward,
             initial_logprobs=any(part.anchor == "initial" and part.estimator != "full" for part in kls),
             sampler_logprobs=isinstance(self.correction, correction_axis.Truncated),
             full_kl=bool(full),
@@ -158,17 +164,25 @@ class Objective:
         return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)
 
     def _terms(self, batch: TokenBatch) -> _Terms:
-        logprobs = ratio_axis.finite_logprobs(batch.want("logprobs", "Objective.loss, or Objective.prepare with needs.prepass"))
+        logprobs = ratio_axis.finite_logprobs(
+            batch.want("logprobs", "Objective.loss, or Objective.prepare with needs.prepass")
+        )
         d = ratio_axis.log_ratio(logprobs, ratio_axis.finite_logprobs(batch.old_logprobs))
         ratio = ratio_axis.importance_ratio(self.ratio, d, batch)
         advantages = batch.advantages
         if isinstance(self.advantage, advantage_axis.EntropyTerm):
-            advantages = advantage_axis.entropy_term(self.advantage, advantages, batch.want("entropies", "advantage.kind: entropy_term"))
-        return _Terms(logprobs, d, ratio, advantages, surrogate_axis.gain(self.surrogate, ratio, d, logprobs, advantages, batch))
+            advantages = advantage_axis.entropy_term(
+                self.advantage, advantages, batch.want("entropies", "advantage.kind: entropy_term")
+            )
+        return _Terms(
+            logprobs, d, ratio, advantages, surrogate_axis.gain(self.surrogate, ratio, d, logprobs, advantages, batch)
+        )
 
     def _scopes(self) -> list[str]:
         """Where each selection of tokens is made."""
-        scopes = [part.scope for part in self.penalties if isinstance(part, penalty_axis.Kl) and penalty_axis.is_global(part)]
+        scopes = [
+            part.scope for part in self.penalties if isinstance(part, penalty_axis.Kl) and penalty_axis.is_global(part)
+        ]
         return scopes + ([] if isinstance(self.weight, weight_axis.Uniform) else [self.weight.scope])
 
     def _selections(self, batch: TokenBatch, scope: str, comm: Comm | None, salt: int) -> dict[str, Tensor]:
@@ -178,7 +192,9 @@ class Objective:
         found: dict[str, Tensor] = {}
         terms = self._terms(batch)
         if not isinstance(self.weight, weight_axis.Uniform) and self.weight.scope == scope:
-            found["weight"] = weight_axis.token_weights(self.weight, batch, terms.logprobs, terms.gain.clipped, comm, salt)
+            found["weight"] = weight_axis.token_weights(
+                self.weight, batch, terms.logprobs, terms.gain.clipped, comm, salt
+            )
         for place, part in enumerate(self.penalties):
             if isinstance(part, penalty_axis.Kl) and penalty_axis.is_global(part) and part.scope == scope:
                 mask = penalty_axis.mask(part, terms.logprobs, batch, comm, salt)
@@ -201,7 +217,15 @@ class Objective:
                 tokens["scale"] = aggregation_axis.micro_batch_scale(self.aggregation, own, plan.totals)
             return plan.tokens | (tokens if kept is None else _spread(tokens, batch, kept))
 
-    def _penalty(self, place: int, part: penalty_axis.Penalty, terms: _Terms, chosen: dict[str, Tensor], batch: TokenBatch, tokens: dict[str, Tensor]) -> tuple[Tensor, str]:
+    def _penalty(
+        self,
+        place: int,
+        part: penalty_axis.Penalty,
+        terms: _Terms,
+        chosen: dict[str, Tensor],
+        batch: TokenBatch,
+        tokens: dict[str, Tensor],
+    ) -> tuple[Tensor, str]:
         """A penalty's sum and its metric's name; adds its diagnostics to `tokens`."""
         scale = chosen.get(f"scale_{place}", chosen["scale"])
         if isinstance(part, penalty_axis.EntropyBonus):
@@ -217,13 +241,27 @@ class Objective:
 
     def _diagnostics(self, terms: _Terms, chosen: dict[str, Tensor], batch: TokenBatch) -> dict[str, Tensor]:
         """Named per-token values, detached."""
-        found = {"log_ratio": terms.d, "ratio": terms.ratio, "advantage": terms.advantages, "clipped": terms.gain.clipped, "clipped_lower": terms.gain.clipped_lower}
+        found = {
+            "log_ratio": terms.d,
+            "ratio": terms.ratio,
+            "advantage": terms.advantages,
+            "clipped": terms.gain.clipped,
+            "clipped_lower": terms.gain.clipped_lower,
+        }
         found["weight"] = chosen.get("weight")
         if batch.entropies is not None and batch.old_entropies is not None:
             found["entropy_change"] = batch.entropies.detach() - batch.old_entropies
         return {name: value.detach() for name, value in found.items() if value is not None}
 
-    def _metrics(self, terms: _Terms, tokens: dict[str, Tensor], totals: dict[str, Tensor], chosen: dict[str, Tensor], batch: TokenBatch, plan: Plan) -> Metrics:
+    def _metrics(
+        self,
+        terms: _Terms,
+        tokens: dict[str, Tensor],
+        totals: dict[str, Tensor],
+        chosen: dict[str, Tensor],
+        batch: TokenBatch,
+        plan: Plan,
+    ) -> Metrics:
         kls = [part for part in self.penalties if isinstance(part, penalty_axis.Kl)]
         by_size = any(part.tokens == "top_covariance" for part in kls)  # verl's KL-Cov reports |d|
         named = {
@@ -237,7 +275,9 @@ class Objective:
         }
         counted = chosen["scale"] > 0 if isinstance(self.overlong, overlong_axis.Filter) else None
         maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
-        return token_metrics({name: value for name, value in named.items() if value is not None}, totals, maxima, counted, plan.totals[0])
+        return token_metrics(
+            {name: value for name, value in named.items() if value is not None}, totals, maxima, counted, plan.totals[0]
+        )
 
     def _clipped(self, tokens: dict[str, Tensor]) -> dict[str, Tensor | None]:
         """verl's clip fractions, which for Clip-Cov and GMPO are not the tokens that the clip acts on."""
@@ -255,4 +295,7 @@ class Objective:
 def _spread(tokens: dict[str, Tensor], batch: TokenBatch, kept: Tensor) -> dict[str, Tensor]:
     """Per-token tensors of the kept sequences, as tensors of the whole batch with 0 on the others."""
     places = token_places(batch.lengths, kept)
-    return {name: value.new_zeros(batch.advantages.shape[0]).index_copy(0, places, value.contiguous()) for name, value in tokens.items()}
+    return {
+        name: value.new_zeros(batch.advantages.shape[0]).index_copy(0, places, value.contiguous())
+        for name, value in tokens.items()
+    }

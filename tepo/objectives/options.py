@@ -13,9 +13,19 @@ from tepo.errors import UserError, unknown_name
 EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
 
 
-def option(default: Any, meaning: str, *, source: str = "", choices: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    source: str = "",
+    choices: tuple[str, ...] = (),
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
     """A dataclass field of an axis: `low` and `high` bound a number (inclusive), `choices` a word, `source` is where the default comes from."""
-    return field(default=default, metadata={"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high})
+    return field(
+        default=default, metadata={"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
+    )
 
 
 def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind", where: str = "") -> Any:
@@ -28,7 +38,9 @@ def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind"
         raise UserError(f"{axis} must be a mapping like {{{tag}: {next(iter(kinds))}}}, not {given!r}", where=where)
     name = given.get(tag)
     if name is None:
-        raise UserError(f"{axis}.{tag} is missing", where=where, fix=f"add {axis}.{tag}=…; valid: {', '.join(sorted(kinds))}")
+        raise UserError(
+            f"{axis}.{tag} is missing", where=where, fix=f"add {axis}.{tag}=…; valid: {', '.join(sorted(kinds))}"
+        )
     if name not in kinds:
         raise unknown_name(f"{axis}.{tag}", str(name), kinds, where=where)
     cls = kinds[name]
@@ -47,7 +59,9 @@ def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind"
     values = {}
     for part in fields(cls):
         if part.name in given:
-            values[part.name] = _checked(f"{axis}.{part.name}", given[part.name], hints[part.name], part.metadata, where)
+            values[part.name] = _checked(
+                f"{axis}.{part.name}", given[part.name], hints[part.name], part.metadata, where
+            )
         elif part.default is MISSING:
             raise UserError(f"{axis}.{part.name} is missing: {part.metadata['meaning']}", where=where)
     return cls(**values)
@@ -79,7 +93,13 @@ def _checked_number(key: str, value: Any, metadata: Mapping[str, Any], where: st
         raise UserError(f"{key} must be a number, not {value!r}", where=where)
     low, high = metadata["low"], metadata["high"]
     if (low is not None and number < low) or (high is not None and number > high):
-        bounds = f"between {low:g} and {high:g}" if low is not None and high is not None else f"at least {low:g}" if low is not None else f"at most {high:g}"
+        bounds = (
+            f"between {low:g} and {high:g}"
+            if low is not None and high is not None
+            else f"at least {low:g}"
+            if low is not None
+            else f"at most {high:g}"
+        )
         raise UserError(f"{key} must be {bounds}, not {number:g}", where=where)
     return number
 

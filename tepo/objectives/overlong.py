@@ -19,7 +19,9 @@ class Keep:
 class Punish:
     """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length. DAPO Eq. 13."""
 
-    buffer: float = option(0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1)
+    buffer: float = option(
+        0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
+    )
     factor: float = option(1.0, "the largest deduction", source="DAPO Eq. 13", low=0)
 
 

@@ -11,7 +11,11 @@ from tepo.objectives.ratio import finite_logprobs, log_ratio
 from tepo.objectives.selection import covariance, draws, token_count, top_tokens
 from tepo.objectives.weight import SCOPE_MEANING, SCOPES
 
-POSITIVE_FALLING, NEGATIVE_RISING, EITHER = "positive_advantage_falling_entropy", "negative_advantage_rising_entropy", "either"
+POSITIVE_FALLING, NEGATIVE_RISING, EITHER = (
+    "positive_advantage_falling_entropy",
+    "negative_advantage_rising_entropy",
+    "either",
+)
 BY_CHANGE = (POSITIVE_FALLING, NEGATIVE_RISING, EITHER)
 ESTIMATORS = ("k1", "k2", "k3", "abs", "r_k3", "full")
 
@@ -21,18 +25,45 @@ class Kl:
     """- beta KL(pi || anchor) on a mask of tokens. TEPO Eq. 4, GRPO Eq. 3, KL-Cov."""
 
     coefficient: float = option(0.001, "beta", source="TEPO 4.1 (Qwen2.5-7B)")
-    estimator: str = option("k3", "of a token's KL; full: exact, over the vocabulary", source="GRPO Eq. 4, the default of verl and TRL (reading A3)", choices=ESTIMATORS)
-    anchor: str = option("old", "old: the policy that sampled; initial: the one before training", source="TEPO Eq. 4", choices=("old", "initial"))
-    tokens: str = option("all", "where it acts; top_covariance: the share `fraction` with the largest covariance of log-prob and advantage", choices=("all", *BY_CHANGE, "top_covariance"))
+    estimator: str = option(
+        "k3",
+        "of a token's KL; full: exact, over the vocabulary",
+        source="GRPO Eq. 4, the default of verl and TRL (reading A3)",
+        choices=ESTIMATORS,
+    )
+    anchor: str = option(
+        "old",
+        "old: the policy that sampled; initial: the one before training",
+        source="TEPO Eq. 4",
+        choices=("old", "initial"),
+    )
+    tokens: str = option(
+        "all",
+        "where it acts; top_covariance: the share `fraction` with the largest covariance of log-prob and advantage",
+        choices=("all", *BY_CHANGE, "top_covariance"),
+    )
     entropy_change: str = option(
         "measured",
         "its sign: measured H(pi) - H(pi_old); covariance: -(log pi - mean)(A - mean), Eq. 18; omega: -A (log pi + H), STEER",
         source="TEPO C.2 (reading A2)",
         choices=("measured", "covariance", "omega"),
     )
-    tolerance: float = option(1e-6, "entropy changes up to this count as none", source="float32 rounding (reading A2)", low=0)
-    fraction: float = option(2e-3, "top_covariance: share of the tokens; at least one", source="Cui et al. 2505.22617 4.3 (7B); TEPO 4.1", low=0, high=1)
-    mean_over: str = option("tokens", "tokens: the aggregation's weights; masked: a mean over the tokens where it acts", source="TEPO Eq. 4 (reading A10)", choices=("tokens", "masked"))
+    tolerance: float = option(
+        1e-6, "entropy changes up to this count as none", source="float32 rounding (reading A2)", low=0
+    )
+    fraction: float = option(
+        2e-3,
+        "top_covariance: share of the tokens; at least one",
+        source="Cui et al. 2505.22617 4.3 (7B); TEPO 4.1",
+        low=0,
+        high=1,
+    )
+    mean_over: str = option(
+        "tokens",
+        "tokens: the aggregation's weights; masked: a mean over the tokens where it acts",
+        source="TEPO Eq. 4 (reading A10)",
+        choices=("tokens", "masked"),
+    )
     scope: str = option("mini_batch", SCOPE_MEANING, source="the papers' definition", choices=SCOPES)
 
 
@@ -40,7 +71,9 @@ class Kl:
 class EntropyBonus:
     """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it. TEPO Table 3 Panel B."""
 
-    coefficient: float = option(0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1")
+    coefficient: float = option(
+        0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1"
+    )
 
 
 KINDS = {"kl": Kl, "entropy": EntropyBonus}
@@ -65,13 +98,20 @@ def kl_values(options: Kl, d: Tensor, logprobs: Tensor, batch: TokenBatch) -> Te
     """The KL at each token [N] with its gradient. d: log-ratios to the old policy [N]."""
     if options.estimator == "full":
         return batch.want("full_kl", "penalty.estimator: full")
-    delta = d if options.anchor == "old" else log_ratio(logprobs, finite_logprobs(batch.want("initial_logprobs", "penalty.anchor: initial")))
+    delta = (
+        d
+        if options.anchor == "old"
+        else log_ratio(logprobs, finite_logprobs(batch.want("initial_logprobs", "penalty.anchor: initial")))
+    )
     return kl_estimate(options.estimator, delta, d.exp() if options.estimator == "r_k3" else None)
 
 
 def is_global(options: Penalty) -> bool:
     """Whether the mask takes a look at the whole mini-batch."""
-    return isinstance(options, Kl) and (options.tokens == "top_covariance" or (options.tokens in BY_CHANGE and (options.entropy_change == "covariance" or options.mean_over == "masked")))
+    return isinstance(options, Kl) and (
+        options.tokens == "top_covariance"
+        or (options.tokens in BY_CHANGE and (options.entropy_change == "covariance" or options.mean_over == "masked"))
+    )
 
 
 def mask(options: Kl, logprobs: Tensor, batch: TokenBatch, comm: Comm | None, salt: int) -> Tensor | None:
@@ -81,7 +121,12 @@ def mask(options: Kl, logprobs: Tensor, batch: TokenBatch, comm: Comm | None, sa
     if options.tokens == "top_covariance":
         count = max(1, int(options.fraction * token_count(batch, comm)))
         return top_tokens(covariance(logprobs, batch.advantages, comm), draws(batch, salt), count, comm)
-    return changed_tokens(options.tokens, entropy_change(options.entropy_change, logprobs, batch, comm), batch.advantages, options.tolerance)
+    return changed_tokens(
+        options.tokens,
+        entropy_change(options.entropy_change, logprobs, batch, comm),
+        batch.advantages,
+        options.tolerance,
+    )
 
 
 def entropy_change(kind: str, logprobs: Tensor, batch: TokenBatch, comm: Comm | None) -> Tensor:

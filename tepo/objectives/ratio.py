@@ -22,7 +22,12 @@ class Token:
 class Sequence:
     """One ratio for the whole response: the mean of its token ratios."""
 
-    mean: str = option("geometric", "exp(mean d), or the mean of exp(d)", source="GSPO 2507.18071 section 4.1, TEPO 3.3.1; arithmetic: GRPO-S Eq. 6", choices=("geometric", "arithmetic"))
+    mean: str = option(
+        "geometric",
+        "exp(mean d), or the mean of exp(d)",
+        source="GSPO 2507.18071 section 4.1, TEPO 3.3.1; arithmetic: GRPO-S Eq. 6",
+        choices=("geometric", "arithmetic"),
+    )
     gradient: str = option(
         "full",
         "full: autodiff through the mean; local: each token's own log-prob only (GSPO-token); line_21: TEPO Algorithm 1 line 21 as printed, an extra 1/T",

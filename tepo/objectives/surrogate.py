@@ -17,7 +17,12 @@ class PpoClip:
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1", low=0)
     high: float = option(0.2, "upper clip distance", source="PPO 6.1", low=0)
-    dual: float | None = option(None, "bound on the ratio where A < 0 (dual clip, 1912.09729)", source="off in the code base that TEPO's averages point to", low=1)
+    dual: float | None = option(
+        None,
+        "bound on the ratio where A < 0 (dual clip, 1912.09729)",
+        source="off in the code base that TEPO's averages point to",
+        low=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,15 @@ class LogProb:
 class Cispo:
     """sg[clip(w)] A log pi: a clipped weight, and a gradient for every token. MiniMax-M1 2506.13585 Eq. 4-5."""
 
-    low: float | None = option(None, "lower clip distance; none: no lower bound", source="MiniMax-M1: 'set to a large value'", low=0)
-    high: float = option(0.28, "upper clip distance (verl's convention; TRL's absolute cap 5.0 is 4.0 here)", source="the paper prints none: DAPO's clip-higher", low=0)
+    low: float | None = option(
+        None, "lower clip distance; none: no lower bound", source="MiniMax-M1: 'set to a large value'", low=0
+    )
+    high: float = option(
+        0.28,
+        "upper clip distance (verl's convention; TRL's absolute cap 5.0 is 4.0 here)",
+        source="the paper prints none: DAPO's clip-higher",
+        low=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,15 @@ class GeometricClip:
     high: float = option(0.4, "upper bound of a log-ratio", source="GMPO: the range (e^-0.4, e^0.4)", low=0)
 
 
-KINDS = {"ppo_clip": PpoClip, "paper_clip": PaperClip, "unclipped": Unclipped, "log_prob": LogProb, "cispo": Cispo, "sapo": Sapo, "geometric_clip": GeometricClip}
+KINDS = {
+    "ppo_clip": PpoClip,
+    "paper_clip": PaperClip,
+    "unclipped": Unclipped,
+    "log_prob": LogProb,
+    "cispo": Cispo,
+    "sapo": Sapo,
+    "geometric_clip": GeometricClip,
+}
 Surrogate = PpoClip | PaperClip | Unclipped | LogProb | Cispo | Sapo | GeometricClip
 
 
@@ -74,7 +94,9 @@ class Gain(NamedTuple):
     clipped_lower: Tensor | None = None
 
 
-def gain(options: Surrogate, ratio: Tensor | None, d: Tensor, logprobs: Tensor, advantages: Tensor, batch: TokenBatch) -> Gain:
+def gain(
+    options: Surrogate, ratio: Tensor | None, d: Tensor, logprobs: Tensor, advantages: Tensor, batch: TokenBatch
+) -> Gain:
     """The gain of each token. ratio: [N], None only for `log_prob`; d: log-ratios [N]; logprobs, advantages: [N]."""
     if isinstance(options, LogProb):
         return Gain(logprobs * advantages)

@@ -25,14 +25,20 @@ class Uniform:
 class ClipCov:
     """0 on randomly drawn tokens of high covariance that the clip left alone, 1 elsewhere. Cui et al. 2505.22617."""
 
-    fraction: float = option(2e-4, "tokens to draw, as a share of all; at least one", source="Cui et al. 4.3; TEPO 4.1", low=0, high=1)
+    fraction: float = option(
+        2e-4, "tokens to draw, as a share of all; at least one", source="Cui et al. 4.3; TEPO 4.1", low=0, high=1
+    )
     low: float = option(1.0, "smallest covariance of a candidate", source="Cui et al. 4.3")
     high: float = option(5.0, "largest covariance of a candidate", source="Cui et al. 4.3")
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
 
     def __post_init__(self) -> None:
         if self.low >= self.high:
-            raise UserError(f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw", where="clip_cov", fix="low below high (Cui et al.: 1 and 5)")
+            raise UserError(
+                f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw",
+                where="clip_cov",
+                fix="low below high (Cui et al.: 1 and 5)",
+            )
 
 
 @dataclass(frozen=True)
@@ -45,24 +51,44 @@ class Steer:
         source="STEER's released code",
         choices=("code", "theorem"),
     )
-    shape: str = option("exponential", "exp(-k |Omega|), floor at the largest |Omega|; or linear from ceiling to floor", source="run_exp.sh", choices=("exponential", "linear"))
+    shape: str = option(
+        "exponential",
+        "exp(-k |Omega|), floor at the largest |Omega|; or linear from ceiling to floor",
+        source="run_exp.sh",
+        choices=("exponential", "linear"),
+    )
     floor: float = option(0.8, "smallest weight", source="run_exp.sh and run_linear.sh (token_weight_min)", low=1e-6)
     ceiling: float = option(1.0, "largest weight (1.2 in run_linear.sh)", source="run_exp.sh", low=1e-6)
-    scale_floor: float = option(0.02, "exponential: the largest |Omega| counts as at least this", source="released code only; 0 is the paper's form", low=0)
+    scale_floor: float = option(
+        0.02,
+        "exponential: the largest |Omega| counts as at least this",
+        source="released code only; 0 is the paper's form",
+        low=0,
+    )
     scope: str = option("mini_batch", SCOPE_MEANING, source="like every statistic here", choices=SCOPES)
 
     def __post_init__(self) -> None:
         if self.floor > self.ceiling:
-            raise UserError(f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}", where="steer", fix="the other way round: the largest |Omega| gets the floor")
+            raise UserError(
+                f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}",
+                where="steer",
+                fix="the other way round: the largest |Omega| gets the floor",
+            )
         if self.shape == "exponential" and self.ceiling > 1:
-            raise UserError(f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1", where="steer", fix="weight.shape=linear, or a ceiling of at most 1")
+            raise UserError(
+                f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1",
+                where="steer",
+                fix="weight.shape=linear, or a ceiling of at most 1",
+            )
 
 
 KINDS = {"uniform": Uniform, "clip_cov": ClipCov, "steer": Steer}
 Weight = Uniform | ClipCov | Steer
 
 
-def token_weights(options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+def token_weights(
+    options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None, comm: Comm | None, salt: int
+) -> Tensor:
     """Weight of each token [N], detached. logprobs: current, finite [N]; clipped: where the surrogate's clip acts [N]."""
     if isinstance(options, ClipCov):
         scores = covariance(logprobs, batch.advantages, comm)

@@ -22,14 +22,26 @@ _SHORT = 96  # keys up to which the block attention beats SDPA's kernel on CPU
 
 
 def packed_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None, **kwargs: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention function in transformers' sense: query [1, Hq, M, D], key and value [1, Hk, M, D] -> [1, M, Hq, D]."""
     layout: Layout | None = kwargs.pop("packed_layout", None)
     if layout is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
     if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
-        raise UserError(f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support", fix="use a Llama-like model")
+        raise UserError(
+            f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support",
+            fix="use a Llama-like model",
+        )
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
     scale, window = q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window")
     if not q.is_cuda and layout.longest_key <= _SHORT:

@@ -16,12 +16,18 @@ class BlockAttention(torch.autograd.Function):
     """query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]; `scale` multiplies the scores, `window` is in tokens or None."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None
+    ) -> Tensor:
         q, k, v = _take(query, layout.query_rows), _take(key, layout.key_rows), _take(value, layout.key_rows)
         out = torch.empty_like(q)
         weights = []
         for block in layout.blocks:
-            qb, kb, vb = _fold(q, block, query.shape, key.shape[1]), _split(k, block, key.shape), _split(v, block, value.shape)
+            qb, kb, vb = (
+                _fold(q, block, query.shape, key.shape[1]),
+                _split(k, block, key.shape),
+                _split(v, block, value.shape),
+            )
             scores = _scores(qb, kb, block, scale, window, key.shape[1])
             weight = torch.softmax(scores, dim=-1)
             weights.append(weight)
@@ -45,7 +51,14 @@ class BlockAttention(torch.autograd.Function):
             _split_product(ds.transpose(1, 2), qb, block, key_shape, dk)
         dk.mul_(ctx.scale)
         query_grad = dq.index_select(0, layout.query_slots).mul_(ctx.scale)
-        return query_grad.view(query_shape), _gather_keys(dk, layout).view(key_shape), _gather_keys(dv, layout).view(key_shape), None, None, None
+        return (
+            query_grad.view(query_shape),
+            _gather_keys(dk, layout).view(key_shape),
+            _gather_keys(dv, layout).view(key_shape),
+            None,
+            None,
+            None,
+        )
 
 
 def _take(tensor: Tensor, rows: Tensor) -> Tensor:
@@ -56,7 +69,11 @@ def _take(tensor: Tensor, rows: Tensor) -> Tensor:
 def _scores(qb: Tensor, kb: Tensor, block: Block, scale: float, window: int | None, key_heads: int) -> Tensor:
     """Masked scores [B*Hk, Q*g, K]; rows are (query, head of the key head), query first."""
     group = qb.shape[1] // block.width
-    mask = block.mask(window, qb.dtype)[:, None, :, None].expand(-1, key_heads, -1, group, -1).reshape(len(qb), -1, kb.shape[1])
+    mask = (
+        block.mask(window, qb.dtype)[:, None, :, None]
+        .expand(-1, key_heads, -1, group, -1)
+        .reshape(len(qb), -1, kb.shape[1])
+    )
     return torch.baddbmm(mask, qb, kb.transpose(1, 2), alpha=scale)
 
 
@@ -77,7 +94,12 @@ def _fold_product(left: Tensor, right: Tensor, block: Block, shape: torch.Size, 
 
 def _split(rows: Tensor, block: Block, shape: torch.Size) -> Tensor:
     """The block's key rows as [B*Hk, K, D]; a view when Hk is 1."""
-    return rows[block.keys].view(block.size, -1, shape[1], shape[2]).transpose(1, 2).reshape(block.size * shape[1], -1, shape[2])
+    return (
+        rows[block.keys]
+        .view(block.size, -1, shape[1], shape[2])
+        .transpose(1, 2)
+        .reshape(block.size * shape[1], -1, shape[2])
+    )
 
 
 def _split_product(left: Tensor, right: Tensor, block: Block, shape: torch.Size, out: Tensor) -> None:

@@ -23,7 +23,15 @@ class ChunkedStatistics(torch.autograd.Function):
     (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64 inputs."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool, budget: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy_gradient: bool,
+        budget: int,
+    ) -> tuple[Tensor, Tensor]:
         state = tile.State.empty(hidden)
         shape = _tile_shape(len(hidden), len(weight), budget)
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
@@ -48,7 +56,9 @@ class ChunkedStatistics(torch.autograd.Function):
         sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])
         for rows, columns in _tiles(len(hidden), len(weight), ctx.shape):
             logits = tile.product(hidden[rows], weight[columns], buffer)
-            dlogits = tile.gradient(logits, coefficients.part(rows), targets[rows] - columns.start, inverse, hidden.dtype)
+            dlogits = tile.gradient(
+                logits, coefficients.part(rows), targets[rows] - columns.start, inverse, hidden.dtype
+            )
             sums.add(dlogits, rows, columns)
         return *sums.results(), None, None, None, None
 

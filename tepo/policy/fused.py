@@ -32,9 +32,14 @@ def linear_statistics(
     `entropy_gradient`, else the entropy comes detached. Products accumulate in float32 whatever the inputs. With a
     reference the direct path is taken at any size: the reference is as large as the logits.
     """
-    small = 4 * len(weight) * max(len(hidden), 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]) <= budget  # half precision is widened on CPU
+    small = (
+        4 * len(weight) * max(len(hidden), 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1])
+        <= budget
+    )  # half precision is widened on CPU
     if reference is not None or small or not len(hidden):
-        logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, temperature, reference, need_entropy)
+        logprobs, entropies, full_kl = DirectStatistics.apply(
+            hidden, weight, targets, temperature, reference, need_entropy
+        )
     else:
         logprobs, entropies = ChunkedStatistics.apply(hidden, weight, targets, temperature, entropy_gradient, budget)
         full_kl = None
@@ -47,7 +52,15 @@ class DirectStatistics(torch.autograd.Function):
     """log p(target) [N], entropy [N] or None, KL to a reference [N] or None; keeps the log-probs [N, V] for the backward."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, reference: Tensor | None, need_entropy: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        temperature: float,
+        reference: Tensor | None,
+        need_entropy: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         wide = torch.promote_types(hidden.dtype, torch.float32)
         logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide))
         if temperature != 1.0:

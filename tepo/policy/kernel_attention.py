@@ -92,12 +92,21 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: flo
 
 def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
     """The same with `scaled_dot_product_attention` on padded blocks, any device and precision."""
-    padded = [query.index_select(0, layout.query_rows), key.index_select(0, layout.key_rows), value.index_select(0, layout.key_rows)]
+    padded = [
+        query.index_select(0, layout.query_rows),
+        key.index_select(0, layout.key_rows),
+        value.index_select(0, layout.key_rows),
+    ]
     outputs = []
     for block in layout.blocks:
         slices = (block.queries, block.keys, block.keys)
-        q, k, v = (tensor[part].unflatten(0, (block.size, -1)).transpose(1, 2) for tensor, part in zip(padded, slices, strict=True))
+        q, k, v = (
+            tensor[part].unflatten(0, (block.size, -1)).transpose(1, 2)
+            for tensor, part in zip(padded, slices, strict=True)
+        )
         mask = block.mask(window, query.dtype)[:, None]
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+        out = scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
         outputs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, layout.query_slots)

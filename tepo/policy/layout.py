@@ -23,7 +23,9 @@ class Block:
     queries, keys: slices of the padded query and key rows of the whole layout, B*Q and B*K long.
     """
 
-    def __init__(self, layout_queries: int, layout_keys: int, spans: np.ndarray, prompts: np.ndarray, device: torch.device):
+    def __init__(
+        self, layout_queries: int, layout_keys: int, spans: np.ndarray, prompts: np.ndarray, device: torch.device
+    ):
         self.size, self.width, self.prompt_width = len(spans), int(spans.max()), int(prompts.max())
         self.queries = slice(layout_queries, layout_queries + self.size * self.width)
         self.keys = slice(layout_keys, layout_keys + self.size * (self.prompt_width + self.width))
@@ -73,9 +75,22 @@ class Layout:
             self.blocks.append(block)
         self.longest, self.longest_key = int(spans.max()), int((spans + prompts).max())
         self._segments = starts, spans, prompt_starts, prompts
-        self._index(np.concatenate(query_rows), np.concatenate(key_rows), np.concatenate(key_slots), np.concatenate(prompt_slots), device)
+        self._index(
+            np.concatenate(query_rows),
+            np.concatenate(key_rows),
+            np.concatenate(key_slots),
+            np.concatenate(prompt_slots),
+            device,
+        )
 
-    def _index(self, queries: np.ndarray, keys: np.ndarray, key_slots: np.ndarray, prompt_slots: np.ndarray, device: torch.device) -> None:
+    def _index(
+        self,
+        queries: np.ndarray,
+        keys: np.ndarray,
+        key_slots: np.ndarray,
+        prompt_slots: np.ndarray,
+        device: torch.device,
+    ) -> None:
         def put(values: np.ndarray) -> Tensor:
             return torch.from_numpy(values).to(device, non_blocking=True)  # the host need not wait for a GPU
 
@@ -91,10 +106,18 @@ class Layout:
         """The same structure without padding."""
         starts, spans, prompt_starts, prompts = self._segments
         order = np.argsort(starts[spans > 0], kind="stable")
-        starts, spans, prompt_starts, prompts = (values[spans > 0][order] for values in (starts, spans, prompt_starts, prompts))
-        rows = [np.concatenate([np.arange(p, p + m), np.arange(s, s + n)]) for s, n, p, m in zip(starts, spans, prompt_starts, prompts, strict=True)]
+        starts, spans, prompt_starts, prompts = (
+            values[spans > 0][order] for values in (starts, spans, prompt_starts, prompts)
+        )
+        rows = [
+            np.concatenate([np.arange(p, p + m), np.arange(s, s + n)])
+            for s, n, p, m in zip(starts, spans, prompt_starts, prompts, strict=True)
+        ]
         device = self.query_rows.device
-        offsets = [torch.from_numpy(np.concatenate([[0], np.cumsum(values)]).astype(np.int32)).to(device, non_blocking=True) for values in (spans, spans + prompts)]
+        offsets = [
+            torch.from_numpy(np.concatenate([[0], np.cumsum(values)]).astype(np.int32)).to(device, non_blocking=True)
+            for values in (spans, spans + prompts)
+        ]
         return Ragged(torch.from_numpy(np.concatenate(rows)).to(device, non_blocking=True), *offsets)
 
 

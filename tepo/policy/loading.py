@@ -22,7 +22,14 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revision: str | None = None, trust_remote_code: bool = False) -> Policy:
+def load_policy(
+    path: str,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Policy:
     """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory from then on (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
@@ -34,7 +41,11 @@ def load_policy(path: str, *, dtype: str = "float32", device: str = "cpu", revis
         model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True, **options)
     except Exception as error:  # transformers and safetensors raise many kinds here, from OSError to their own
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"the model does not load: {reason}", where=path, fix="check the path, the network or HF_HOME, and that the files are whole") from error
+        raise UserError(
+            f"the model does not load: {reason}",
+            where=path,
+            fix="check the path, the network or HF_HOME, and that the files are whole",
+        ) from error
     prepare(model)
     if torch.device(device).type == "cpu":
         keep_freed_memory()

@@ -16,7 +16,9 @@ def resolve(path: str) -> str:
         name = path.removeprefix("package:")
         folder = PACKAGE / "assets" / name
         if not name or not folder.is_dir():
-            raise unknown_name("shipped model", name, (entry.name for entry in (PACKAGE / "assets").glob("*/")), where=path)
+            raise unknown_name(
+                "shipped model", name, (entry.name for entry in (PACKAGE / "assets").glob("*/")), where=path
+            )
     else:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
@@ -28,13 +30,27 @@ def resolve(path: str) -> str:
 def check_folder(folder: Path) -> None:
     """Raise UserError unless the folder holds a configuration, a tokenizer and every safetensors file its index names."""
     if not folder.is_dir():
-        raise UserError("no model there", where=str(folder), fix="give a folder saved by a run or by save_pretrained, a hub id such as Qwen/Qwen2.5-7B, or package:laptop")
+        raise UserError(
+            "no model there",
+            where=str(folder),
+            fix="give a folder saved by a run or by save_pretrained, a hub id such as Qwen/Qwen2.5-7B, or package:laptop",
+        )
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     index = folder / "model.safetensors.index.json"
     try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+        shards = (
+            sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            if index.is_file()
+            else ["model.safetensors"]
+        )
     except (ValueError, KeyError):
-        raise UserError("the index of the weight files is damaged", where=str(index), fix="download or save the model again") from None
+        raise UserError(
+            "the index of the weight files is damaged", where=str(index), fix="download or save the model again"
+        ) from None
     missing += [name for name in shards if not (folder / name).is_file()]
     if missing:
-        raise UserError(f"half a model: {', '.join(missing)} missing", where=str(folder), fix="choose another checkpoint, or download or save this one again (safetensors)")
+        raise UserError(
+            f"half a model: {', '.join(missing)} missing",
+            where=str(folder),
+            fix="choose another checkpoint, or download or save this one again (safetensors)",
+        )

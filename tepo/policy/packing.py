@@ -43,7 +43,11 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same micro-batch on another device."""
-        moved = {field.name: value.to(device, non_blocking=True) for field in fields(self) if isinstance(value := getattr(self, field.name), Tensor)}
+        moved = {
+            field.name: value.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
         return replace(self, **moved)  # type: ignore[arg-type]
 
     @property
@@ -75,13 +79,17 @@ def pack(groups: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> Packed:
     targets = _concatenate([np.asarray(response, dtype=np.int64) for _, responses in groups for response in responses])
 
     tokens = _concatenate(pieces)
-    positions = np.arange(len(tokens)) - np.repeat(_interleave(prompt_starts, starts - prompt_spans[owner], owner), _interleave(prompt_spans, spans, owner))
+    positions = np.arange(len(tokens)) - np.repeat(
+        _interleave(prompt_starts, starts - prompt_spans[owner], owner), _interleave(prompt_spans, spans, owner)
+    )
     first = np.cumsum(lengths) - lengths
     rows = np.arange(len(targets)) - np.repeat(first, lengths) + np.repeat(starts - 1, lengths)
     nonempty = lengths > 0
     rows[first[nonempty]] = (prompt_starts + prompt_spans - 1)[owner[nonempty]]
     to = torch.from_numpy
-    return Packed(to(tokens), to(positions), to(rows), to(targets), to(lengths), starts, spans, owner, prompt_starts, prompt_spans)
+    return Packed(
+        to(tokens), to(positions), to(rows), to(targets), to(lengths), starts, spans, owner, prompt_starts, prompt_spans
+    )
 
 
 def _concatenate(pieces: list[np.ndarray]) -> np.ndarray:
@@ -94,7 +102,9 @@ def _interleave(prompts: np.ndarray, responses: np.ndarray, owner: np.ndarray) -
     return np.concatenate([prompts, responses])[order]
 
 
-def split_by_tokens(prompt_lengths: Sequence[int], response_lengths: Sequence[int], groups: Sequence[int], budget: int) -> list[list[int]]:
+def split_by_tokens(
+    prompt_lengths: Sequence[int], response_lengths: Sequence[int], groups: Sequence[int], budget: int
+) -> list[list[int]]:
     """Micro-batches (lists of sequence indices, in order) of at most `budget` pushed tokens each.
 
     All arguments but the budget are per sequence; sequences of one group share an id and lie side by side. A group is

@@ -4,11 +4,14 @@ from tepo.policy.warmstart import Phase, Recipe
 
 RECIPES: dict[str, Recipe] = {
     "laptop": Recipe(
-        tasks=dict.fromkeys(("add2", "add3", "add4", "mul2", "mul3", "mod3", "mod4", "gcd", "max3", "max4", "lin", "ds4", "ds6"), 1.0),
+        tasks=dict.fromkeys(
+            ("add2", "add3", "add4", "mul2", "mul3", "mod3", "mod4", "gcd", "max3", "max4", "lin", "ds4", "ds6"), 1.0
+        ),
         phases=(Phase(1600, guesses=0.05), Phase(400, guesses=0.25, slip=0.18)),
     ),
     "laptop_sparse": Recipe(
-        tasks=dict.fromkeys(("add7", "mul6", "mul22", "ds14", "sort10", "bin11", "mod9"), 1.0) | {"add4": 0.5, "mul3": 0.5, "ds6": 0.4, "sort5": 0.4, "bin6": 0.4, "mod4": 0.5},
+        tasks=dict.fromkeys(("add7", "mul6", "mul22", "ds14", "sort10", "bin11", "mod9"), 1.0)
+        | {"add4": 0.5, "mul3": 0.5, "ds6": 0.4, "sort5": 0.4, "bin6": 0.4, "mod4": 0.5},
         phases=(Phase(1300), Phase(400, skip=0.19)),
         learning_rate=2e-3,
     ),

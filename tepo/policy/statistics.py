@@ -37,7 +37,9 @@ def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
     output = policy.get_decoder()(
         input_ids=packed.tokens[None],
         position_ids=packed.positions[None],
-        attention_mask=packed.tokens.new_empty(1, 1, 1, 1),  # four dimensions: transformers takes the mask for made and builds none
+        attention_mask=packed.tokens.new_empty(
+            1, 1, 1, 1
+        ),  # four dimensions: transformers takes the mask for made and builds none
         use_cache=False,
         packed_layout=Layout(packed),
     )
@@ -49,16 +51,34 @@ def output_matrix(model: nn.Module) -> Tensor:
     return cast(nn.Linear, cast(PreTrainedModel, model).get_output_embeddings()).weight
 
 
-def token_statistics(model: nn.Module, packed: Packed, *, temperature: float = 1.0, entropy_gradient: bool = False, need_entropy: bool = True, reference: Tensor | None = None) -> TokenStatistics:
+def token_statistics(
+    model: nn.Module,
+    packed: Packed,
+    *,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+    need_entropy: bool = True,
+    reference: Tensor | None = None,
+) -> TokenStatistics:
     """Log-probs, entropies and (with `reference`, log-probs [N, V] of another policy) the exact KL to it."""
     hidden = hidden_states(model, packed)
     weight = output_matrix(model)
-    logprobs, entropies, full_kl = linear_statistics(hidden, weight, packed.targets, temperature=temperature, entropy_gradient=entropy_gradient, need_entropy=need_entropy, reference=reference)
+    logprobs, entropies, full_kl = linear_statistics(
+        hidden,
+        weight,
+        packed.targets,
+        temperature=temperature,
+        entropy_gradient=entropy_gradient,
+        need_entropy=need_entropy,
+        reference=reference,
+    )
     return TokenStatistics(logprobs, entropies, full_kl)
 
 
 @torch.no_grad()
-def reference_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET) -> Tensor:
+def reference_logprobs(
+    model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET
+) -> Tensor:
     """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later. Raises UserError above `budget` bytes."""
     weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)
@@ -68,6 +88,8 @@ def reference_logprobs(model: nn.Module, packed: Packed, *, temperature: float =
             fix="set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), which needs the sampled tokens alone",
         )
     hidden = hidden_states(model, packed)
-    wide = torch.promote_types(hidden.dtype, torch.float32)  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    wide = torch.promote_types(
+        hidden.dtype, torch.float32
+    )  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
     logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
     return torch.log_softmax(logits / temperature, dim=-1)

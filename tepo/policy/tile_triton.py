@@ -40,12 +40,16 @@ def _accumulate(logits, targets, maximum, total, weighted, target, columns, scal
 
 
 @triton.jit
-def _gradient(logits, out, targets, normaliser, offset, slope, at_target, columns, scale, SLOPE: tl.constexpr, BLOCK: tl.constexpr):
+def _gradient(
+    logits, out, targets, normaliser, offset, slope, at_target, columns, scale, SLOPE: tl.constexpr, BLOCK: tl.constexpr
+):
     """One token, BLOCK columns: p (offset + slope log p), and at_target on top where the target stands."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = offsets < columns
-    logp = tl.load(logits + row * columns + offsets, mask=there, other=0.0).to(tl.float32) * scale - tl.load(normaliser + row)
+    logp = tl.load(logits + row * columns + offsets, mask=there, other=0.0).to(tl.float32) * scale - tl.load(
+        normaliser + row
+    )
     factor = tl.load(offset + row)
     if SLOPE:
         factor += tl.load(slope + row) * logp
@@ -62,7 +66,18 @@ def _block(columns: int) -> int:
 def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> None:
     """See `tile.accumulate`; the logits stay as they are."""
     rows, columns = logits.shape
-    _accumulate[(rows,)](logits, targets, state.maximum, state.total, state.weighted, state.target, columns, scale, BLOCK=_block(columns), num_warps=8)
+    _accumulate[(rows,)](
+        logits,
+        targets,
+        state.maximum,
+        state.total,
+        state.weighted,
+        state.target,
+        columns,
+        scale,
+        BLOCK=_block(columns),
+        num_warps=8,
+    )
 
 
 def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
@@ -70,6 +85,16 @@ def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale:
     rows, columns = logits.shape
     out = logits if dtype == logits.dtype else torch.empty_like(logits, dtype=dtype)
     slope = coefficients.slope
-    arguments = (logits, out, targets, coefficients.normaliser, coefficients.offset, coefficients.offset if slope is None else slope, coefficients.at_target)
-    _gradient[(rows, triton.cdiv(columns, _block(columns)))](*arguments, columns, scale, SLOPE=slope is not None, BLOCK=_block(columns), num_warps=8)
+    arguments = (
+        logits,
+        out,
+        targets,
+        coefficients.normaliser,
+        coefficients.offset,
+        coefficients.offset if slope is None else slope,
+        coefficients.at_target,
+    )
+    _gradient[(rows, triton.cdiv(columns, _block(columns)))](
+        *arguments, columns, scale, SLOPE=slope is not None, BLOCK=_block(columns), num_warps=8
+    )
     return out

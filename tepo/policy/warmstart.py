@@ -66,7 +66,9 @@ class Recipe:
 
     def shortened(self, steps: int) -> "Recipe":
         """About `steps` steps, every phase in proportion."""
-        phases = tuple(dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases)
+        phases = tuple(
+            dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases
+        )
         return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
 
 
@@ -98,7 +100,9 @@ def response_text(example: Example, phase: Phase, random: Random) -> str:
     if phase.skip:
         return example.terse(random, phase.skip)
     if phase.slip:
-        return example.solution(lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value)
+        return example.solution(
+            lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value
+        )
     return example.solution()
 
 
@@ -109,7 +113,10 @@ def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tup
     """
     phase = recipe.phase(step)
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
-    texts = [response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row))) for row, example in enumerate(examples)]
+    texts = [
+        response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row)))
+        for row, example in enumerate(examples)
+    ]
     prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
     responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
@@ -131,7 +138,9 @@ def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor,
 def _loss_sum(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy in nats, summed over the response tokens."""
     logits = model(input_ids=ids, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum")
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum"
+    )
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -140,7 +149,9 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.learning_rate * min(rise, 1.0) * (1 - step / recipe.steps)
 
 
-def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
+def train(
+    recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None
+) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
     """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
 
     Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
@@ -148,7 +159,9 @@ def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, los
     """
     tokenizer = build_tokenizer(recipe.max_length)
     model = build_model(recipe, tokenizer).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+    )
     losses, tokens, start = [], 0, time.process_time()
     for step in range(recipe.steps):
         parts = make_batch(recipe, step, tokenizer)
@@ -168,7 +181,12 @@ def train(recipe: Recipe, report: Callable[[int, float], Any] = lambda step, los
         report(step, loss)
     tenth = max(1, recipe.steps // 10)
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
-    record = {"recipe": dataclasses.asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - start, "tokens": tokens}
+    record = {
+        "recipe": dataclasses.asdict(recipe),
+        "losses": means,
+        "cpu_seconds": time.process_time() - start,
+        "tokens": tokens,
+    }
     return model.eval(), tokenizer, record
 
 

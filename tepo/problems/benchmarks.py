@@ -78,7 +78,11 @@ class Benchmark:
     def grading(self) -> str:
         """Short hash of what is declared here about verdicts; the grader's own fingerprint says the rest."""
         plain = GraderOptions()
-        chosen = {key: value for key, value in asdict(self.grader).items() if value != getattr(plain, key) and key != "workers"}
+        chosen = {
+            key: value
+            for key, value in asdict(self.grader).items()
+            if value != getattr(plain, key) and key != "workers"
+        }
         return content_hash([chosen, self.tolerances])
 
 
@@ -129,7 +133,11 @@ def parse_benchmark(path: Path) -> Benchmark:
     if benchmark.temperature < 0:
         raise UserError(f"temperature must not be negative, not {benchmark.temperature}", where=str(path))
     if benchmark.temperature == 0 and benchmark.samples > 1:
-        raise UserError("greedy (temperature 0) with more than one sample a problem repeats the same response", where=str(path), fix="samples: 1")
+        raise UserError(
+            "greedy (temperature 0) with more than one sample a problem repeats the same response",
+            where=str(path),
+            fix="samples: 1",
+        )
     return benchmark
 
 
@@ -139,5 +147,7 @@ def _placed(dataset: Dataset, declaration: Path) -> Dataset:
         return dataset
     if dataset.fields != Fields():
         fix = 'name its columns "id", "problem" and "answer"'
-        raise UserError("`fields` is for sets of the hub, and this one is a file of problems", where=str(declaration), fix=fix)
+        raise UserError(
+            "`fields` is for sets of the hub, and this one is a file of problems", where=str(declaration), fix=fix
+        )
     return replace(dataset, path=str(declaration.parent / Path(dataset.path).expanduser()))

@@ -1,7 +1,18 @@
 """Every task of the laptop scale by name; the number in a name is its size (digits, bits, numbers)."""
 
 from tepo.problems.long_tasks import binary, long_multiplication, sorting
-from tepo.problems.tasks import Task, addition, digit_sum, divisor_chain, draw_divisor, draw_equation, equation_chain, maximum, multiplication, remainder
+from tepo.problems.tasks import (
+    Task,
+    addition,
+    digit_sum,
+    divisor_chain,
+    draw_divisor,
+    draw_equation,
+    equation_chain,
+    maximum,
+    multiplication,
+    remainder,
+)
 
 TASKS: dict[str, Task] = {
     **{f"add{digits}": addition(digits) for digits in range(2, 13)},

@@ -17,7 +17,9 @@ LENGTH = 24
 SAME, SIMILAR = 0.8, 0.6
 
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-_DECORATION = re.compile(r"\\(left|right|displaystyle|quad|qquad|text|textbf|textit|emph|mathrm|operatorname|mathcal|mathbb)(?![a-z])")
+_DECORATION = re.compile(
+    r"\\(left|right|displaystyle|quad|qquad|text|textbf|textit|emph|mathrm|operatorname|mathcal|mathbb)(?![a-z])"
+)
 _CHINESE = re.compile("[一-鿿]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -64,7 +66,9 @@ def _shingles(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray, np.n
     for problem in problems:
         text = "" if _CHINESE.search(problem.prompt) else normalise(problem.prompt)
         codes = np.frombuffer(text.ljust(LENGTH).encode() if text else b"", dtype=np.uint8).astype(np.uint64)
-        windows = np.lib.stride_tricks.sliding_window_view(codes, LENGTH) if len(codes) else np.empty((0, LENGTH), np.uint64)
+        windows = (
+            np.lib.stride_tricks.sliding_window_view(codes, LENGTH) if len(codes) else np.empty((0, LENGTH), np.uint64)
+        )
         found.append(np.unique((windows * powers).sum(axis=1, dtype=np.uint64)))
     sizes = np.array([len(hashes) for hashes in found], dtype=np.int64)
     hashes = np.concatenate(found) if found else np.empty(0, np.uint64)

@@ -21,7 +21,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}, line {mark.line + 1}" if mark else str(path)
-        raise UserError(f"not valid YAML: {getattr(error, 'problem', None) or error}", where=place, fix="check indentation, quotes and colons") from None
+        raise UserError(
+            f"not valid YAML: {getattr(error, 'problem', None) or error}",
+            where=place,
+            fix="check indentation, quotes and colons",
+        ) from None
     if not isinstance(value, dict):
         raise UserError("the file must hold a mapping of keys to values", where=str(path))
     return value
@@ -38,9 +42,17 @@ def build(kind: type[T], mapping: Any, where: str, prefix: str = "") -> T:
     for key in mapping:
         if key not in fields:
             raise unknown_name("key", f"{prefix}{key}", [prefix + name for name in fields], where=where)
-    missing = [name for name, field in fields.items() if name not in mapping and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING]
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in mapping and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
     if missing:
-        raise UserError(f"missing key {prefix + missing[0]!r}", where=where, fix=f"add it; needed: {', '.join(prefix + name for name in missing)}")
+        raise UserError(
+            f"missing key {prefix + missing[0]!r}",
+            where=where,
+            fix=f"add it; needed: {', '.join(prefix + name for name in missing)}",
+        )
     hints = typing.get_type_hints(kind)
     return kind(**{key: _convert(hints[key], value, where, prefix + key) for key, value in mapping.items()})
 
@@ -57,10 +69,20 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
     if origin is tuple and isinstance(value, list):
         return tuple(_convert(arguments[0], part, where, f"{key}[{index}]") for index, part in enumerate(value))
     if origin is dict and isinstance(value, dict):
-        return {_convert(arguments[0], k, where, key): _convert(arguments[1], v, where, f"{key}.{k}") for k, v in value.items()}
+        return {
+            _convert(arguments[0], k, where, key): _convert(arguments[1], v, where, f"{key}.{k}")
+            for k, v in value.items()
+        }
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    wanted = {tuple: "a list", dict: "a mapping", int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(origin or hint, str(hint))
+    wanted = {
+        tuple: "a list",
+        dict: "a mapping",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+    }.get(origin or hint, str(hint))
     raise UserError(f"{key} must be {wanted}, not {value!r}", where=where)

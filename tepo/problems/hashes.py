@@ -32,7 +32,10 @@ def rows_hash(problems: Sequence[Problem], *, ids: bool = False) -> str:
 
 def row_hashes(problems: Sequence[Problem]) -> list[str]:
     """One short hash a problem."""
-    return [hashlib.sha256(_json([problem.prompt.strip(), problem.answer.strip()])).hexdigest()[:ROW_DIGITS] for problem in problems]
+    return [
+        hashlib.sha256(_json([problem.prompt.strip(), problem.answer.strip()])).hexdigest()[:ROW_DIGITS]
+        for problem in problems
+    ]
 
 
 def pinned_rows(name: str) -> list[str]:
@@ -45,7 +48,9 @@ def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[i
     """Indices where the row hashes disagree, the longer list's surplus included."""
     found = row_hashes(problems)
     both = min(len(found), len(pinned))
-    return [index for index in range(both) if found[index] != pinned[index]] + list(range(both, max(len(found), len(pinned))))
+    return [index for index in range(both) if found[index] != pinned[index]] + list(
+        range(both, max(len(found), len(pinned)))
+    )
 
 
 def pick_pinned(problems: Sequence[Problem], pinned: Sequence[str], name: str) -> list[Problem] | None:

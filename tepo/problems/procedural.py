@@ -46,7 +46,9 @@ class Example:
         chain, box = self.solution().split("\\boxed")
         parts = chain.split(",")[:-1]
         steps = [step for step in parts if random.random() >= skip] if len(parts) > 1 else parts
-        shown = [_GOES_ON.sub(lambda result: "" if random.random() < skip else result.group(), step) + "," for step in steps]
+        shown = [
+            _GOES_ON.sub(lambda result: "" if random.random() < skip else result.group(), step) + "," for step in steps
+        ]
         return f"{''.join(shown)}\\boxed{box}"
 
     def guess(self) -> str:
@@ -90,7 +92,9 @@ def _draw(task: Task, random: Random, split: str, seen: Set[str]) -> tuple[Opera
             if prompt not in seen:
                 break
     if found is None:
-        raise UserError(f"the task of {prompt!r} has no prompt in the {split} split", fix="choose a larger size of the task")
+        raise UserError(
+            f"the task of {prompt!r} has no prompt in the {split} split", fix="choose a larger size of the task"
+        )
     return found
 
 

@@ -17,7 +17,9 @@ BASE_TEMPLATE = "Question:\n{request}\n\nAnswer:\n"
 WRAPS = ("raw", "auto", "base")
 
 
-def render_prompt(statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None) -> str:
+def render_prompt(
+    statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
+) -> str:
     """The text a policy sees. `thinking` switches the reasoning mode of models that have one; None leaves it to their template.
 
     Raises UserError for unknown settings, and when `thinking` is set for a tokenizer whose template has no such mode.
@@ -25,16 +27,23 @@ def render_prompt(statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: 
     request, chat = _request(statement, tokenizer, prompt, wrap)
     if not chat:
         if thinking is not None:
-            raise UserError("thinking is set, but no chat template is in use", fix="leave thinking unset, or use wrap=auto with a chat model")
+            raise UserError(
+                "thinking is set, but no chat template is in use",
+                fix="leave thinking unset, or use wrap=auto with a chat model",
+            )
         return request if prompt == "raw" or wrap == "raw" else BASE_TEMPLATE.replace("{request}", request)
     return _chat(request, tokenizer, thinking)
 
 
-def encode_prompts(statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None) -> list[list[int]]:
+def encode_prompts(
+    statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
+) -> list[list[int]]:
     """Token ids of each rendered prompt. A chat template writes its own special tokens, so none are added to it a second time."""
     if not statements:
         return []
-    texts = [render_prompt(statement, tokenizer, prompt=prompt, wrap=wrap, thinking=thinking) for statement in statements]
+    texts = [
+        render_prompt(statement, tokenizer, prompt=prompt, wrap=wrap, thinking=thinking) for statement in statements
+    ]
     chat = _request(statements[0], tokenizer, prompt, wrap)[1]
     return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chat)["input_ids"]]
 
@@ -53,11 +62,17 @@ def _chat(request: str, tokenizer: Any, thinking: bool | None) -> str:
     """The chat template around one user message, up to where the assistant begins."""
     template = str(tokenizer.chat_template)
     switch = {} if thinking is None or "enable_thinking" not in template else {"enable_thinking": thinking}
-    text = str(tokenizer.apply_chat_template([{"role": "user", "content": request}], tokenize=False, add_generation_prompt=True, **switch))
+    text = str(
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": request}], tokenize=False, add_generation_prompt=True, **switch
+        )
+    )
     if thinking is None or switch:
         return text
     if "think>" not in template:
-        raise UserError("thinking is set, but this tokenizer's chat template has no thinking mode", fix="leave thinking unset")
+        raise UserError(
+            "thinking is set, but this tokenizer's chat template has no thinking mode", fix="leave thinking unset"
+        )
     # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
     opened = text if text.endswith("<think>\n") else text + "<think>\n"
     return opened if thinking else opened + "\n</think>\n\n"

@@ -108,7 +108,11 @@ def local_file(stem: str) -> Path | None:
     if not folder:
         return None
     if not Path(folder).is_dir():
-        raise UserError("TEPO_DATA is not a folder", where=folder, fix="point it at a folder of NAME.jsonl files, or unset it to use the hub")
+        raise UserError(
+            "TEPO_DATA is not a folder",
+            where=folder,
+            fix="point it at a folder of NAME.jsonl files, or unset it to use the hub",
+        )
     path = Path(folder) / f"{stem}.jsonl"
     return path if path.is_file() else None
 
@@ -135,11 +139,22 @@ def _parsed(path: Path, text: bytes) -> tuple[Problem, ...]:
             row = json.loads(line)
             if not isinstance(row["problem"], str) or not isinstance(row["answer"], str | int | float):
                 raise TypeError("problem is a text, answer a text or a number")
-            problems.append(Problem(str(row["id"]), row["problem"], str(row["answer"]), str(row.get("subject") or row.get("level") or "")))
+            problems.append(
+                Problem(
+                    str(row["id"]),
+                    row["problem"],
+                    str(row["answer"]),
+                    str(row.get("subject") or row.get("level") or ""),
+                )
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f'line {number} is not a row {{"id", "problem", "answer"}}: {error}', where=str(path)) from None
+            raise UserError(
+                f'line {number} is not a row {{"id", "problem", "answer"}}: {error}', where=str(path)
+            ) from None
     if not problems:
-        raise UserError("the file holds no problems", where=str(path), fix='give it a row {"id", "problem", "answer"} on each line')
+        raise UserError(
+            "the file holds no problems", where=str(path), fix='give it a row {"id", "problem", "answer"} on each line'
+        )
     if len({problem.id for problem in problems}) < len(problems):
         raise UserError("two rows have the same id", where=str(path))
     return tuple(problems)
@@ -151,18 +166,30 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
     try:
         import datasets
     except ImportError:
-        raise UserError("the package `datasets` is not installed", where=name, fix=f"{install_line('hub')}, or {instead}") from None
+        raise UserError(
+            "the package `datasets` is not installed", where=name, fix=f"{install_line('hub')}, or {instead}"
+        ) from None
     files = [file.replace("{revision}", source.revision or "main") for file in source.data_files]
     revision = None if "{revision}" in "".join(source.data_files) else source.revision
     try:
-        table = datasets.load_dataset(source.path, source.config, split=source.split, revision=revision, data_files=files or None)
+        table = datasets.load_dataset(
+            source.path, source.config, split=source.split, revision=revision, data_files=files or None
+        )
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
         said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise UserError(f"could not load {name}: {said}", where=f"{source.path}@{source.revision}", fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {instead}") from error
+        raise UserError(
+            f"could not load {name}: {said}",
+            where=f"{source.path}@{source.revision}",
+            fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {instead}",
+        ) from error
     wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
     missing = [column for column in wanted if column not in table.column_names]
     if missing:
-        raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=f"columns: {', '.join(table.column_names)}; set dataset.fields")
+        raise UserError(
+            f"the data set has no column {missing[0]!r}",
+            where=source.path,
+            fix=f"columns: {', '.join(table.column_names)}; set dataset.fields",
+        )
     return list(_rows(table, source.fields, name))
 
 
@@ -175,7 +202,12 @@ def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iter
             answer = int(answer)
         if fields.boxed:
             answer = _last_box(str(answer))
-        yield Problem(f"{name}-{index}", row[fields.problem].strip(), str(answer).strip(), "; ".join(family) if isinstance(family, list) else str(family))
+        yield Problem(
+            f"{name}-{index}",
+            row[fields.problem].strip(),
+            str(answer).strip(),
+            "; ".join(family) if isinstance(family, list) else str(family),
+        )
 
 
 def _last_box(text: str) -> str:
@@ -194,8 +226,16 @@ def mismatch(problems: list[Problem], name: str, count: int, place: str) -> User
     pinned = pinned_rows(name)
     rows = differing_rows(problems, pinned) if pinned else []
     named = ", ".join(f"{name}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
-    what = f"{name}: {len(problems)} rows, expected {count}" if len(problems) != count else f"{name}: the content is not the pinned one"
+    what = (
+        f"{name}: {len(problems)} rows, expected {count}"
+        if len(problems) != count
+        else f"{name}: the content is not the pinned one"
+    )
     fix = "use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)"
     if not pinned:
         fix = f"where they are the right ones: `count: {len(problems)}`, and `hash: {set_hash(problems)}` or none"
-    return UserError(what + (f"; rows that differ: {named}" if rows else "") + f"; its content is {set_hash(problems)}", where=place, fix=fix)
+    return UserError(
+        what + (f"; rows that differ: {named}" if rows else "") + f"; its content is {set_hash(problems)}",
+        where=place,
+        fix=fix,
+    )

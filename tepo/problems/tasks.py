@@ -98,7 +98,11 @@ def remainder(digits: int) -> Task:
             text += f"{part}%{divisor}={rest},"
         return text, rest
 
-    return Task(lambda random: (draw_number(random, digits), random.randrange(3, 10)), lambda operands: f"{operands[0]}%{operands[1]}=", chain)
+    return Task(
+        lambda random: (draw_number(random, digits), random.randrange(3, 10)),
+        lambda operands: f"{operands[0]}%{operands[1]}=",
+        chain,
+    )
 
 
 def divisor_chain(operands: Operands, slip: Slip) -> tuple[str, int]:
@@ -131,7 +135,11 @@ def maximum(count: int) -> Task:
             text += f"{best},"
         return text, best
 
-    return Task(lambda random: tuple(draw_number(random, 3) for _ in range(count)), lambda operands: f"max({','.join(map(str, operands))})=", chain)
+    return Task(
+        lambda random: tuple(draw_number(random, 3) for _ in range(count)),
+        lambda operands: f"max({','.join(map(str, operands))})=",
+        chain,
+    )
 
 
 def equation_chain(operands: Operands, slip: Slip) -> tuple[str, int]:

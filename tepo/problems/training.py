@@ -51,7 +51,11 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
     """
     if is_file(name):
         problems = read_problem_file(Path(name).expanduser())
-        contaminated = {overlap.training for overlap in overlaps(benchmark_problems(), problems)} if exclude_contaminated else set()
+        contaminated = (
+            {overlap.training for overlap in overlaps(benchmark_problems(), problems)}
+            if exclude_contaminated
+            else set()
+        )
     else:
         declared = load_training_set(name)
         problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
@@ -65,7 +69,9 @@ def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> st
     if not is_file(name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
     rows = rows_hash(read_problem_file(Path(name).expanduser()))
-    left_out = [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
+    left_out = (
+        [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
+    )
     return content_hash([rows, left_out], 64)
 
 

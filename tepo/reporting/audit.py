@@ -11,7 +11,15 @@ from functools import cache
 from tepo.reporting.audit_claims import GAINS, RANKS, SHORT, GainClaim, RankClaim
 from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow, all_rows, load_table, reference_row
 
-WEIGHTS = {"aime24": 30 * 32, "aime25": 30 * 32, "amc": 83 * 32, "math500": 500, "omni_math": 2785, "olympiadbench": 675, "minerva": 272}
+WEIGHTS = {
+    "aime24": 30 * 32,
+    "aime25": 30 * 32,
+    "amc": 83 * 32,
+    "math500": 500,
+    "omni_math": 2785,
+    "olympiadbench": 675,
+    "minerva": 272,
+}
 """Samples behind each column: problems x samples a problem. OMNI-MATH: middle of the sizes that fit most averages (`omni_sizes`)."""
 
 OMNI_BY_CELLS = 2811
@@ -105,16 +113,32 @@ def _is_share(percent: float, size: int) -> bool:
 def audit() -> Audit:
     """Everything checked, in the order: averages, printed differences, gains in the text, ranks in the text, other statements."""
     averages = tuple(AverageCheck(row, average(row.scores)) for row in distinct_rows())
-    models = [(table, model) for table in ("table1", "table2", "table3") for model in dict.fromkeys(row.model for row in load_table(table))]
-    parts = [_delta_rows(), _seed_means(), *map(_gain, GAINS), *(_best_average(*pair) for pair in models), *map(_rank, RANKS), _statements()]
-    return Audit(averages, tuple(finding for findings, _ in parts for finding in findings), sum(count for _, count in parts))
+    models = [
+        (table, model)
+        for table in ("table1", "table2", "table3")
+        for model in dict.fromkeys(row.model for row in load_table(table))
+    ]
+    parts = [
+        _delta_rows(),
+        _seed_means(),
+        *map(_gain, GAINS),
+        *(_best_average(*pair) for pair in models),
+        *map(_rank, RANKS),
+        _statements(),
+    ]
+    return Audit(
+        averages, tuple(finding for findings, _ in parts for finding in findings), sum(count for _, count in parts)
+    )
 
 
 def _delta_rows() -> tuple[list[Finding], int]:
     """The two "Δ vs GRPO/DAPO" rows of Table 1 against the difference of the rows above them."""
     findings, count = [], 0
     for printed in all_rows("delta_vs_grpo_dapo"):
-        rows = {method: reference_row("table1", model=printed.model, method=method) for method in ("base", "grpo_dapo", "tepo")}
+        rows = {
+            method: reference_row("table1", model=printed.model, method=method)
+            for method in ("base", "grpo_dapo", "tepo")
+        }
         for key, value in printed.scores.items():
             columns = {method: row.scores[key] or 0.0 for method, row in rows.items()}
             delta = columns["tepo"] - columns["grpo_dapo"]
@@ -122,7 +146,9 @@ def _delta_rows() -> tuple[list[Finding], int]:
             if value is not None and abs(delta - value) > _ROUNDING:
                 to_base = abs(columns["tepo"] - columns["base"] - value) <= _ROUNDING
                 text = f"{delta:+.2f}" + (f" ({value:+.2f} is the gain over the untrained model)" if to_base else "")
-                findings.append(Finding("A15", f"Table 1 {printed.model}, Δ {PAPER_BENCHMARKS[key]}", f"{value:+.2f}", text))
+                findings.append(
+                    Finding("A15", f"Table 1 {printed.model}, Δ {PAPER_BENCHMARKS[key]}", f"{value:+.2f}", text)
+                )
     return findings, count
 
 
@@ -130,8 +156,15 @@ def _seed_means() -> tuple[list[Finding], int]:
     """The means of Table 4 against its two seeds."""
     findings, count = [], 0
     for printed in all_rows("mean"):
-        seeds = [row for row in load_table("table4") if row.kind == "row" and (row.method, row.steps) == (printed.method, printed.steps)]
-        columns = {title: (printed.scores[key], [row.scores[key] or 0.0 for row in seeds]) for key, title in PAPER_BENCHMARKS.items()}
+        seeds = [
+            row
+            for row in load_table("table4")
+            if row.kind == "row" and (row.method, row.steps) == (printed.method, printed.steps)
+        ]
+        columns = {
+            title: (printed.scores[key], [row.scores[key] or 0.0 for row in seeds])
+            for key, title in PAPER_BENCHMARKS.items()
+        }
         columns["Avg."] = printed.average, [row.average for row in seeds]
         for name, (value, parts) in columns.items():
             mean = sum(parts) / len(parts)
@@ -143,13 +176,19 @@ def _seed_means() -> tuple[list[Finding], int]:
 
 def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
     """A difference of averages given in the text: first against the printed averages, then against those the columns give."""
-    first, second = (reference_row(claim.table, model=claim.model, method=method) for method in (claim.method, claim.against))
+    first, second = (
+        reference_row(claim.table, model=claim.model, method=method) for method in (claim.method, claim.against)
+    )
     printed, recomputed = first.average - second.average, average(first.scores) - average(second.scores)
     agrees = abs(printed - claim.points) <= _ROUNDING
     if agrees and abs(recomputed - claim.points) <= 2 * TOLERANCE:
         return [], 1
     text = f"{recomputed:+.2f} by the columns" + ("" if agrees else f", {printed:+.2f} by the printed averages")
-    to_grpo = first.average - reference_row("table1", model=claim.model, method="grpo_dapo").average if claim.table == "table3" else None
+    to_grpo = (
+        first.average - reference_row("table1", model=claim.model, method="grpo_dapo").average
+        if claim.table == "table3"
+        else None
+    )
     if not agrees and to_grpo is not None and abs(to_grpo - claim.points) <= _ROUNDING:
         text += f"; {claim.points:+.2f} is against GRPO/DAPO"
     return [Finding(claim.code, f"{claim.where} {claim.says}", f"{claim.points:+.2f}", text)], 1
@@ -166,7 +205,14 @@ def _rank(claim: RankClaim) -> tuple[list[Finding], int]:
         tied = [row.label.removeprefix("w. ") for row in rows if row.scores[key] == score and row is not mine]
         if rank > claim.rank or (claim.rank == 1 and tied):
             text = f"{_ORDINAL[rank - 1]}" + (f", tied with {', '.join(tied)}" if tied else "")
-            findings.append(Finding("A17", f"{claim.where} {SHORT.get(claim.model, claim.model)}, {PAPER_BENCHMARKS[key]} {score:.2f}", "first" if claim.rank == 1 else f"top {claim.rank}", text))
+            findings.append(
+                Finding(
+                    "A17",
+                    f"{claim.where} {SHORT.get(claim.model, claim.model)}, {PAPER_BENCHMARKS[key]} {score:.2f}",
+                    "first" if claim.rank == 1 else f"top {claim.rank}",
+                    text,
+                )
+            )
     return findings, len(claim.benchmarks)
 
 
@@ -189,9 +235,33 @@ def _statements() -> tuple[list[Finding], int]:
     steps = [int(row.steps) for row in load_table("table4")]
     short, long, listed = min(steps), max(steps), len(RANKS[0].benchmarks)
     candidates = [
-        (above == 0, Finding("A13", "Table 3 caption, Panel B", "improves on TEPO-w/o. KL", f"{above} of {len(panel_b)} rows are above its {base:.2f}")),
-        (listed != 4, Finding("A17", f"§4.2 {RANKS[0].model}", "first on “four core” benchmarks", f"{listed} are listed")),
-        (short / long > 0.5, Finding("A18", "Abstract, convergence time", "-50%", f"{100 * (short / long - 1):.0f}% ({short} against {long} steps)")),
-        (long > 80, Finding("A18", "§4.1 training data", f"80 x 64 = {80 * 64} problems", f"{long} steps x 64 prompts = {long * 64}")),
+        (
+            above == 0,
+            Finding(
+                "A13",
+                "Table 3 caption, Panel B",
+                "improves on TEPO-w/o. KL",
+                f"{above} of {len(panel_b)} rows are above its {base:.2f}",
+            ),
+        ),
+        (
+            listed != 4,
+            Finding("A17", f"§4.2 {RANKS[0].model}", "first on “four core” benchmarks", f"{listed} are listed"),
+        ),
+        (
+            short / long > 0.5,
+            Finding(
+                "A18",
+                "Abstract, convergence time",
+                "-50%",
+                f"{100 * (short / long - 1):.0f}% ({short} against {long} steps)",
+            ),
+        ),
+        (
+            long > 80,
+            Finding(
+                "A18", "§4.1 training data", f"80 x 64 = {80 * 64} problems", f"{long} steps x 64 prompts = {long * 64}"
+            ),
+        ),
     ]
     return [finding for contradicted, finding in candidates if contradicted], len(candidates)

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from tepo.reporting.reference import PAPER_BENCHMARKS
 
 _ALL = tuple(PAPER_BENCHMARKS)
-SHORT = {"DeepSeek-R1-Distill-Llama-8B": "DS-Llama-8B", "Mistral-7B-Instruct-v0.2": "Mistral-7B", "DeepSeek-R1-Distill-Qwen-7B": "DS-Qwen-7B"}
+SHORT = {
+    "DeepSeek-R1-Distill-Llama-8B": "DS-Llama-8B",
+    "Mistral-7B-Instruct-v0.2": "Mistral-7B",
+    "DeepSeek-R1-Distill-Qwen-7B": "DS-Qwen-7B",
+}
 """Model names short enough for a line; others stay as they are."""
 
 _7B, _14B = "Qwen2.5-7B", "Qwen3-14B"

@@ -5,7 +5,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tepo.reporting.audit import OMNI_BY_CELLS, TOLERANCE, WEIGHTS, Audit, average, cells_possible, omni_sizes, rows_following
+from tepo.reporting.audit import (
+    OMNI_BY_CELLS,
+    TOLERANCE,
+    WEIGHTS,
+    Audit,
+    average,
+    cells_possible,
+    omni_sizes,
+    rows_following,
+)
 from tepo.reporting.audit_claims import SHORT
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, load_table, reference_row
 
@@ -15,10 +24,23 @@ _PER_PROBLEM = {"aime24": 32, "aime25": 32, "amc": 32}
 def render(audit: Audit, every_row: bool = False) -> RenderableType:
     """Weights, averages that do not follow (all of them with `every_row`), then differences and claims that do not follow."""
     total = len(audit.averages)
-    parts: list[RenderableType] = [Text(f"What follows from the paper's own tables ({PAPER})", style="bold"), *_weights()]
-    parts.append(Text(f"\n{audit.following} of {total} distinct complete rows have an Avg. that follows from their columns within {TOLERANCE}. Not following:", style="bold"))
+    parts: list[RenderableType] = [
+        Text(f"What follows from the paper's own tables ({PAPER})", style="bold"),
+        *_weights(),
+    ]
+    parts.append(
+        Text(
+            f"\n{audit.following} of {total} distinct complete rows have an Avg. that follows from their columns within {TOLERANCE}. Not following:",
+            style="bold",
+        )
+    )
     parts.append(_averages(audit, every_row))
-    parts.append(Text(f"\n{audit.checked - len(audit.findings)} of {audit.checked} printed differences, ranks and statements follow. Not following:", style="bold"))
+    parts.append(
+        Text(
+            f"\n{audit.checked - len(audit.findings)} of {audit.checked} printed differences, ranks and statements follow. Not following:",
+            style="bold",
+        )
+    )
     parts.append(_findings(audit))
     return Group(*parts)
 
@@ -26,7 +48,10 @@ def render(audit: Audit, every_row: bool = False) -> RenderableType:
 def _weights() -> list[RenderableType]:
     sizes, row = omni_sizes(), reference_row("table1", method="tepo")
     dashed = [row for row in load_table("table2") if not row.complete]
-    named = ", ".join(f"{PAPER_BENCHMARKS[key]} {weight}{f' ({weight // _PER_PROBLEM[key]} x 32)' if key in _PER_PROBLEM else ''}" for key, weight in WEIGHTS.items())
+    named = ", ".join(
+        f"{PAPER_BENCHMARKS[key]} {weight}{f' ({weight // _PER_PROBLEM[key]} x 32)' if key in _PER_PROBLEM else ''}"
+        for key, weight in WEIGHTS.items()
+    )
     by_average, by_cell = cells_possible("omni_math", WEIGHTS["omni_math"]), cells_possible("omni_math", OMNI_BY_CELLS)
     lines = [
         f"Avg. is the mean over samples: {named}; together {sum(WEIGHTS.values())}.",
@@ -40,13 +65,26 @@ def _weights() -> list[RenderableType]:
 
 def _averages(audit: Audit, every_row: bool) -> Table:
     table = Table(box=None, pad_edge=True, header_style="dim")
-    for name, justify in (("table", "left"), ("model", "left"), ("row", "left"), ("printed", "right"), ("by columns", "right"), ("off by", "right")):
+    for name, justify in (
+        ("table", "left"),
+        ("model", "left"),
+        ("row", "left"),
+        ("printed", "right"),
+        ("by columns", "right"),
+        ("off by", "right"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for check in audit.averages:
         if every_row or not check.follows:
             row = check.row
             cells = (f"{row.average:.2f}", f"{check.recomputed:.2f}", _minus(f"{check.difference:+.2f}"))
-            table.add_row(row.table[-1] + row.panel, SHORT.get(row.model, row.model), row.label.split(" (leads")[0], *cells, style="" if check.follows or not every_row else "bold")
+            table.add_row(
+                row.table[-1] + row.panel,
+                SHORT.get(row.model, row.model),
+                row.label.split(" (leads")[0],
+                *cells,
+                style="" if check.follows or not every_row else "bold",
+            )
     return table
 
 

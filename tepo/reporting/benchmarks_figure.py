@@ -20,7 +20,11 @@ def benchmark_figure(block: Block) -> Figure:
     The earlier TEPO paper (arXiv 2510.09369) shows its benchmarks so in Figure 1. The radar's rings are percent from 0, the same
     on every axis: rescaled axes would turn noise into spikes.
     """
-    keys = [place for place, column in enumerate(block.columns) if column.kind is Kind.SCORE and column.key not in (AVERAGE, MEAN)]
+    keys = [
+        place
+        for place, column in enumerate(block.columns)
+        if column.kind is Kind.SCORE and column.key not in (AVERAGE, MEAN)
+    ]
     titles = [block.columns[place].title for place in keys]
     rows = [row for row in block.rows if any(row.cells[place].mean is not None for place in keys)]
     styles = {row.key: row.look or look(row.method) for row in rows}
@@ -39,7 +43,9 @@ def _line_style(style: Look) -> dict[str, Any]:
     return {"color": style.colour, "dashes": style.dash or (None, None)}
 
 
-def _radar(axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]) -> None:
+def _radar(
+    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+) -> None:
     angles = [2 * math.pi * place / len(keys) for place in range(len(keys))]
     for row in rows:
         values = [row.cells[place].mean for place in keys]
@@ -51,7 +57,9 @@ def _radar(axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Seq
     axes.spines["polar"].set_visible(False)
 
 
-def _bars(axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]) -> None:
+def _bars(
+    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+) -> None:
     width = 0.84 / max(1, len(rows))
     places = np.arange(len(keys), dtype=float)
     for number, row in enumerate(rows):
@@ -61,7 +69,17 @@ def _bars(axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequ
         high = np.array([mean if cell.high is None else cell.high for cell, mean in zip(cells, means, strict=True)])
         style = styles[row.key]
         at = places + (number - (len(rows) - 1) / 2) * width
-        axes.bar(at, means, width * 0.92, color=style.colour, alpha=0.85, hatch=style.hatch, edgecolor="white", linewidth=0.4, label=row.label)
+        axes.bar(
+            at,
+            means,
+            width * 0.92,
+            color=style.colour,
+            alpha=0.85,
+            hatch=style.hatch,
+            edgecolor="white",
+            linewidth=0.4,
+            label=row.label,
+        )
         axes.errorbar(at, means, yerr=np.abs([means - low, high - means]), fmt="none", ecolor="#8a8a8a", elinewidth=1.2)
     axes.set_xticks(places, titles)
     axes.grid(visible=False, axis="x")

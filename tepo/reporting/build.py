@@ -56,8 +56,14 @@ def build_table(
         scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
     deltas = _deltas(frame, rows, benchmarks, baseline) if baseline else None
     models = list(dict.fromkeys(row.model for row in rows))
-    blocks = [_block(model, [row for row in rows if row.model == model], scores, deltas, benchmarks) for model in models]
-    blocks += [block for model in models if (block := reference_block([row for row in rows if row.model == model], reference or {})).rows]
+    blocks = [
+        _block(model, [row for row in rows if row.model == model], scores, deltas, benchmarks) for model in models
+    ]
+    blocks += [
+        block
+        for model in models
+        if (block := reference_block([row for row in rows if row.model == model], reference or {})).rows
+    ]
     return Table(name, title, tuple(blocks), (*_notes(frame, benchmarks, rows, baseline), *notes))
 
 
@@ -69,13 +75,22 @@ def _measured_samples(samples: pd.DataFrame, rows: Sequence[RowSpec], benchmarks
     return frame[list(COLUMNS)]
 
 
-def _deltas(frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[str, str], baseline: str) -> dict[str, list[Cell]]:
+def _deltas(
+    frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[str, str], baseline: str
+) -> dict[str, list[Cell]]:
     """Δ and verdict by row key, Holm-corrected over every comparison of the table."""
     cells = {row.key: [MISSING, Cell(text="baseline")] for row in rows if row.label == baseline}
     tables = []
     for key, model in [(row.key, row.model) for row in rows if row.label == baseline]:
-        part = _same_seeds(frame[frame["row"].isin([row.key for row in rows if row.model == model])], {row.key for row in rows if row.method == UNTRAINED})
-        if set(part["benchmark"].unique()) == set(benchmarks) and (part["row"] == key).any() and part["row"].nunique() > 1:
+        part = _same_seeds(
+            frame[frame["row"].isin([row.key for row in rows if row.model == model])],
+            {row.key for row in rows if row.method == UNTRAINED},
+        )
+        if (
+            set(part["benchmark"].unique()) == set(benchmarks)
+            and (part["row"] == key).any()
+            and part["row"].nunique() > 1
+        ):
             tables.append(compare(part, key))
     if not tables:
         return cells
@@ -95,30 +110,60 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from them."""
     base = frame["row"].isin(untrained)
     seeds = frame.loc[~base, "seed"].unique()
-    return pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True) if len(seeds) else frame
+    return (
+        pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True)
+        if len(seeds)
+        else frame
+    )
 
 
-def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, deltas: Mapping[str, list[Cell]] | None, benchmarks: Mapping[str, str]) -> Block:
+def _block(
+    model: str,
+    rows: Sequence[RowSpec],
+    scores: pd.DataFrame,
+    deltas: Mapping[str, list[Cell]] | None,
+    benchmarks: Mapping[str, str],
+) -> Block:
     columns = [Column(key, name) for key, name in benchmarks.items()] + [Column(AVERAGE, "Avg."), Column(MEAN, "Mean")]
-    found = {(line.row, line.benchmark): _cell(line.mean, line.low, line.high, line.samples) for line in scores.itertuples()}
+    found = {
+        (line.row, line.benchmark): _cell(line.mean, line.low, line.high, line.samples) for line in scores.itertuples()
+    }
     cells = {row.key: [found.get((row.key, column.key), MISSING) for column in columns] for row in rows}
     if deltas is not None:
         columns += [Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT)]
         cells = {key: values + deltas.get(key, [MISSING, MISSING]) for key, values in cells.items()}
     title = f"Measured: {model}" if model else "Measured"
-    return ranked(Block(title, tuple(columns), tuple(Row(row.key, row.label, tuple(cells[row.key]), row.method, row.section, row.look) for row in rows)))
+    return ranked(
+        Block(
+            title,
+            tuple(columns),
+            tuple(Row(row.key, row.label, tuple(cells[row.key]), row.method, row.section, row.look) for row in rows),
+        )
+    )
 
 
 def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
     """The paper's printed figures for the rows that have one, under the paper's benchmark names and labels."""
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
-    lines = tuple(Row(row.key, paper.label, (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)), row.method, row.section, row.look) for row, paper in printed)
+    lines = tuple(
+        Row(
+            row.key,
+            paper.label,
+            (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),
+            row.method,
+            row.section,
+            row.look,
+        )
+        for row, paper in printed
+    )
     title = f"As printed in the paper ({PAPER}): {', '.join(dict.fromkeys(paper.model for _, paper in printed))}"
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _notes(frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[RowSpec], baseline: str | None) -> list[str]:
+def _notes(
+    frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[RowSpec], baseline: str | None
+) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
     seeds = sorted(frame["seed"].unique())
@@ -127,9 +172,13 @@ def _notes(frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[Ro
         f"± = half of the 95% interval over training seeds ({', '.join(map(str, seeds))}) and problems (bootstrap, clustered by problem).",
     ]
     if len(seeds) == 1:
-        notes.append("One seed: intervals and verdicts hold for these trained models and do not cover what another seed would give.")
+        notes.append(
+            "One seed: intervals and verdicts hold for these trained models and do not cover what another seed would give."
+        )
     if baseline:
-        notes.append(f"Δ Avg. = points above {baseline} on the same problems and seeds, with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table.")
+        notes.append(
+            f"Δ Avg. = points above {baseline} on the same problems and seeds, with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
+        )
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from tepo.evaluation.statistics import AVERAGE
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table
 
-_COLUMNS = (Column("paper", "Δ Avg., paper", Kind.DELTA), Column("here", "Δ Avg., here", Kind.DELTA), Column("verdict", "Here", Kind.TEXT))
+_COLUMNS = (
+    Column("paper", "Δ Avg., paper", Kind.DELTA),
+    Column("here", "Δ Avg., here", Kind.DELTA),
+    Column("verdict", "Here", Kind.TEXT),
+)
 
 
 def claims_table(tables: Sequence[Table]) -> Table:
@@ -20,7 +24,12 @@ def claims_table(tables: Sequence[Table]) -> Table:
 
 def _rows(table: Table) -> list[Row]:
     measured = [block for block in table.blocks if any(column.key == "delta" for column in block.columns)]
-    printed = {row.key: _cell(block, row, AVERAGE).mean for block in table.blocks if block not in measured for row in block.rows}
+    printed = {
+        row.key: _cell(block, row, AVERAGE).mean
+        for block in table.blocks
+        if block not in measured
+        for row in block.rows
+    }
     found = []
     for block in measured:
         baseline = next((row for row in block.rows if _cell(block, row, "verdict").text == "baseline"), None)
@@ -31,7 +40,16 @@ def _rows(table: Table) -> list[Row]:
                 continue
             delta, text = _cell(block, row, "delta"), _cell(block, row, "verdict").text
             cells = (Cell(average - base), delta, Cell(text=outcome(average - base, delta.mean, text)))
-            found.append(Row(f"{table.name}/{row.key}", f"{row.label} against {baseline.label}", cells, row.method, table.title, row.look))
+            found.append(
+                Row(
+                    f"{table.name}/{row.key}",
+                    f"{row.label} against {baseline.label}",
+                    cells,
+                    row.method,
+                    table.title,
+                    row.look,
+                )
+            )
     return found
 
 

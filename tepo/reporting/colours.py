@@ -8,12 +8,30 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_OKABE_ITO = {"black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "yellow": "#F0E442", "blue": "#0072B2", "vermillion": "#D55E00", "purple": "#CC79A7"}
-_TOL = {"indigo": "#332288", "teal": "#44AA99", "olive": "#999933", "wine": "#882255", "sand": "#DDCC77", "grey": "#767676"}
+_OKABE_ITO = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "purple": "#CC79A7",
+}
+_TOL = {
+    "indigo": "#332288",
+    "teal": "#44AA99",
+    "olive": "#999933",
+    "wine": "#882255",
+    "sand": "#DDCC77",
+    "grey": "#767676",
+}
 PALETTE = {**_OKABE_ITO, **_TOL}
 
 DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2)}
-_FREE = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]  # two methods that are compared everywhere; too pale on white
+_FREE = [
+    name for name in PALETTE if name not in ("black", "vermillion", "yellow")
+]  # two methods that are compared everywhere; too pale on white
 _HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx"}
 
 

@@ -65,7 +65,9 @@ TRAINING_PANELS = (
 def series(run: RunCurves, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and values of a metric; steps where it is missing or not finite are left out."""
     points = [(row.get(STEP, index), row.get(metric)) for index, row in enumerate(run.rows, start=1)]
-    kept = [(float(step), float(value)) for step, value in points if isinstance(value, (int, float)) and np.isfinite(value)]
+    kept = [
+        (float(step), float(value)) for step, value in points if isinstance(value, (int, float)) and np.isfinite(value)
+    ]
     steps, values = zip(*kept, strict=True) if kept else ((), ())
     return np.array(steps), np.array(values)
 
@@ -95,7 +97,9 @@ def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
     for label, seeds in groups.items():
         steps, mean, low, high = seed_band(seeds, panel.metric)
         style = seeds[0].look or look(seeds[0].method)
-        axes.plot(steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label)
+        axes.plot(
+            steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label
+        )
         if len(seeds) > 1:
             axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
     axes.set_title(panel.title, loc="left", fontsize=10)
@@ -117,13 +121,25 @@ def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAININ
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
         # margins and gaps in inches: a layout engine would draw everything once more to find them
-        inner_width, inner_height = (3.6 * columns - 0.75 - 0.75 * (columns - 1)) / columns, (2.5 * lines - 0.8 - 0.8 * (lines - 1)) / lines
-        figure.subplots_adjust(left=0.65 / width, right=1 - 0.1 / width, top=1 - 0.3 / height, bottom=(legend + 0.5) / height, wspace=0.75 / inner_width, hspace=0.8 / inner_height)
+        inner_width, inner_height = (
+            (3.6 * columns - 0.75 - 0.75 * (columns - 1)) / columns,
+            (2.5 * lines - 0.8 - 0.8 * (lines - 1)) / lines,
+        )
+        figure.subplots_adjust(
+            left=0.65 / width,
+            right=1 - 0.1 / width,
+            top=1 - 0.3 / height,
+            bottom=(legend + 0.5) / height,
+            wspace=0.75 / inner_width,
+            hspace=0.8 / inner_height,
+        )
         for index, panel in enumerate(shown):
             draw(figure.add_subplot(lines, columns, index + 1), runs, panel)
         if shown:
             handles, names = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="lower center", ncols=per_line, fontsize=8, bbox_to_anchor=(0.5, 0.05 / height))
+            figure.legend(
+                handles, names, loc="lower center", ncols=per_line, fontsize=8, bbox_to_anchor=(0.5, 0.05 / height)
+            )
         return figure
 
 

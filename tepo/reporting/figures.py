@@ -51,9 +51,16 @@ def best_panel(runs: Sequence[RunCurves], place: int) -> Panel:
 
     The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such metrics.
     """
-    sizes = sorted({int(found[1]) for run in runs for row in run.rows for name in row if (found := _BEST.match(name))}, reverse=True)
+    sizes = sorted(
+        {int(found[1]) for run in runs for row in run.rows for name in row if (found := _BEST.match(name))},
+        reverse=True,
+    )
     if len(sizes) <= place:
-        raise UserError(f"the runs hold no {'' if place == 0 else 'second '}metric critic/score/best@k", where="figure", fix="train them again with this version")
+        raise UserError(
+            f"the runs hold no {'' if place == 0 else 'second '}metric critic/score/best@k",
+            where="figure",
+            fix="train them again with this version",
+        )
     return Panel(f"critic/score/best@{sizes[place]}", f"Best of {sizes[place]} responses", "% with a right one", 100)
 
 
@@ -63,12 +70,23 @@ FIGURES = {
     "3a": PaperFigure(_TEPO, "3a", "TEPO's reward is higher and steadier.", _fixed(_REWARD)),
     "3b": PaperFigure(_TEPO, "3b", "TEPO's gradient norm is higher throughout.", _fixed(_NORM)),
     "v1-1": PaperFigure(_V1, "1", "TEPO is best or near best on most benchmarks.", None),
-    "v1-4": PaperFigure(_V1, "4", "TEPO is more stable than with maximum entropy or a KL term.", _fixed(_REWARD, _ENTROPY, _NORM)),
-    "v1-5": PaperFigure(_V1, "5", "TEPO uses sparse rewards better than REINFORCE and prefix importance sampling.", _fixed(_REWARD, _ENTROPY)),
+    "v1-4": PaperFigure(
+        _V1, "4", "TEPO is more stable than with maximum entropy or a KL term.", _fixed(_REWARD, _ENTROPY, _NORM)
+    ),
+    "v1-5": PaperFigure(
+        _V1,
+        "5",
+        "TEPO uses sparse rewards better than REINFORCE and prefix importance sampling.",
+        _fixed(_REWARD, _ENTROPY),
+    ),
     "gtpo-1": PaperFigure(_GTPO, "1", "GTPO and GRPO-S raise the entropy again.", _fixed(_ENTROPY)),
     "gtpo-2": PaperFigure(_GTPO, "2", "With the entropy the responses become longer.", _fixed(_LENGTH)),
-    "gtpo-3": PaperFigure(_GTPO, "3", "GTPO and GRPO-S raise the reward of the best of 32 responses.", lambda runs: [best_panel(runs, 0)]),
-    "gtpo-4": PaperFigure(_GTPO, "4", "GTPO and GRPO-S raise the reward of the best of 16 responses.", lambda runs: [best_panel(runs, 1)]),
+    "gtpo-3": PaperFigure(
+        _GTPO, "3", "GTPO and GRPO-S raise the reward of the best of 32 responses.", lambda runs: [best_panel(runs, 0)]
+    ),
+    "gtpo-4": PaperFigure(
+        _GTPO, "4", "GTPO and GRPO-S raise the reward of the best of 16 responses.", lambda runs: [best_panel(runs, 1)]
+    ),
 }
 
 
@@ -82,9 +100,15 @@ def paper_figure(name: str, runs: Sequence[RunCurves], measured: Block | None = 
     spec = FIGURES[name]
     if spec.panels is None:
         if measured is None:
-            raise UserError(f"figure {name} is drawn from a result table", where=spec.title, fix="evaluate its runs first")
+            raise UserError(
+                f"figure {name} is drawn from a result table", where=spec.title, fix="evaluate its runs first"
+            )
         return benchmark_figure(measured)
     panels = spec.panels(runs)
     if not any(series(run, panel.metric)[0].size for run in runs for panel in panels):
-        raise UserError(f"no run holds {', '.join(panel.metric for panel in panels)}", where=spec.title, fix="train the figure's runs first")
+        raise UserError(
+            f"no run holds {', '.join(panel.metric for panel in panels)}",
+            where=spec.title,
+            fix="train the figure's runs first",
+        )
     return training_figure(runs, panels)

@@ -94,7 +94,9 @@ def ranked(block: Block) -> Block:
             mean = cells[index].mean
             if mean is not None and (value := round(mean, block.decimals)) in order:
                 cells[index] = replace(cells[index], rank=order.index(value) + 1)
-    return replace(block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True)))
+    return replace(
+        block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))
+    )
 
 
 def format_value(cell: Cell, column: Column, decimals: int) -> str:

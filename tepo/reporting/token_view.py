@@ -72,9 +72,15 @@ def read_dump(path: Path) -> TokenDump:
     try:
         return parse_dump(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise UserError("cannot read the token dump", where=str(path), fix="train with train.token_dump_every=N, or look at another step") from error
+        raise UserError(
+            "cannot read the token dump",
+            where=str(path),
+            fix="train with train.token_dump_every=N, or look at another step",
+        ) from error
     except ValueError as error:
-        raise UserError(f"not a token dump: {error}", where=str(path), fix="delete the file; training writes it again") from None
+        raise UserError(
+            f"not a token dump: {error}", where=str(path), fix="delete the file; training writes it again"
+        ) from None
 
 
 def parse_dump(data: Any) -> TokenDump:
@@ -84,7 +90,11 @@ def parse_dump(data: Any) -> TokenDump:
         raise ValueError(f"expected format {FORMAT}, found {found}")
     if not isinstance(data.get("responses"), list):
         raise ValueError("no list of responses")
-    return TokenDump(int(data.get("step", 0)), str(data.get("objective", "")), tuple(_response(item, place) for place, item in enumerate(data["responses"])))
+    return TokenDump(
+        int(data.get("step", 0)),
+        str(data.get("objective", "")),
+        tuple(_response(item, place) for place, item in enumerate(data["responses"])),
+    )
 
 
 def _response(item: Any, place: int) -> TokenResponse:
@@ -98,7 +108,15 @@ def _response(item: Any, place: int) -> TokenResponse:
         if not all(number is None or isinstance(number, (int, float)) for number in numbers):
             raise ValueError(f"response {place}: {name!r} holds something that is not a number")
         values[name] = [None if number is None or not math.isfinite(number) else float(number) for number in numbers]
-    return TokenResponse(str(item.get("prompt", "")), str(item.get("answer", "")), float(item.get("reward", 0)), bool(item.get("finished", True)), int(item.get("group", 0)), tokens, values)
+    return TokenResponse(
+        str(item.get("prompt", "")),
+        str(item.get("answer", "")),
+        float(item.get("reward", 0)),
+        bool(item.get("finished", True)),
+        int(item.get("group", 0)),
+        tokens,
+        values,
+    )
 
 
 def token_classes(tokens: Sequence[str]) -> list[str]:
@@ -150,18 +168,28 @@ def class_counts(responses: Sequence[TokenResponse]) -> list[ClassCount]:
     """Counts and means over all tokens of each class, classes that occur only, then "all"."""
     names = np.array([name for response in responses for name in token_classes(response.tokens)])
     mask = _column(responses, [mask_of(response) for response in responses])
-    columns = {value: _column(responses, [response.values.get(value) for response in responses]) for value in dict.fromkeys(value for response in responses for value in response.values)}
+    columns = {
+        value: _column(responses, [response.values.get(value) for response in responses])
+        for value in dict.fromkeys(value for response in responses for value in response.values)
+    }
     counts = []
     for name in (*CLASSES, "all"):
         inside = np.ones(len(names), dtype=bool) if name == "all" else names == name
         if inside.any():
             known = mask[inside & ~np.isnan(mask)]
-            means: dict[str, float | None] = {value: float(numbers[inside & ~np.isnan(numbers)].mean()) for value, numbers in columns.items() if not np.isnan(numbers[inside]).all()}
+            means: dict[str, float | None] = {
+                value: float(numbers[inside & ~np.isnan(numbers)].mean())
+                for value, numbers in columns.items()
+                if not np.isnan(numbers[inside]).all()
+            }
             counts.append(ClassCount(name, int(inside.sum()), int((known != 0).sum()) if len(known) else None, means))
     return counts
 
 
 def _column(responses: Sequence[TokenResponse], values: Sequence[Values | None]) -> np.ndarray:
     """One number per token of all responses, NaN where there is none."""
-    parts = [np.full(len(response.tokens), np.nan) if numbers is None else np.array(numbers, dtype=float) for response, numbers in zip(responses, values, strict=True)]
+    parts = [
+        np.full(len(response.tokens), np.nan) if numbers is None else np.array(numbers, dtype=float)
+        for response, numbers in zip(responses, values, strict=True)
+    ]
     return np.concatenate(parts) if parts else np.empty(0)

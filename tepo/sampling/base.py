@@ -30,7 +30,16 @@ OnGroup = Callable[[int, list[Response]], None]
 class Sampler(Protocol):
     """Groups of responses from the current policy."""
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        keys: Sequence[int],
+        *,
+        n: int,
+        temperature: float,
+        max_new_tokens: int,
+        on_group: OnGroup | None = None,
+    ) -> list[list[Response]]:
         """`n` responses for each prompt (token ids). Response i of a prompt is a function of (weights, prompt, its key, i)
         alone: keys are signed 64-bit (`tepo.randomness.derive`). Temperature 0 is greedy. `on_group` is called once for each
         prompt, from the calling thread, as early as the sampler knows the group."""

@@ -50,7 +50,9 @@ class Decoder:
         self.hidden_size, self.feed_forward = config.hidden_size, config.intermediate_size
         self.eps = config.rms_norm_eps
         self.rotary, self.head, self.head_bias = model.model.rotary_emb, model.lm_head.weight, model.lm_head.bias
-        if self.head.data_ptr() % 64:  # MKL's product with a single row depends on the alignment, and a memory-mapped file has any
+        if (
+            self.head.data_ptr() % 64
+        ):  # MKL's product with a single row depends on the alignment, and a memory-mapped file has any
             self.head = self.head.clone()
         self.embedding, self.final_norm = model.model.embed_tokens.weight, model.model.norm.weight
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
@@ -82,7 +84,9 @@ class Decoder:
             out_bias=attention.o_proj.bias,
             post_norm=None if fold else post_norm,
             gate_up=(gate_up * post_norm if fold else gate_up).t().contiguous(),
-            gate_up_bias=None if mlp.gate_proj.bias is None else torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()]),
+            gate_up_bias=None
+            if mlp.gate_proj.bias is None
+            else torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()]),
             down=mlp.down_proj.weight.detach().t().contiguous(),
             down_bias=mlp.down_proj.bias,
         )
@@ -106,11 +110,15 @@ def check_supported(config: Any) -> None:
         raise UserError(f"the embedded sampler knows the activation silu, not {config.hidden_act!r}", fix=fix)
     rope = config.rope_parameters["rope_type"]
     if rope not in ("default", "linear", "llama3", "yarn"):
-        raise UserError(f"the embedded sampler cannot run rotary embeddings of type {rope!r}, which depend on the length", fix=fix)
+        raise UserError(
+            f"the embedded sampler cannot run rotary embeddings of type {rope!r}, which depend on the length", fix=fix
+        )
 
 
 def longest(config: Any) -> int:
     """Tokens a sequence may have: the positions of the model, or its attention window where it is shorter."""
-    layer_types = getattr(config, "layer_types", None) or ["sliding_attention"]  # Mistral names none: its window holds for every layer
+    layer_types = getattr(config, "layer_types", None) or [
+        "sliding_attention"
+    ]  # Mistral names none: its window holds for every layer
     window = getattr(config, "sliding_window", None) if "sliding_attention" in layer_types else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)

@@ -57,7 +57,9 @@ class Workspace:
     def _turn(self, layer: Layer, turns: Tensor) -> None:
         """Norm (Qwen3) and rotary embedding of queries and keys, in place."""
         if layer.qk_norm is not None:
-            self.heads.copy_(F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps).mul_(layer.qk_norm))
+            self.heads.copy_(
+                F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps).mul_(layer.qk_norm)
+            )
         if self.turned is not None:
             self.turned.mul_(turns)
         else:
@@ -109,7 +111,9 @@ class Stepper:
     makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
     """
 
-    def __init__(self, decoder: Decoder, arena: Arena, cache: KeyValueCache, hidden: Tensor, position: Tensor, turns: Tensor):
+    def __init__(
+        self, decoder: Decoder, arena: Arena, cache: KeyValueCache, hidden: Tensor, position: Tensor, turns: Tensor
+    ):
         self.rows, self.window = hidden.shape
         self.position, self.turns = position, turns
         self.cache, self.work, self.scale = cache, Workspace(decoder, arena, self.rows), decoder.head_dim**-0.5
@@ -147,7 +151,9 @@ class Stepper:
         def attend(index: int) -> Tensor:
             write(index)
             if self.fused:
-                return F.scaled_dot_product_attention(self.q, self.keys[index], self.values[index], attn_mask=self.mask).flatten(1)
+                return F.scaled_dot_product_attention(
+                    self.q, self.keys[index], self.values[index], attn_mask=self.mask
+                ).flatten(1)
             torch.baddbmm(self.mask, self.q, self.keys[index], alpha=self.scale, out=self.scores)
             torch.bmm(torch.softmax(self.scores, -1, out=self.scores), self.values[index], out=self.attended)
             return self.attended_flat

@@ -53,7 +53,23 @@ class Gap:
         p, q = s.exp(), t.exp()
         off = (s - t).abs().nan_to_num(nan=math.inf, posinf=math.inf)
         apart = (p - q).abs().nan_to_num(nan=1.0)
-        sums = torch.stack([x.sum() for x in (torch.ones_like(s), apart, apart**2, off, (off > _FAR * bound).double(), p, q, p * p, q * q, p * q)])
+        sums = torch.stack(
+            [
+                x.sum()
+                for x in (
+                    torch.ones_like(s),
+                    apart,
+                    apart**2,
+                    off,
+                    (off > _FAR * bound).double(),
+                    p,
+                    q,
+                    p * p,
+                    q * q,
+                    p * q,
+                )
+            ]
+        )
         tops = torch.stack([apart.max(), off.max()]) if len(s) else torch.zeros(2, dtype=torch.float64)
         if comm is not None:
             sums = comm.all_sum(sums)
@@ -61,7 +77,15 @@ class Gap:
         n = max(float(sums[0]), 1.0)
         apart_mean, square, mean, share, mp, mq, pp, qq, pq = (sums[1:] / n).tolist()
         spread = math.sqrt(max((pp - mp * mp) * (qq - mq * mq), 0.0))
-        return cls(apart_mean, math.sqrt(max(square - apart_mean**2, 0.0)), float(tops[0]), (pq - mp * mq) / spread if spread > 0 else 1.0, mean, float(tops[1]), share)
+        return cls(
+            apart_mean,
+            math.sqrt(max(square - apart_mean**2, 0.0)),
+            float(tops[0]),
+            (pq - mp * mq) / spread if spread > 0 else 1.0,
+            mean,
+            float(tops[1]),
+            share,
+        )
 
     def within(self, bound: float) -> bool:
         """Small enough to train on; False for NaN."""
@@ -119,7 +143,16 @@ class GapAlarm:
     """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh: the
     sampler's log-probs of given sequences at temperature 1, made without its prefix cache (`VllmSampler.score`)."""
 
-    def __init__(self, bound: float, *, temperature: float, sampler_dtype: str, trainer_dtype: str, comm: _Comm | None = None, fresh: Fresh | None = None):
+    def __init__(
+        self,
+        bound: float,
+        *,
+        temperature: float,
+        sampler_dtype: str,
+        trainer_dtype: str,
+        comm: _Comm | None = None,
+        fresh: Fresh | None = None,
+    ):
         self.bound, self.temperature, self.comm, self.fresh = bound, temperature, comm, fresh
         self.sampler_dtype, self.trainer_dtype = sampler_dtype, trainer_dtype
         self.now: dict[str, Tensor] = {}
@@ -128,15 +161,24 @@ class GapAlarm:
     def synced(self, weights: Mapping[str, Tensor]) -> None:
         """Remember the weights the sampler was just given (a copy in main memory; not of models above 4 GiB)."""
         if sum(value.nbytes for value in weights.values()) <= _KEEP:
-            self.previous, self.now = self.now, {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
+            self.previous, self.now = (
+                self.now,
+                {name: value.detach().to("cpu", copy=True) for name, value in weights.items()},
+            )
 
-    def check(self, sampler: Tensor, trainer: Tensor, evidence: Evidence | None = None, *, where: str = "") -> dict[str, float]:
+    def check(
+        self, sampler: Tensor, trainer: Tensor, evidence: Evidence | None = None, *, where: str = ""
+    ) -> dict[str, float]:
         """Metrics of the gap between log-probs [N]. Raises RunFailed with the likely cause when it is beyond the bound."""
         gap = Gap.measure(sampler, trainer, self.bound, self.comm)
         if gap.within(self.bound):
             return gap.metrics()
         cause = self._diagnose(sampler, trainer, evidence) if evidence else None
-        name, left, fix = (cause.name, f" (gap left under it: {cause.left.mean:.2g})", cause.fix) if cause else self._unexplained(gap, evidence)
+        name, left, fix = (
+            (cause.name, f" (gap left under it: {cause.left.mean:.2g})", cause.fix)
+            if cause
+            else self._unexplained(gap, evidence)
+        )
         raise RunFailed(
             f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} (bound {self.bound:g}), max {gap.max:.3g}, "
             f"{gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\nlikely cause: {name}{left}",
@@ -176,7 +218,11 @@ class GapAlarm:
         low, high, ratio = math.log(0.25), math.log(4.0), (math.sqrt(5) - 1) / 2
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         at_left, at_right = gap_at(left), gap_at(right)
-        while not tried[1.0].within(self.bound) and high - low > 1e-4 and min(gap.mean for gap in tried.values()) > self.bound / 10:
+        while (
+            not tried[1.0].within(self.bound)
+            and high - low > 1e-4
+            and min(gap.mean for gap in tried.values()) > self.bound / 10
+        ):
             if at_left < at_right:
                 high, right, at_right = right, left, at_left
                 left = high - ratio * (high - low)
@@ -189,19 +235,29 @@ class GapAlarm:
         name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, the trainer's of {self.temperature:.3g}"
         if best == 1.0:
             name += " (raw log-probs?)"
-        return Cause(name, tried[best], "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); no top-p, top-k or penalties")
+        return Cause(
+            name,
+            tried[best],
+            "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); no top-p, top-k or penalties",
+        )
 
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:
         """What the trainer would have said with the weights of the sync before, whole or in the output head alone."""
         model, previous = evidence.model, self.previous
-        if model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):  # ZeRO-3: sharded
+        if (
+            model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters())
+        ):  # ZeRO-3: sharded
             return []
         with borrowed_weights(model, previous):
             whole = self._gap(sampler, evidence.score(self.temperature))
         with borrowed_weights(model, {"lm_head.weight": previous["lm_head.weight"]}):
             head = self._gap(sampler, evidence.score(self.temperature))
         return [
-            Cause("weights not synced: the sampler still has the weights of the sync before", whole, "call sampler.sync(engine.weights()) after the last update of every rollout"),
+            Cause(
+                "weights not synced: the sampler still has the weights of the sync before",
+                whole,
+                "call sampler.sync(engine.weights()) after the last update of every rollout",
+            ),
             Cause(
                 "forgotten lm_head: the sampler has the new weights but the old output head",
                 head,
@@ -211,10 +267,18 @@ class GapAlarm:
 
     def _unexplained(self, gap: Gap, evidence: Evidence | None) -> tuple[str, str, str]:
         """Name, remark and advice when no known fault makes the gap vanish."""
-        ruled_out = "temperature" + (" and prefix cache" if self.fresh else "") if evidence else "nothing (no evidence could be taken)"
+        ruled_out = (
+            "temperature" + (" and prefix cache" if self.fresh else "")
+            if evidence
+            else "nothing (no evidence could be taken)"
+        )
         if self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
             name = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}"
-            return name, "", f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"
+            return (
+                name,
+                "",
+                f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there",
+            )
         if self.previous:
             ruled_out += ", weights of the sync before"
         return (

@@ -15,7 +15,10 @@ from tepo.sampling.forward import Stepper, prefill
 from tepo.sampling.graphed import GraphedStep
 from tepo.sampling.room import GROWTH
 
-_WINDOW, _GRAPHED_WINDOW = 8, GROWTH  # the columns looked at grow by this many at a time; fewer times where each captures a graph
+_WINDOW, _GRAPHED_WINDOW = (
+    8,
+    GROWTH,
+)  # the columns looked at grow by this many at a time; fewer times where each captures a graph
 _IDLE, _GRAPHED_IDLE = 1 / 16, 1 / 4  # share of the rows that has ended when the others are moved together
 _PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
@@ -63,7 +66,11 @@ class Generation:
         """The responses: all samples of the first prompt, then of the second …"""
         cache, hidden = self._prefill()
         live = self.lengths.shape[0]
-        row, done, stepper = torch.arange(live, device=hidden.device), torch.zeros(live, dtype=torch.bool, device=hidden.device), None
+        row, done, stepper = (
+            torch.arange(live, device=hidden.device),
+            torch.zeros(live, dtype=torch.bool, device=hidden.device),
+            None,
+        )
         for column in range(self.width, self.width + self.max_new_tokens):
             tokens = self._draw(hidden, row, column - self.width)
             done |= self.stops[tokens]
@@ -89,7 +96,10 @@ class Generation:
         cache = KeyValueCache(self.arenas[0], *sizes)
         by_prompt = cache.data.unflatten(1, (-1, self.count))[..., : self.width, :, :]
         starts = range(0, len(self.prompts), size)
-        hidden = [prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size]) for i in starts]
+        hidden = [
+            prefill(d, self.arenas[1], self.prompts[i : i + size], self.turns, by_prompt[:, i : i + size])
+            for i in starts
+        ]
         return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
     def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper | GraphedStep:
@@ -112,7 +122,10 @@ class Generation:
         if row.shape[0] <= size:
             tokens, logprobs, entropies = self._draw_from(self.decoder.logits(hidden), points)
         else:
-            parts = [self._draw_from(self.decoder.logits(h), u) for h, u in zip(hidden.split(size), points.split(size), strict=True)]
+            parts = [
+                self._draw_from(self.decoder.logits(h), u)
+                for h, u in zip(hidden.split(size), points.split(size), strict=True)
+            ]
             tokens, logprobs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         self.record.append((row, tokens, logprobs, entropies))
         return tokens
@@ -128,7 +141,9 @@ class Generation:
         else:
             cumulative = probabilities.cumsum(-1)
             # Scaled to the rounded total, so that the last token of positive probability is the last that can be drawn.
-            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:]).clamp_(max=logits.shape[-1] - 1)  # NaN: beyond
+            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:]).clamp_(
+                max=logits.shape[-1] - 1
+            )  # NaN: beyond
         return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], probabilities.mul_(logprobs).sum(-1).neg_()
 
     def _responses(self) -> list[Response]:
@@ -151,7 +166,9 @@ class Generation:
         return responses
 
 
-def _compact(done: Tensor, live: int, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int) -> tuple[Tensor, Tensor]:
+def _compact(
+    done: Tensor, live: int, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int
+) -> tuple[Tensor, Tensor]:
     """Fill the places of finished rows with live rows from the end; the `live` rows and their tokens."""
     target = done[:live].nonzero()[:, 0]
     source = (~done[live:]).nonzero()[:, 0] + live

@@ -15,8 +15,13 @@ class StaticStep:
     def __init__(self, stepper: Stepper):
         self.stepper, self.rows, self.window = stepper, stepper.rows, stepper.window
         device = stepper.mask.device
-        self.tokens, self.column = torch.zeros(self.rows, dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(0)  # each [rows, kv_heads, window, 2, head_dim]
+        self.tokens, self.column = (
+            torch.zeros(self.rows, dtype=torch.int64, device=device),
+            torch.zeros(1, dtype=torch.int64, device=device),
+        )
+        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(
+            0
+        )  # each [rows, kv_heads, window, 2, head_dim]
         self.new = stepper.new.unsqueeze(2)
 
     def step(self, tokens: Tensor, column: int) -> Tensor:
@@ -29,7 +34,9 @@ class StaticStep:
         stepper = self.stepper
         stepper.mask.index_fill_(-1, self.column, 0)
         turns = stepper.turns.index_select(0, stepper.position + self.column)
-        return stepper.forward(self.tokens, turns, lambda index: self.layers[index].index_copy_(2, self.column, self.new))
+        return stepper.forward(
+            self.tokens, turns, lambda index: self.layers[index].index_copy_(2, self.column, self.new)
+        )
 
 
 class GraphedStep(StaticStep):
@@ -49,7 +56,9 @@ class GraphedStep(StaticStep):
             return super()._run()
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # NCCL's own thread may ask for its events meanwhile
+            with torch.cuda.graph(
+                self.graph, capture_error_mode="thread_local"
+            ):  # NCCL's own thread may ask for its events meanwhile
                 self.hidden = super()._run()
         self.graph.replay()
         return self.hidden

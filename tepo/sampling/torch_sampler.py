@@ -39,13 +39,25 @@ class TorchSampler:
         self.arenas: tuple[Arena, Arena] | None = None
         self.stop = stop_tokens(model, tokenizer)
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        keys: Sequence[int],
+        *,
+        n: int,
+        temperature: float,
+        max_new_tokens: int,
+        on_group: OnGroup | None = None,
+    ) -> list[list[Response]]:
         """See `Sampler.sample`. Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
         self._check(prompts, keys, n, temperature, max_new_tokens)
         results: list[list[Response]] = [[] for _ in prompts]
         with torch.inference_mode():
             decoder = Decoder(self.model)
-            arenas = self.arenas = self.arenas or (Arena(decoder.dtype, decoder.device), Arena(decoder.dtype, decoder.device))
+            arenas = self.arenas = self.arenas or (
+                Arena(decoder.dtype, decoder.device),
+                Arena(decoder.dtype, decoder.device),
+            )
             # Longest first: rows side by side are padded to the longest prompt among them.
             waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
             cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
@@ -86,7 +98,9 @@ class TorchSampler:
         per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=decoder.device.type == "cuda")
         return max(1, min(self.max_rows, cache_bytes // per_row))
 
-    def _check(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], n: int, temperature: float, max_new_tokens: int) -> None:
+    def _check(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], n: int, temperature: float, max_new_tokens: int
+    ) -> None:
         if len(prompts) != len(keys):
             raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys")
         if n < 1 or max_new_tokens < 1 or temperature < 0:

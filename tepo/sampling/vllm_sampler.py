@@ -42,16 +42,26 @@ def import_vllm() -> Any:
     check_installed()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")  # for the one unused position of `score`; `check_positions` checks
+    os.environ.setdefault(
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1"
+    )  # for the one unused position of `score`; `check_positions` checks
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
         import vllm
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
-        raise UserError(f"vLLM cannot be imported: {error}", where=f"torch {torch.__version__}", fix="install the vLLM built for this torch: " + _INSTALL) from error
+        raise UserError(
+            f"vLLM cannot be imported: {error}",
+            where=f"torch {torch.__version__}",
+            fix="install the vLLM built for this torch: " + _INSTALL,
+        ) from error
     if "weights_iterator" not in inspect.signature(GPUModelRunner.reload_weights).parameters:
-        raise UserError(f"vLLM {vllm.__version__} cannot take weights from memory", where="sampler=vllm", fix="install a newer vLLM; tepo is tested with 0.32.0")
+        raise UserError(
+            f"vLLM {vllm.__version__} cannot take weights from memory",
+            where="sampler=vllm",
+            fix="install a newer vLLM; tepo is tested with 0.32.0",
+        )
     return vllm
 
 
@@ -79,21 +89,35 @@ def check_positions(path: str, max_length: int, **options: Any) -> None:
     try:
         limit = getattr(AutoConfig.from_pretrained(path, **options), "max_position_embeddings", max_length)
     except (OSError, ValueError) as error:
-        raise UserError(f"vLLM cannot load the model: {last_error(str(error))}", where=path, fix="check the path, the network or HF_HOME") from None
+        raise UserError(
+            f"vLLM cannot load the model: {last_error(str(error))}",
+            where=path,
+            fix="check the path, the network or HF_HOME",
+        ) from None
     if max_length > limit:
-        raise UserError(f"the model has {limit} positions, prompts and responses take up to {max_length}", where=path, fix="lower train.max_new_tokens or train.max_prompt_tokens")
+        raise UserError(
+            f"the model has {limit} positions, prompts and responses take up to {max_length}",
+            where=path,
+            fix="lower train.max_new_tokens or train.max_prompt_tokens",
+        )
 
 
 def explain_start(error: Exception, path: str) -> UserError:
     """The start-up error of vLLM that the user can act on."""
     text = last_error(str(error) or type(error).__name__)
-    if isinstance(error, torch.OutOfMemoryError) or any(part in text for part in ("memory", "Memory", "KV cache", "cache blocks")):
+    if isinstance(error, torch.OutOfMemoryError) or any(
+        part in text for part in ("memory", "Memory", "KV cache", "cache blocks")
+    ):
         return UserError(
             f"too little memory for vLLM: {text}",
             where=f"sampler=vllm, model {path}",
             fix="raise sampler.memory_fraction when the cache is too small, lower it when the trainer needs the room, or lower train.max_new_tokens",
         )
-    return UserError(f"vLLM cannot load the model: {text}", where=path, fix="see the message above; sampler=torch runs every causal LM of transformers")
+    return UserError(
+        f"vLLM cannot load the model: {text}",
+        where=path,
+        fix="see the message above; sampler=torch runs every causal LM of transformers",
+    )
 
 
 class VllmSampler:
@@ -123,13 +147,18 @@ class VllmSampler:
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
-        room: dict[str, Any] = {"kv_cache_memory_bytes": int(memory_fraction * 2**30)} if cpu else {"gpu_memory_utilization": memory_fraction}
+        room: dict[str, Any] = (
+            {"kv_cache_memory_bytes": int(memory_fraction * 2**30)}
+            if cpu
+            else {"gpu_memory_utilization": memory_fraction}
+        )
         try:
             self.llm = self.vllm.LLM(
                 path,
                 revision=revision,
                 dtype=dtype,
-                max_model_len=max_length + 1,  # `score` puts whole sequences in as prompts, and vLLM always adds a token
+                max_model_len=max_length
+                + 1,  # `score` puts whole sequences in as prompts, and vLLM always adds a token
                 max_num_seqs=max_rows,
                 enforce_eager=cpu,
                 enable_sleep_mode=self.can_sleep,
@@ -146,7 +175,16 @@ class VllmSampler:
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, path) from error
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        keys: Sequence[int],
+        *,
+        n: int,
+        temperature: float,
+        max_new_tokens: int,
+        on_group: OnGroup | None = None,
+    ) -> list[list[Response]]:
         """Groups of responses; see the protocol. In bf16 on a GPU a token can differ with the batch it is sampled in
         (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
         if self.asleep:
@@ -156,7 +194,11 @@ class VllmSampler:
         engine = self.llm.llm_engine
         for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
             for index in range(draws):
-                engine.add_request(f"{place * draws + index}", {"prompt_token_ids": list(prompt)}, self._params(sample_seed(key, index), temperature, max_new_tokens))
+                engine.add_request(
+                    f"{place * draws + index}",
+                    {"prompt_token_ids": list(prompt)},
+                    self._params(sample_seed(key, index), temperature, max_new_tokens),
+                )
         drawn: list[dict[int, Response]] = [{} for _ in prompts]
         groups: list[list[Response]] = [[] for _ in prompts]
         while engine.has_unfinished_requests():
@@ -174,7 +216,15 @@ class VllmSampler:
         final = self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY
         # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
         return self.vllm.SamplingParams(
-            seed=seed, temperature=temperature, max_tokens=max_new_tokens, logprobs=0, flat_logprobs=True, ignore_eos=True, stop_token_ids=self.stop_tokens, detokenize=False, output_kind=final
+            seed=seed,
+            temperature=temperature,
+            max_tokens=max_new_tokens,
+            logprobs=0,
+            flat_logprobs=True,
+            ignore_eos=True,
+            stop_token_ids=self.stop_tokens,
+            detokenize=False,
+            output_kind=final,
         )
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
@@ -183,9 +233,20 @@ class VllmSampler:
         if self.asleep:
             return None
         pairs = [(list(prompt), list(response)) for prompt, response in sequences]
-        params = self.vllm.SamplingParams(prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False)
-        outputs = self.llm.generate([{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False) if pairs else []
-        return [np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32) for out, (_, response) in zip(outputs, pairs, strict=True)]
+        params = self.vllm.SamplingParams(
+            prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False
+        )
+        outputs = (
+            self.llm.generate(
+                [{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False
+            )
+            if pairs
+            else []
+        )
+        return [
+            np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32)
+            for out, (_, response) in zip(outputs, pairs, strict=True)
+        ]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two parts,

@@ -48,9 +48,37 @@ def serve_command(
 ) -> tuple[list[str], dict[str, str]]:
     """Command line and extra environment of a server that `VllmServerSampler` can use. Development mode opens the weight
     endpoints to whoever can reach the port: keep it on a private network."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "policy"]
-    command += ["--host", host, "--port", str(port), "--dtype", dtype, "--max-model-len", str(max_length), "--max-num-seqs", str(max_rows)]
-    command += ["--tensor-parallel-size", str(tensor_parallel), "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--seed", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        path,
+        "--served-model-name",
+        "policy",
+    ]
+    command += [
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--dtype",
+        dtype,
+        "--max-model-len",
+        str(max_length),
+        "--max-num-seqs",
+        str(max_rows),
+    ]
+    command += [
+        "--tensor-parallel-size",
+        str(tensor_parallel),
+        "--logprobs-mode",
+        "processed_logprobs",
+        "--generation-config",
+        "vllm",
+        "--seed",
+        "0",
+    ]
     command += ["--revision", revision] if revision else []
     command += ["--trust-remote-code"] if trust_remote_code else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
@@ -68,7 +96,11 @@ def local_server(path: str, *, port: int, log: Path, seconds: float = 600.0, **o
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            raise UserError(f"port {port} is taken", where="the vLLM server", fix="choose another port, or end the program that holds it") from None
+            raise UserError(
+                f"port {port} is taken",
+                where="the vLLM server",
+                fix="choose another port, or end the program that holds it",
+            ) from None
     command, environment = serve_command(path, port=port, **options)
     with log.open("w") as sink:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
@@ -90,13 +122,21 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path, deadline
             urllib.request.urlopen(f"{url}/health", timeout=5).close()
             return
         time.sleep(0.5)
-    raise UserError(f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}", where=str(log), fix="read the log; too little memory is the usual cause")
+    raise UserError(
+        f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}",
+        where=str(log),
+        fix="read the log; too little memory is the usual cause",
+    )
 
 
 def check_named(urls: Sequence[str]) -> None:
     """Raise UserError when there is no server to ask."""
     if not urls:
-        raise UserError("no vLLM server is named", where="sampler.servers", fix="sampler.servers=[http://host:8000], or sampler=vllm")
+        raise UserError(
+            "no vLLM server is named",
+            where="sampler.servers",
+            fix="sampler.servers=[http://host:8000], or sampler=vllm",
+        )
 
 
 class VllmServerSampler:
@@ -114,12 +154,28 @@ class VllmServerSampler:
         for url in self.urls:
             self._post(url, "/is_sleeping", None)  # there, and in development mode
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        keys: Sequence[int],
+        *,
+        n: int,
+        temperature: float,
+        max_new_tokens: int,
+        on_group: OnGroup | None = None,
+    ) -> list[list[Response]]:
         """Groups of responses; see the protocol. All responses of a prompt come from one server, which caches the prompt."""
         check_lengths(prompts, max_new_tokens, self.max_length)
         draws = n if temperature > 0 else 1
         asked = [
-            self.pool.submit(self._complete, self.urls[place % len(self.urls)], list(prompt), sample_seed(key, index), temperature, max_new_tokens)
+            self.pool.submit(
+                self._complete,
+                self.urls[place % len(self.urls)],
+                list(prompt),
+                sample_seed(key, index),
+                temperature,
+                max_new_tokens,
+            )
             for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
             for index in range(draws)
         ]
@@ -182,8 +238,18 @@ class VllmServerSampler:
         except urllib.error.HTTPError as error:
             reason = error.read().decode(errors="replace")[:300]
             if error.code == 404:
-                raise UserError(f"the server does not know {path}", where=url, fix="start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1") from None
-            raise UserError(f"the server refused a request ({error.code}): {reason}", where=url + path, fix="see the server's log") from None
+                raise UserError(
+                    f"the server does not know {path}",
+                    where=url,
+                    fix="start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1",
+                ) from None
+            raise UserError(
+                f"the server refused a request ({error.code}): {reason}", where=url + path, fix="see the server's log"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
-            raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix="start it again and resume the run; finished steps are kept") from None
+            raise RunFailed(
+                f"the vLLM server does not answer: {error}",
+                where=url,
+                fix="start it again and resume the run; finished steps are kept",
+            ) from None
         return json.loads(text) if text else {}

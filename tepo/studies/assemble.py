@@ -23,8 +23,14 @@ from tepo.words import counted
 def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
     """From what the store holds, the table and figures of each study, made by two processes, and the papers' comparisons beside
     ours; and every trained run of the plan, read meanwhile."""
-    trained = [unit for unit in unique(unit for _, units in planned for unit in units) if unit.row.objective is not None and RunFolder(unit.folder).metrics()]
-    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # short-lived: nothing to collect
+    trained = [
+        unit
+        for unit in unique(unit for _, units in planned for unit in units)
+        if unit.row.objective is not None and RunFolder(unit.folder).metrics()
+    ]
+    with ProcessPoolExecutor(
+        2, mp_context=get_context("fork"), initializer=gc.disable
+    ) as pool:  # short-lived: nothing to collect
         largest_first = sorted(planned, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit) for unit in trained]
@@ -38,22 +44,35 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
     """The self-contained HTML page of what `render_all` gave."""
-    return build_page(f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures")
+    return build_page(
+        f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures"
+    )
 
 
 def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
     shown = [run for run in curves(units) if run.rows]
-    return (PageFigure(f"{study.name}-curves", f"Training curves of {study.title}", svg(training_figure(shown))),) if shown else ()
+    return (
+        (PageFigure(f"{study.name}-curves", f"Training curves of {study.title}", svg(training_figure(shown))),)
+        if shown
+        else ()
+    )
 
 
 def _page_run(unit: Unit) -> PageRun:
     run = RunFolder(unit.folder)
     rows = run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
-    facts = {"run": unit.id, "status": run.manifest().get("status", "?"), "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    facts = {
+        "run": unit.id,
+        "status": run.manifest().get("status", "?"),
+        "steps": len(rows),
+        "CPU seconds": round(seconds, 1),
+    }
     dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
     config = run.config()["full"]
-    return PageRun(unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions(), unit.row.look)
+    return PageRun(
+        unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions(), unit.row.look
+    )
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:

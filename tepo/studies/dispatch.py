@@ -63,10 +63,20 @@ def _lines(path: Path) -> int:
 def launch(unit: Unit, gpus: int) -> list[str]:
     """The command of a unit on one machine: as it is on one device, under torchrun on several."""
     words = command(unit)
-    return words if gpus <= 1 else [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "--standalone", *words[1:]]
+    return (
+        words
+        if gpus <= 1
+        else [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "--standalone", *words[1:]]
+    )
 
 
-def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None, gpus: int = 0, poll: float = 0.5) -> list[Failure]:
+def run_local(
+    units: Sequence[Unit],
+    jobs: int,
+    watch: Callable[[dict[str, State]], None] = lambda states: None,
+    gpus: int = 0,
+    poll: float = 0.5,
+) -> list[Failure]:
     """Run units, at most `jobs` at a time with `gpus` GPUs each, in order. `watch` gets the state of every unit about twice a second."""
     waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
     active: dict[int, tuple[BaseProcess, Unit]] = {}
@@ -88,7 +98,9 @@ def run_local(units: Sequence[Unit], jobs: int, watch: Callable[[dict[str, State
                 if process.exitcode == BUSY:  # it was taken between the look and the start
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
                 elif process.exitcode or not unit.done():
-                    failures.append(Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.exitcode}"))
+                    failures.append(
+                        Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.exitcode}")
+                    )
                 states[unit.id] = state(unit, False)
             states |= {unit.id: state(unit, True) for _, unit in active.values()}
             watch(states)
@@ -109,7 +121,9 @@ def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
 def last_line(path: Path) -> str:
     """The last line with text in a log, its error line if one follows the last start."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        lines = [
+            line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
+        ]
     except FileNotFoundError:
         return ""
     errors = [place for place, line in enumerate(lines) if line.startswith("error:")]

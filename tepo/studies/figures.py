@@ -17,7 +17,10 @@ from tepo.training.run_folder import RunFolder
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
     trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
-    return [RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics(), unit.row.look) for (label, seed), unit in trained.items()]
+    return [
+        RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics(), unit.row.look)
+        for (label, seed), unit in trained.items()
+    ]
 
 
 def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> Figure:
@@ -26,6 +29,10 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> F
     chosen = [unit for unit in units if unit.row.label in wanted]
     missing = sorted({unit.label for unit in chosen if not unit.done()})
     if missing:
-        raise UserError(f"figure {name} needs rows that were not run: {', '.join(missing)}", where=f"store {chosen[0].folder.parent}", fix=f"tepo ablate figures --scale {scale}")
+        raise UserError(
+            f"figure {name} needs rows that were not run: {', '.join(missing)}",
+            where=f"store {chosen[0].folder.parent}",
+            fix=f"tepo ablate figures --scale {scale}",
+        )
     part = replace(study, rows=tuple(row for row in study.rows if row.label in wanted), baseline=None)
     return paper_figure(name, curves(chosen), study_table(part, scale, chosen).blocks[0])

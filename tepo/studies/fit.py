@@ -31,7 +31,14 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     found, problem = _check(config, shape, machine, reference)
     changes: tuple[str, ...] | None = ()
     if problem:
-        changes = next((words for words in _remedies(config, machine.ranks) if not _check(_changed(config, words), shape, machine, reference)[1]), None)
+        changes = next(
+            (
+                words
+                for words in _remedies(config, machine.ranks)
+                if not _check(_changed(config, words), shape, machine, reference)[1]
+            ),
+            None,
+        )
     return Fit(machine, found, step_time(config, shape, machine, found), problem, changes)
 
 
@@ -46,10 +53,21 @@ def needs_reference(config: RunConfig) -> bool:
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
     """The memory, and what stands against it, the ranks first."""
     ranks = 1 if config.engine.kind == "torch" else machine.ranks
-    found = memory(config, shape, ranks=ranks, node_ranks=min(ranks, machine.node_gpus), device_bytes=machine.bytes, reference=reference)
+    found = memory(
+        config,
+        shape,
+        ranks=ranks,
+        node_ranks=min(ranks, machine.node_gpus),
+        device_bytes=machine.bytes,
+        reference=reference,
+    )
     if config.train.mini_batch_prompts % ranks:
         return found, f"{ranks} ranks do not divide train.mini_batch_prompts={config.train.mini_batch_prompts}"
-    if config.engine.kind == "deepspeed" and config.engine.zero_stage == 0 and (config.model.dtype == "bfloat16" or config.engine.offload):
+    if (
+        config.engine.kind == "deepspeed"
+        and config.engine.zero_stage == 0
+        and (config.model.dtype == "bfloat16" or config.engine.offload)
+    ):
         return found, "ZeRO stage 0 is for float32 without offload"
     if found.updating > machine.bytes:
         return found, f"the updates need {found.updating / GIB:.0f} GiB of {machine.bytes / GIB:.0f}"
@@ -68,7 +86,11 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks divide where they do not."""
     size = config.train.mini_batch_prompts
-    split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",) if size % ranks and config.engine.kind == "deepspeed" else ()
+    split = (
+        (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
+        if size % ranks and config.engine.kind == "deepspeed"
+        else ()
+    )
     if split:
         yield split
     longest = config.train.max_prompt_tokens + config.train.max_new_tokens

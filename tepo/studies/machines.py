@@ -43,13 +43,21 @@ class Machine:
         return f"{self.nodes} x {self.node_gpus} {self.gpu}" if self.nodes > 1 else f"{self.node_gpus} {self.gpu}"
 
 
-_KINDS = {"A100": (79.1, 312e12, 2.0e12, 1.5), "H100": (79.1, 989e12, 3.35e12, 2.5), "H200": (139.8, 989e12, 4.8e12, 3.5)}  # GiB, operations, bandwidth, price
+_KINDS = {
+    "A100": (79.1, 312e12, 2.0e12, 1.5),
+    "H100": (79.1, 989e12, 3.35e12, 2.5),
+    "H200": (139.8, 989e12, 4.8e12, 3.5),
+}  # GiB, operations, bandwidth, price
 
 
 def machines() -> list[Machine]:
     """1 and 8 of each kind, and two nodes of 8. Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight."""
     counts = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
-    return [Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB) for gpu, (size, operations, bandwidth, price) in _KINDS.items() for nodes, each, host in counts]
+    return [
+        Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB)
+        for gpu, (size, operations, bandwidth, price) in _KINDS.items()
+        for nodes, each, host in counts
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +87,13 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * length)))
     decodes = max(requests * response / rows, train.max_new_tokens)  # the longest response is drawn to its end
     read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
-    sampling = decodes * max(read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations))
+    sampling = decodes * max(
+        read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations)
+    )
     tokens = kept * (response + PROMPT_TOKENS)
-    forward = tokens * (2 * shape.parameters + 2 * shape.layers * shape.heads * shape.head_dim * (response + PROMPT_TOKENS))  # causal attention: half of 4 L H D T
+    forward = tokens * (
+        2 * shape.parameters + 2 * shape.layers * shape.heads * shape.head_dim * (response + PROMPT_TOKENS)
+    )  # causal attention: half of 4 L H D T
     rate = UTILISATION * machine.operations * machine.ranks
     passes = 4 if config.model.gradient_checkpointing else 3
     return StepTime(sampling, forward / rate, train.epochs * passes * forward / rate)

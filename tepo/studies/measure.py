@@ -20,7 +20,14 @@ EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared
 Report = Callable[[str, int, int], None]
 
 
-def measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = lambda name, done, total: None) -> list[Result]:
+def measure(
+    folder: Path,
+    config: RunConfig,
+    benchmarks: Sequence[str],
+    *,
+    trained: bool,
+    report: Report = lambda name, done, total: None,
+) -> list[Result]:
     """Evaluate into `folder/eval/<benchmark>/` what is not there yet. `report(benchmark, rows done, rows in all)` as they come."""
     if trained:
         path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
@@ -38,17 +45,31 @@ def _ready(folder: Path, name: str, config: RunConfig) -> Result | None:
     place = folder / "eval" / name
     result = load_result(place)
     if result is not None:
-        check_current(place, result, load_benchmark(name), {"wrap": config.model.wrap, "thinking": config.model.thinking})
+        check_current(
+            place, result, load_benchmark(name), {"wrap": config.model.wrap, "thinking": config.model.thinking}
+        )
     return result
 
 
-def _measure(folder: Path, config: RunConfig, benchmarks: Sequence[str], path: str, policy_name: str, trained: bool, report: Report) -> list[Result]:
+def _measure(
+    folder: Path,
+    config: RunConfig,
+    benchmarks: Sequence[str],
+    path: str,
+    policy_name: str,
+    trained: bool,
+    report: Report,
+) -> list[Result]:
     """Evaluate what is missing, under the lock."""
     ready = {name: _ready(folder, name, config) for name in benchmarks}
     missing = [name for name in benchmarks if ready[name] is None]
     if missing:
         policy = load_policy(
-            path, dtype=config.model.dtype, device=str(pick_device(config.engine.device)), revision=None if trained else config.model.revision, trust_remote_code=config.model.trust_remote_code
+            path,
+            dtype=config.model.dtype,
+            device=str(pick_device(config.engine.device)),
+            revision=None if trained else config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
         )
         sampler = make_sampler(config, policy, resolve(path), folder / "exchange")
         if config.sampler.kind == "vllm_server":

@@ -59,7 +59,15 @@ class Memory:
         return max(self.updating, self.sampling)
 
 
-def memory(config: RunConfig, shape: Shape, *, ranks: int = 1, node_ranks: int = 1, device_bytes: float = 0.0, reference: bool = False) -> Memory:
+def memory(
+    config: RunConfig,
+    shape: Shape,
+    *,
+    ranks: int = 1,
+    node_ranks: int = 1,
+    device_bytes: float = 0.0,
+    reference: bool = False,
+) -> Memory:
     """The memory of each of `ranks` GPUs of `device_bytes`, `node_ranks` of them on a node."""
     size = 4 if config.model.dtype == "float32" else 2
     weights, gradients, optimiser, step = _states(config, shape, size, ranks)
@@ -155,5 +163,9 @@ def _host(config: RunConfig, shape: Shape, size: int, ranks: int, node_ranks: in
     """Main memory of a node: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3."""
     if config.engine.kind == "torch":
         return 0.0
-    offloaded = (16 + size * (config.engine.zero_stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
+    offloaded = (
+        (16 + size * (config.engine.zero_stage == 3)) * shape.parameters * node_ranks / ranks
+        if config.engine.offload
+        else 0.0
+    )
     return offloaded + (size * shape.parameters * node_ranks if config.engine.zero_stage == 3 else 0.0)

@@ -48,12 +48,20 @@ class Place:
         written = [name.value for name, _ in self.node.value]
         for key in written:
             if written.count(key) > 1:
-                raise UserError(f"the key {key!r} is there twice", where=self.text(key), fix="YAML would keep the last one: join them")
+                raise UserError(
+                    f"the key {key!r} is there twice",
+                    where=self.text(key),
+                    fix="YAML would keep the last one: join them",
+                )
 
     def kind(self, data: dict[str, Any], key: str, kind: type) -> None:
         """The value of a key, where it is there, must be a list or a mapping."""
         if data.get(key) is not None and not isinstance(data[key], kind):
-            raise UserError(f"{key} is {'a list' if kind is list else 'a mapping'}, not {data[key]!r}", where=self.text(key), fix=_EXAMPLE)
+            raise UserError(
+                f"{key} is {'a list' if kind is list else 'a mapping'}, not {data[key]!r}",
+                where=self.text(key),
+                fix=_EXAMPLE,
+            )
 
     def name(self, kind: str, value: Any, *keys: str | int) -> str:
         """The value of a key that names an option of a configuration group, or a model of the user's own."""

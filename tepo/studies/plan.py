@@ -46,7 +46,9 @@ class Unit:
         return self.row.objective is None or RunFolder(self.folder).finished()
 
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.config.data.benchmarks if not (self.folder / "eval" / name / "result.json").exists()]
+        return [
+            name for name in self.config.data.benchmarks if not (self.folder / "eval" / name / "result.json").exists()
+        ]
 
     def done(self) -> bool:
         return self.trained() and not self.missing_benchmarks()
@@ -68,7 +70,9 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
     if len(missing) <= _FEW:
         _COMPOSED.update((words, _compose(words)) for words in missing)
         return
-    with ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable) as pool:  # short-lived: nothing to collect
+    with ProcessPoolExecutor(
+        2, mp_context=get_context("fork"), initializer=gc.disable
+    ) as pool:  # short-lived: nothing to collect
         _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=4), strict=True))
 
 
@@ -83,12 +87,22 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
     chosen, found = study.scale(scale), {}
     for model in own or chosen.models:
         for row in study.rows:
-            words = (f"scale={scale}", f"model={model}", *chosen.overrides, *row.overrides, *row.scale_overrides[scale], *row.model_overrides.get(model, ()), *extra)
+            words = (
+                f"scale={scale}",
+                f"model={model}",
+                *chosen.overrides,
+                *row.overrides,
+                *row.scale_overrides[scale],
+                *row.model_overrides.get(model, ()),
+                *extra,
+            )
             found[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
     return found
 
 
-def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()) -> list[Unit]:
+def make_plan(
+    study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
+) -> list[Unit]:
     """All units of a study at a scale, in the order of rows, models and seeds.
 
     `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
@@ -101,7 +115,9 @@ def make_plan(study: Study, scale: str, *, store: Path, seeds: Sequence[int] | N
             words = words_of[model, row.label]
             composed, recipe = _COMPOSED[words]
             config = replace(composed, store=str(store))
-            for seed in (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,):
+            for seed in (
+                (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,)
+            ):
                 seeded = replace(config, seed=seed)
                 folder = store / run_id(seeded, recipe) if row.objective is not None else base_folder(seeded)
                 units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), folder))
@@ -116,5 +132,7 @@ def unique(units: Iterable[Unit]) -> list[Unit]:
 def check_measurable(config: RunConfig) -> None:
     """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
     if not config.data.benchmarks:
-        fix = "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
+        fix = (
+            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
+        )
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)

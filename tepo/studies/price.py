@@ -73,7 +73,11 @@ def costs_of(folder: Path) -> list[Cost]:
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
-        raise UserError(f"the record of what the run has cost is damaged: {error}", where=str(path), fix="delete it: prices are then based on the other runs") from None
+        raise UserError(
+            f"the record of what the run has cost is damaged: {error}",
+            where=str(path),
+            fix="delete it: prices are then based on the other runs",
+        ) from None
 
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
@@ -89,14 +93,22 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += len(unit.missing_benchmarks()) * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
-        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())  # two checkpoints of weights and Adam's two moments
+        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(
+            unit.missing_benchmarks()
+        )  # two checkpoints of weights and Adam's two moments
     return Price(cpu, tokens, disk, basis)
 
 
 def probe(unit: Unit) -> Cost:
     """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
     with tempfile.TemporaryDirectory() as scratch:
-        words = [*command(unit), "--store", scratch, f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
+        words = [
+            *command(unit),
+            "--store",
+            scratch,
+            f"train.steps={PROBE_STEPS}",
+            f"data.benchmarks=[{unit.config.data.benchmarks[0]}]",
+        ]
         log = Path(scratch) / "log.txt"
         process = start(words, log, job_environment())  # as the study will start it
         process.join()

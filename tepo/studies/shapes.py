@@ -43,7 +43,13 @@ class Shape:
     def of_config(cls, config: Any) -> "Shape":
         """From a transformers configuration."""
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        sizes = (config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads)
+        sizes = (
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
         return cls(*sizes, head_dim, config.vocab_size, bool(config.tie_word_embeddings))
 
 
@@ -69,4 +75,8 @@ def shape_of(path: str) -> Shape:
     try:
         return Shape.of_config(AutoConfig.from_pretrained(resolve(path), local_files_only=True))
     except (OSError, ValueError, AttributeError) as error:
-        raise UserError("the model's shape is not known here", where=path, fix="download its config.json first, or plan with one of: " + ", ".join(KNOWN)) from error
+        raise UserError(
+            "the model's shape is not known here",
+            where=path,
+            fix="download its config.json first, or plan with one of: " + ", ".join(KNOWN),
+        ) from error

@@ -13,8 +13,22 @@ from pathlib import Path
 from tepo.errors import UserError
 from tepo.files import explain_write_errors
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
-_WARM = ["tepo_cli.main", "tepo_cli.running", "tepo.training.loop", "tepo.training.build", "tepo.studies.measure", "transformers.models.qwen2.modeling_qwen2", "torch._dynamo", "hydra"]
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_WARM = [
+    "tepo_cli.main",
+    "tepo_cli.running",
+    "tepo.training.loop",
+    "tepo.training.build",
+    "tepo.studies.measure",
+    "transformers.models.qwen2.modeling_qwen2",
+    "torch._dynamo",
+    "hydra",
+]
 
 
 def job_environment() -> dict[str, str]:
@@ -32,7 +46,11 @@ def devices(slot: int, gpus: int) -> dict[str, str]:
     mine = range(slot * gpus, (slot + 1) * gpus)
     names = given.split(",") if given else [str(place) for place in range(mine.stop)]
     if len(names) < mine.stop:
-        raise UserError(f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible", where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
+        raise UserError(
+            f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible",
+            where=f"CUDA_VISIBLE_DEVICES={given}",
+            fix="lower --jobs or --gpus",
+        )
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[place] for place in mine)}
 
 
@@ -53,7 +71,9 @@ def _serve() -> None:
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
+    handler = (
+        signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
+    )
     try:
         forkserver.ensure_running()
     finally:
@@ -66,7 +86,9 @@ def _serve() -> None:
 def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
     """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would what it starts
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and so would what it starts
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

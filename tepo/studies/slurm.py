@@ -38,7 +38,9 @@ class RunCommand:
 
     def __call__(self, words: list[str], log: str, environment: dict[str, str]) -> int:
         with Path(log).open("ab") as file:
-            code = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False).returncode
+            code = subprocess.run(
+                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
+            ).returncode
         if code:
             raise RuntimeError(f"exit code {code}; see {log}")
         return code
@@ -50,11 +52,24 @@ class RunCommand:
         return DelayedSubmission(self, *arguments)
 
 
-def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, State]], None] = lambda states: None, poll: float = 1.0) -> list[Failure]:
+def run_slurm(
+    units: Sequence[Unit],
+    options: SlurmOptions,
+    store: Path,
+    watch: Callable[[dict[str, State]], None] = lambda states: None,
+    poll: float = 1.0,
+) -> list[Failure]:
     """Submit units as one job array and wait for all; a failing one does not stop the others. Raises UserError without Slurm."""
     submitit = _submitit()
     executor = submitit.SlurmExecutor(folder=store / "slurm" / "%j")
-    wanted: dict[str, Any] = {"job_name": "tepo", "time": options.minutes, "nodes": options.nodes, "ntasks_per_node": 1, "cpus_per_task": options.cpus, "array_parallelism": options.parallel}
+    wanted: dict[str, Any] = {
+        "job_name": "tepo",
+        "time": options.minutes,
+        "nodes": options.nodes,
+        "ntasks_per_node": 1,
+        "cpus_per_task": options.cpus,
+        "array_parallelism": options.parallel,
+    }
     wanted |= {"partition": options.partition} if options.partition else {}
     wanted |= {"gpus_per_node": options.gpus} if options.gpus else {}
     executor.update_parameters(**wanted, use_srun=options.nodes > 1, signal_delay_s=60, stderr_to_stdout=True)
@@ -65,7 +80,11 @@ def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: 
     try:
         jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
     except submitit.core.utils.FailedJobError as error:
-        raise UserError(f"Slurm refused the jobs: {str(error).strip().splitlines()[-1]}", where="sbatch", fix="check --partition, --gpus and --minutes with sinfo") from None
+        raise UserError(
+            f"Slurm refused the jobs: {str(error).strip().splitlines()[-1]}",
+            where="sbatch",
+            fix="check --partition, --gpus and --minutes with sinfo",
+        ) from None
     pairs, failures = list(zip(units, jobs, strict=True)), []
     looked = time.monotonic()
     while not all(job.done() for _, job in pairs):
@@ -76,19 +95,30 @@ def run_slurm(units: Sequence[Unit], options: SlurmOptions, store: Path, watch: 
             failures += [_give_up(unit, job, held[job.job_id]) for unit, job in pairs if job.job_id in held]
             pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
     watch({unit.id: state(unit, False) for unit in units})
-    return failures + [Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}") for unit, job in pairs if not unit.done()]
+    return failures + [
+        Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}")
+        for unit, job in pairs
+        if not unit.done()
+    ]
 
 
 def _held() -> dict[str, str]:
     """Jobs of this user that no node could start, with Slurm's words for it: it holds them for an administrator, so they would be waited for in vain."""
-    rows = subprocess.run(["squeue", "--noheader", "--array", "--me", "--states=PENDING", "--format=%i|%r"], capture_output=True, text=True, check=False).stdout.splitlines()
+    rows = subprocess.run(
+        ["squeue", "--noheader", "--array", "--me", "--states=PENDING", "--format=%i|%r"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.splitlines()
     return {job: reason for job, _, reason in (row.partition("|") for row in rows) if "launch failed" in reason}
 
 
 def _give_up(unit: Unit, job: Any, reason: str) -> Failure:
     """Cancel a held job, so that the same command later is the whole cure."""
     job.cancel()
-    return Failure(unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why")
+    return Failure(
+        unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why"
+    )
 
 
 def _job(unit: Unit, options: SlurmOptions) -> list[str]:
@@ -96,14 +126,28 @@ def _job(unit: Unit, options: SlurmOptions) -> list[str]:
     if options.nodes == 1:
         return launch(unit, options.gpus)
     python, *rest = command(unit)
-    torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(options.gpus), "--nnodes", str(options.nodes), "--rdzv-backend", "c10d"]
+    torchrun = [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(options.gpus),
+        "--nnodes",
+        str(options.nodes),
+        "--rdzv-backend",
+        "c10d",
+    ]
     first_node = '"$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"'
     return ["bash", "-c", f"{shlex.join(torchrun)} --rdzv-endpoint {first_node} {shlex.join(rest)}"]
 
 
 def _submitit() -> Any:
     if shutil.which("sbatch") is None:
-        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix="run on a login node of the cluster, or use --launcher local")
+        raise UserError(
+            "no Slurm on this machine: sbatch is missing",
+            where="--launcher slurm",
+            fix="run on a login node of the cluster, or use --launcher local",
+        )
     try:
         import submitit
     except ImportError:

@@ -22,12 +22,16 @@ def check_store(units: Iterable[Unit]) -> None:
                 _check_run(RunFolder(unit.folder), unit.config.train.steps)
             for name in unit.config.data.benchmarks:
                 model = unit.config.model
-                _check_evaluation(unit.folder / "eval" / name, benchmark(name), {"wrap": model.wrap, "thinking": model.thinking})
+                _check_evaluation(
+                    unit.folder / "eval" / name, benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
+                )
 
 
 def other_versions(store: Path) -> list[str]:
     """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
-    manifests = ((path.parent.name, RunFolder(path.parent).manifest()) for path in sorted(store.glob("*/manifest.json")))
+    manifests = (
+        (path.parent.name, RunFolder(path.parent).manifest()) for path in sorted(store.glob("*/manifest.json"))
+    )
     return [name for name, manifest in manifests if manifest.get("recipe") != RECIPE]
 
 
@@ -38,10 +42,18 @@ def _check_run(run: RunFolder, steps: int) -> None:
     run.config()
     rows = len(run.metrics())
     if run.finished() and rows < steps:
-        raise UserError(f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=AGAIN)
+        raise UserError(
+            f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?",
+            where=str(run.path / "metrics.jsonl"),
+            fix=AGAIN,
+        )
     saved = run.checkpoints()
     if saved and rows < saved[-1]:
-        raise UserError(f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?", where=str(run.path / "metrics.jsonl"), fix=AGAIN)
+        raise UserError(
+            f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?",
+            where=str(run.path / "metrics.jsonl"),
+            fix=AGAIN,
+        )
 
 
 def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
@@ -59,6 +71,12 @@ def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, 
         rows = pq.read_metadata(folder / SAMPLES).num_rows
     except Exception as error:  # a missing file or, in pyarrow's own classes, a damaged one
         what = "are missing" if isinstance(error, FileNotFoundError) else "cannot be read"
-        raise UserError(f"the samples behind a result {what}: copied half?", where=str(folder / SAMPLES), fix=again) from None
+        raise UserError(
+            f"the samples behind a result {what}: copied half?", where=str(folder / SAMPLES), fix=again
+        ) from None
     if rows != result.problems * result.samples:
-        raise UserError(f"{rows} samples lie there, the result counts {result.problems * result.samples}", where=str(folder / SAMPLES), fix=again)
+        raise UserError(
+            f"{rows} samples lie there, the result counts {result.problems * result.samples}",
+            where=str(folder / SAMPLES),
+            fix=again,
+        )

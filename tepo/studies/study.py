@@ -110,23 +110,47 @@ def parse_study(path: Path) -> Study:
         raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise UserError(f"not valid YAML: {getattr(error, 'problem', error)}", where=f"{path}:{mark.line + 1 if mark else '?'}", fix="check indentation, colons and brackets") from None
+        raise UserError(
+            f"not valid YAML: {getattr(error, 'problem', error)}",
+            where=f"{path}:{mark.line + 1 if mark else '?'}",
+            fix="check indentation, colons and brackets",
+        ) from None
     if not isinstance(data, dict):
-        raise UserError("a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml")
+        raise UserError(
+            "a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml"
+        )
     where = Place(path, tree)
     where.keys(data, _STUDY_KEYS, "title", "scales")
-    for key, kind in {"rows": list, "panels": list, "figures": list, "reference": dict, "models": dict, "scales": dict}.items():
+    for key, kind in {
+        "rows": list,
+        "panels": list,
+        "figures": list,
+        "reference": dict,
+        "models": dict,
+        "scales": dict,
+    }.items():
         where.kind(data, key, kind)
     panels = tuple(map(str, data.get("panels") or ()))
-    rows = tuple(_row(entry, data.get("reference") or {}, where.at("rows", number)) for number, entry in enumerate(data.get("rows") or []))
+    rows = tuple(
+        _row(entry, data.get("reference") or {}, where.at("rows", number))
+        for number, entry in enumerate(data.get("rows") or [])
+    )
     if bool(rows) == bool(panels):
-        raise UserError("a study has either `rows:` or `panels:`", where=where.text(), fix="see ablations/panel_e.yaml, experiments/table3.yaml")
+        raise UserError(
+            "a study has either `rows:` or `panels:`",
+            where=where.text(),
+            fix="see ablations/panel_e.yaml, experiments/table3.yaml",
+        )
     labels = [row.label for row in rows]
     own = looks({row.label: row.objective or UNTRAINED for row in rows})
     rows = tuple(replace(row, look=own[row.label]) for row in rows)
     for label in labels:
         if labels.count(label) > 1:
-            raise UserError(f"two rows are labelled {label!r}", where=where.text("rows"), fix="labels name rows; make them different")
+            raise UserError(
+                f"two rows are labelled {label!r}",
+                where=where.text("rows"),
+                fix="labels name rows; make them different",
+            )
     if data.get("baseline") is not None and rows and data["baseline"] not in labels:
         raise unknown_name("baseline", str(data["baseline"]), labels, where=where.text("baseline"))
     scales = {name: _scale(entry or {}, where.at("scales", name)) for name, entry in (data["scales"] or {}).items()}
@@ -134,9 +158,21 @@ def parse_study(path: Path) -> Study:
         if name not in SCALES:
             raise unknown_name("scale", name, SCALES, where=where.text("scales"))
     if not scales:
-        raise UserError("a study names at least one scale", where=where.text("scales"), fix="laptop: {models: [laptop], seeds: [0]}")
+        raise UserError(
+            "a study names at least one scale", where=where.text("scales"), fix="laptop: {models: [laptop], seeds: [0]}"
+        )
     _check_figures(data.get("figures") or [], labels, where)
-    study = Study(path.stem, str(data["title"]), rows, data.get("baseline"), data.get("reference") or {}, scales, panels, data.get("models") or {}, tuple(data.get("figures") or ()))
+    study = Study(
+        path.stem,
+        str(data["title"]),
+        rows,
+        data.get("baseline"),
+        data.get("reference") or {},
+        scales,
+        panels,
+        data.get("models") or {},
+        tuple(data.get("figures") or ()),
+    )
     for number, row in enumerate(rows):
         for model in dict.fromkeys(model for scale in scales.values() for model in scale.models):
             _check_reference(study, model, row, where.at("rows", number))
@@ -165,7 +201,9 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no such row."""
     if row.reference is None:
         return None
-    where = {key: value for key, value in {"model": study.models.get(model), **row.reference}.items() if value is not None}
+    where = {
+        key: value for key, value in {"model": study.models.get(model), **row.reference}.items() if value is not None
+    }
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix="see ablations/panel_e.yaml")
     try:
@@ -185,7 +223,11 @@ def _row(entry: Any, study_reference: dict[str, Any], where: Place) -> Row:
     if isinstance(reference, str):
         reference = {"method": reference}
     elif reference is not None and not isinstance(reference, dict):
-        raise UserError(f"a reference is a method of the paper or a mapping, not {reference!r}", where=where.text("reference"), fix="see ablations/panel_e.yaml")
+        raise UserError(
+            f"a reference is a method of the paper or a mapping, not {reference!r}",
+            where=where.text("reference"),
+            fix="see ablations/panel_e.yaml",
+        )
     where.kind(entry, "by_model", dict)
     by_model = {where.name("model", model, "by_model"): words for model, words in (entry.get("by_model") or {}).items()}
     return Row(

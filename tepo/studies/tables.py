@@ -23,7 +23,12 @@ COLUMNS = ["problem", "sample", "correct"]
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
     """Graded responses of all measured units: columns row, seed, benchmark, problem, sample, correct."""
-    measured = [(row_key(unit), unit.seed, name, table) for unit in units for name in unit.config.data.benchmarks if (table := _measured(unit.folder / "eval" / name)) is not None]
+    measured = [
+        (row_key(unit), unit.seed, name, table)
+        for unit in units
+        for name in unit.config.data.benchmarks
+        if (table := _measured(unit.folder / "eval" / name)) is not None
+    ]
     if not measured:
         return pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
     *keys, tables = zip(*measured, strict=True)
@@ -43,9 +48,17 @@ def _measured(folder: Path) -> pa.Table | None:
         table = pq.read_table(folder / SAMPLES, columns=COLUMNS)
         right = table["correct"].to_numpy().astype(bool) if not table["correct"].null_count else None
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own are among them
-        raise UserError(f"the samples cannot be read: {str(error).splitlines()[0]}", where=str(folder / SAMPLES), fix=f"move {folder} away and measure it anew") from None
+        raise UserError(
+            f"the samples cannot be read: {str(error).splitlines()[0]}",
+            where=str(folder / SAMPLES),
+            fix=f"move {folder} away and measure it anew",
+        ) from None
     if right is None or len(table["problem"].unique()) != result.problems or abs(right.mean() - result.accuracy) > 1e-9:
-        raise UserError("the samples are not those behind the result: problems or verdicts differ", where=str(folder / SAMPLES), fix=f"`tepo regrade {folder}`, or move it away and measure it anew")
+        raise UserError(
+            "the samples are not those behind the result: problems or verdicts differ",
+            where=str(folder / SAMPLES),
+            fix=f"`tepo regrade {folder}`, or move it away and measure it anew",
+        )
     return table
 
 
@@ -79,7 +92,9 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     trained = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
-    note = f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
+    note = (
+        f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
+    )
     differing = mixed([session for unit in unique(units) for session in unit.sessions()])
     return build_table(
         read_samples(units),

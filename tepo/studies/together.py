@@ -11,7 +11,9 @@ from tepo.studies.study import Study, load_study
 Planned = Sequence[tuple[Study, list[Unit]]]
 
 
-def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()) -> list[tuple[Study, list[Unit]]]:
+def plan_all(
+    names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
+) -> list[tuple[Study, list[Unit]]]:
     """Each study (a table of panels: each panel) with its units.
 
     Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of another version.
@@ -20,7 +22,11 @@ def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[i
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
     for study in studies:
         if study.panels:
-            raise UserError(f"{study.name} is a table of panels and cannot be a panel of another", where="panels", fix="name its panels")
+            raise UserError(
+                f"{study.name} is a table of panels and cannot be a panel of another",
+                where="panels",
+                fix="name its panels",
+            )
     _compose_all(studies, scale, overrides)
     planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
     for _, units in planned:
@@ -33,7 +39,11 @@ def plan_all(names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[i
 
 def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
     """Compose every row at once. Raises UserError naming study and row where a value is wrong."""
-    wanted = [(study, label, words) for study in studies for (_, label), words in recipe_words(study, scale, overrides).items()]
+    wanted = [
+        (study, label, words)
+        for study in studies
+        for (_, label), words in recipe_words(study, scale, overrides).items()
+    ]
     try:
         prime(words for *_, words in wanted)
     except UserError:
@@ -41,7 +51,9 @@ def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str])
             try:
                 prime([words])
             except UserError as error:
-                raise UserError(error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix) from None
+                raise UserError(
+                    error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix
+                ) from None
         raise
 
 

@@ -69,9 +69,16 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
     policy.model.config.save_pretrained(folder)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(folder)
-    copies: dict[tuple[int, torch.Size], torch.Tensor] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
-    state = {name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous()) for name, value in weights.items()}
-    tied = list(getattr(policy.model, "_tied_weights_keys", None) or ())  # of two names keep the one that every reader knows: vLLM takes no lm_head of a tied model
+    copies: dict[
+        tuple[int, torch.Size], torch.Tensor
+    ] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
+    state = {
+        name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous())
+        for name, value in weights.items()
+    }
+    tied = list(
+        getattr(policy.model, "_tied_weights_keys", None) or ()
+    )  # of two names keep the one that every reader knows: vLLM takes no lm_head of a tied model
     save_torch_state_dict(state, folder, shared_tensors_to_discard=tied)
     policy.tokenizer.save_pretrained(folder)
 
@@ -80,7 +87,11 @@ def check_parts(config: RunConfig) -> None:
     """Raise UserError for what can be known before the weights are loaded, which takes minutes for a large model: ranks, settings, a missing package."""
     ranks = distributed.world_size()
     if config.engine.kind == "torch" and ranks > 1:
-        raise UserError(f"engine=torch trains in one process, and {ranks} were started", where="engine.kind=torch", fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)")
+        raise UserError(
+            f"engine=torch trains in one process, and {ranks} were started",
+            where="engine.kind=torch",
+            fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)",
+        )
     if config.engine.kind == "deepspeed":
         from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
 
@@ -111,7 +122,13 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     steps = run.checkpoints()
     latest = run.checkpoint(steps[-1]) if steps else None
     source = str(latest or config.model.path)
-    policy = load_policy(source, dtype=config.model.dtype, device=str(device), revision=None if latest else config.model.revision, trust_remote_code=config.model.trust_remote_code)
+    policy = load_policy(
+        source,
+        dtype=config.model.dtype,
+        device=str(device),
+        revision=None if latest else config.model.revision,
+        trust_remote_code=config.model.trust_remote_code,
+    )
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
@@ -123,11 +140,20 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         start = (progress["step"], progress["prompts"])
     sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
     objective = load_objective(config.objective)
-    with contextlib.closing(sampler), Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader:
+    with (
+        contextlib.closing(sampler),
+        Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
+    ):
         stream = PromptStream(config, policy.tokenizer)
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
         dtypes = {"sampler_dtype": config.model.dtype, "trainer_dtype": config.model.dtype}
-        alarm = GapAlarm(bound, temperature=config.train.temperature, **dtypes, comm=engine.comm, fresh=getattr(sampler, "score", None))
+        alarm = GapAlarm(
+            bound,
+            temperature=config.train.temperature,
+            **dtypes,
+            comm=engine.comm,
+            fresh=getattr(sampler, "score", None),
+        )
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
         parts = Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), updater, device, *start)
         if config.sampler.kind == "vllm_server":
@@ -141,13 +167,21 @@ def initial_policy(config: RunConfig, objective: Objective, device: torch.device
     if not needs.initial_logprobs and not (needs.full_kl and needs.full_kl_anchor == "initial"):
         return None
     model = config.model
-    return load_policy(model.path, dtype=model.dtype, device=str(device), revision=model.revision, trust_remote_code=model.trust_remote_code).model.requires_grad_(False)
+    return load_policy(
+        model.path,
+        dtype=model.dtype,
+        device=str(device),
+        revision=model.revision,
+        trust_remote_code=model.trust_remote_code,
+    ).model.requires_grad_(False)
 
 
 def pick_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`")
+        raise UserError(
+            "no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`"
+        )
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     if distributed.local_rank() >= torch.cuda.device_count():
@@ -177,13 +211,21 @@ def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path)
 
     if config.sampler.kind == "torch":
         if not shares_weights(config):  # the engine may shard the trainer's model
-            policy = load_policy(source, dtype=config.model.dtype, device=str(policy.model.device), revision=config.model.revision, trust_remote_code=config.model.trust_remote_code)
+            policy = load_policy(
+                source,
+                dtype=config.model.dtype,
+                device=str(policy.model.device),
+                revision=config.model.revision,
+                trust_remote_code=config.model.trust_remote_code,
+            )
         return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
     length = config.train.max_prompt_tokens + config.train.max_new_tokens
     if config.sampler.kind == "vllm_server":
         from tepo.sampling.vllm_server import VllmServerSampler
 
-        return VllmServerSampler(config.sampler.servers, stop_tokens(policy.model, policy.tokenizer), max_length=length, exchange=exchange)
+        return VllmServerSampler(
+            config.sampler.servers, stop_tokens(policy.model, policy.tokenizer), max_length=length, exchange=exchange
+        )
     from tepo.sampling.vllm_sampler import VllmSampler
 
     return VllmSampler(

@@ -30,17 +30,29 @@ def import_deepspeed() -> Any:
     try:
         version = importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:
-        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix=f"{install_line('deepspeed')}, or engine=torch on one device") from None
+        raise UserError(
+            "DeepSpeed is not installed",
+            where="engine=deepspeed",
+            fix=f"{install_line('deepspeed')}, or engine=torch on one device",
+        ) from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'")
+        raise UserError(
+            f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'"
+        )
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     try:
         import deepspeed
     except (ImportError, OSError, RuntimeError) as error:
-        raise UserError(f"DeepSpeed cannot be imported: {error}", where=f"torch {torch.__version__}", fix="install the DeepSpeed built for this torch") from error
+        raise UserError(
+            f"DeepSpeed cannot be imported: {error}",
+            where=f"torch {torch.__version__}",
+            fix="install the DeepSpeed built for this torch",
+        ) from error
     from deepspeed.ops import __compatible_ops__
 
-    __compatible_ops__["deepspeed_shm_comm"] = False  # else a 48 s C++ build, which hangs when a killed one left its lock
+    __compatible_ops__["deepspeed_shm_comm"] = (
+        False  # else a 48 s C++ build, which hangs when a killed one left its lock
+    )
     return deepspeed
 
 
@@ -103,7 +115,9 @@ class _PlainAdamW(torch.optim.AdamW):
         self.grad_clip = grad_clip
 
     def step(self, closure: Any = None) -> Any:
-        self.norm = float(nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip))
+        self.norm = float(
+            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip)
+        )
         self.overflow = not self.norm < float("inf")
         return None if self.overflow else super().step(closure)
 
@@ -121,10 +135,21 @@ class DeepSpeedEngine:
         check_world(config, self.comm.world_size)
         self.stage, self.policy = config.engine.zero_stage, model
         train = config.train
-        options: dict[str, Any] = {"lr": train.learning_rate, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": train.weight_decay}
-        optimizer = _PlainAdamW(model.parameters(), train.grad_clip, **options) if self.stage == 0 else torch.optim.AdamW(model.parameters(), **options)
+        options: dict[str, Any] = {
+            "lr": train.learning_rate,
+            "betas": (0.9, 0.999),
+            "eps": 1e-8,
+            "weight_decay": train.weight_decay,
+        }
+        optimizer = (
+            _PlainAdamW(model.parameters(), train.grad_clip, **options)
+            if self.stage == 0
+            else torch.optim.AdamW(model.parameters(), **options)
+        )
         deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
-        self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size))
+        self.engine, *_ = deepspeed.initialize(
+            model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
+        )
         self.model = cast(nn.Module, _Routed(model, self.engine))
         self.keeps_masters = config.model.dtype == "bfloat16"
         if self.stage == 3:
@@ -168,7 +193,9 @@ class DeepSpeedEngine:
                     copies[id(parameter)] = parameter.detach().to("cpu", copy=True)
             full[name] = copies[id(parameter)]
         self._keep_head()
-        return full | {name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()}
+        return full | {
+            name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()
+        }
 
     def save(self, folder: Path) -> None:
         """Write the optimiser's state, whole, by rank 0: it resumes on any number of ranks, stage or engine."""
@@ -188,7 +215,11 @@ class DeepSpeedEngine:
         for key, value in values:
             kind, _, name = key.partition(".")
             if name not in parameters:
-                raise UserError(f"the optimiser state belongs to another model: it has {name}", where=str(folder), fix="resume with the run's own model")
+                raise UserError(
+                    f"the optimiser state belongs to another model: it has {name}",
+                    where=str(folder),
+                    fix="resume with the run's own model",
+                )
             if kind == "step":
                 for state in self._states():
                     state["step"].fill_(float(value))
@@ -210,7 +241,11 @@ class DeepSpeedEngine:
     def _flats(self) -> list[Tensor]:
         """This rank's float32 shards, by which torch's AdamW keeps its state."""
         optimizer = self.engine.optimizer
-        for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):  # stage 3; 1 and 2; bf16 at 1
+        for name in (
+            "fp32_partitioned_groups_flat",
+            "single_partition_of_fp32_groups",
+            "fp32_groups_flat_partition",
+        ):  # stage 3; 1 and 2; bf16 at 1
             if hasattr(optimizer, name):
                 return list(getattr(optimizer, name))
         return list(self.policy.parameters())
@@ -259,7 +294,11 @@ def check(config: RunConfig) -> None:
     if stage not in (0, 1, 2, 3):
         raise UserError(f"engine.zero_stage must be 0, 1, 2 or 3, not {stage}")
     if stage == 0 and config.model.dtype == "bfloat16":
-        raise UserError("ZeRO stage 0 keeps no float32 masters for bfloat16 weights", where="engine.zero_stage=0", fix="engine.zero_stage=1: as fast, and less memory")
+        raise UserError(
+            "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",
+            where="engine.zero_stage=0",
+            fix="engine.zero_stage=1: as fast, and less memory",
+        )
     if stage == 0 and offload:
         raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix="engine.zero_stage=1, 2 or 3")
 
@@ -267,7 +306,9 @@ def check(config: RunConfig) -> None:
 def check_world(config: RunConfig, ranks: int) -> None:
     """Raise UserError when the ranks cannot share a mini-batch evenly."""
     if config.train.mini_batch_prompts % ranks:
-        divisors = [n for n in range(1, config.train.mini_batch_prompts + 1) if config.train.mini_batch_prompts % n == 0]
+        divisors = [
+            n for n in range(1, config.train.mini_batch_prompts + 1) if config.train.mini_batch_prompts % n == 0
+        ]
         raise UserError(
             f"{ranks} ranks cannot share mini-batches of {config.train.mini_batch_prompts} prompts evenly",
             where="train.mini_batch_prompts",

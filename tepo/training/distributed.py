@@ -60,7 +60,9 @@ def start(device: torch.device) -> "TorchComm":
             raise UserError(
                 f"the port of rank 0 is taken: {address}" if taken else f"the ranks cannot find each other: {reason}",
                 where=f"rank {rank()} of {world_size()}, {address}",
-                fix="choose another --master-port" if taken else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
+                fix="choose another --master-port"
+                if taken
+                else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
             ) from error
         atexit.register(_leave)
     return TorchComm(device)
@@ -77,11 +79,20 @@ def lost_ranks() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch.distributed's own errors are RuntimeErrors too
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not cut the message short; its SIGKILL follows
-        if not any(part in str(error) for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")):
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # the launcher's must not cut the message short; its SIGKILL follows
+        if not any(
+            part in str(error)
+            for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")
+        ):
             raise
-        reason = re.search(r"Connection \w+( by peer)?|[Tt]imed out", str(error))  # out of sentences about remote workers
-        raise _lost(f"the connection to another rank broke ({reason[0].lower() if reason else type(error).__name__})") from error
+        reason = re.search(
+            r"Connection \w+( by peer)?|[Tt]imed out", str(error)
+        )  # out of sentences about remote workers
+        raise _lost(
+            f"the connection to another rank broke ({reason[0].lower() if reason else type(error).__name__})"
+        ) from error
     signal.signal(signal.SIGTERM, before)
 
 

@@ -36,7 +36,9 @@ class FlatRollout:
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.finished = torch.tensor([response.finished for response in responses], device=device)
         self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
-        self.uids = torch.tensor([group.prompt.number * size + place for group in groups for place in range(size)], device=device)
+        self.uids = torch.tensor(
+            [group.prompt.number * size + place for group in groups for place in range(size)], device=device
+        )
         self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
         self.owners = torch.arange(len(responses), device=device) // size
         self.sampler_logprobs = self._flat([response.logprobs for response in responses])
@@ -47,7 +49,9 @@ class FlatRollout:
         self.initial_logprobs: Tensor | None = None
 
     def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
-        return torch.from_numpy(np.concatenate([value for value in values if value is not None])).float().to(self.device)
+        return (
+            torch.from_numpy(np.concatenate([value for value in values if value is not None])).float().to(self.device)
+        )
 
     @property
     def sequence_count(self) -> int:
@@ -62,16 +66,24 @@ class FlatRollout:
         if comm is None:
             return list(sequences)
         loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]
-        groups = sorted({sequence // self.group_size for sequence in sequences}, key=lambda group: (-self._cost(group), group))
+        groups = sorted(
+            {sequence // self.group_size for sequence in sequences}, key=lambda group: (-self._cost(group), group)
+        )
         for group in groups:
             least = loads.index(min(loads))
             loads[least] += self._cost(group)
             owned[least].append(group)
         wanted = set(sequences)
-        return [sequence for sequence in self.sequences_of(sorted(owned[comm.rank if rank is None else rank])) if sequence in wanted]
+        return [
+            sequence
+            for sequence in self.sequences_of(sorted(owned[comm.rank if rank is None else rank]))
+            if sequence in wanted
+        ]
 
     def _cost(self, group: int) -> int:
-        return int(self.lengths[group * self.group_size : (group + 1) * self.group_size].sum()) + len(self.groups[group].prompt.tokens)
+        return int(self.lengths[group * self.group_size : (group + 1) * self.group_size].sum()) + len(
+            self.groups[group].prompt.tokens
+        )
 
     def tokens_of(self, sequences: Sequence[int]) -> Tensor:
         """Positions in [0, N) of the tokens of some sequences, in their order."""
@@ -83,7 +95,10 @@ class FlatRollout:
         places: dict[int, list[int]] = {}
         for sequence in sequences:
             places.setdefault(sequence // self.group_size, []).append(sequence % self.group_size)
-        content = [(self.groups[group].prompt.tokens, [self.groups[group].responses[place].tokens for place in there]) for group, there in places.items()]
+        content = [
+            (self.groups[group].prompt.tokens, [self.groups[group].responses[place].tokens for place in there])
+            for group, there in places.items()
+        ]
         return pack(content).to(self.device)
 
     def tokens_as_sampled(self, sequence: int) -> tuple[list[int], list[int]]:
@@ -94,7 +109,11 @@ class FlatRollout:
     def costs(self, sequences: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """Prompt length, response length and group of each sequence."""
         owners = [sequence // self.group_size for sequence in sequences]
-        return [len(self.groups[group].prompt.tokens) for group in owners], [int(self.lengths[sequence]) for sequence in sequences], owners
+        return (
+            [len(self.groups[group].prompt.tokens) for group in owners],
+            [int(self.lengths[sequence]) for sequence in sequences],
+            owners,
+        )
 
     def for_advantages(self, max_new_tokens: int) -> Groups:
         """What advantages are made from, once per rollout."""
@@ -117,7 +136,9 @@ class FlatRollout:
 
     def targets(self) -> Tensor:
         """All response tokens, int64 [N]."""
-        return torch.from_numpy(np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)).to(self.device)
+        return torch.from_numpy(
+            np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)
+        ).to(self.device)
 
     def reference(self, sequences: Sequence[int]) -> Tensor | None:
         """Old log-probs of the whole vocabulary, [n, V], for some sequences."""

@@ -66,7 +66,10 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
     with distributed.lost_ranks(), build(config, run) as parts:
         check_unchanged(config, run)
-        progress, log = Progress(parts.start_step, parts.start_prompts), MetricsLog(config, run, report) if parts.first else None
+        progress, log = (
+            Progress(parts.start_step, parts.start_prompts),
+            MetricsLog(config, run, report) if parts.first else None,
+        )
         with log or contextlib.nullcontext():
             if log:
                 log.resume(progress.step)
@@ -84,7 +87,9 @@ def check_unchanged(config: RunConfig, run: RunFolder) -> None:
     """Raises RunFailed when what was loaded into the run is no longer what its id says: nothing is trained on it."""
     if RunFolder.of(config).path != run.path:
         fix = "the same command again trains what is there now, as a run of its own"
-        raise RunFailed("the file of problems or the model folder changed while the run was starting", where=str(run.path), fix=fix)
+        raise RunFailed(
+            "the file of problems or the model folder changed while the run was starting", where=str(run.path), fix=fix
+        )
 
 
 def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -> tuple[Progress, dict[str, Any]]:
@@ -103,5 +108,12 @@ def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -
         parts.sync()
     prompts = progress.prompts + rollout.consumed
     trained = float(flat.lengths.sum())
-    row = {"training/global_step": step, "training/prompts": prompts, "perf/trained_tokens": trained, **rollout.metrics(), **metrics, **watch.metrics()}
+    row = {
+        "training/global_step": step,
+        "training/prompts": prompts,
+        "perf/trained_tokens": trained,
+        **rollout.metrics(),
+        **metrics,
+        **watch.metrics(),
+    }
     return Progress(step, prompts), row

@@ -72,7 +72,11 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
     try:
         import wandb
     except ImportError:
-        raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix=f"{install_line('wandb')}, or wandb.mode=disabled") from None
+        raise UserError(
+            "wandb is not installed",
+            where=f"wandb.mode={config.wandb.mode}",
+            fix=f"{install_line('wandb')}, or wandb.mode=disabled",
+        ) from None
     name = folder.path.name
     run = wandb.init(
         project=config.wandb.project,

@@ -35,7 +35,11 @@ def read(folder: Path) -> Iterator[tuple[str, Tensor]]:
     """All named tensors, one at a time. Raises UserError when there are none."""
     files = sorted((folder / "optimizer").glob("*.safetensors"))
     if not files:
-        raise UserError("the checkpoint has no optimiser state", where=str(folder), fix="resume from another checkpoint, or start a new run from its weights (model.path=…)")
+        raise UserError(
+            "the checkpoint has no optimiser state",
+            where=str(folder),
+            fix="resume from another checkpoint, or start a new run from its weights (model.path=…)",
+        )
     for file in files:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  (not a mapping)

@@ -35,7 +35,13 @@ class PromptStream:
         problems = _problems(config)
         check_letters(problems, tokenizer)
         limit = config.train.max_prompt_tokens
-        tokens = encode_prompts([problem.prompt for problem in problems], tokenizer, prompt=config.data.prompt, wrap=config.model.wrap, thinking=config.model.thinking)
+        tokens = encode_prompts(
+            [problem.prompt for problem in problems],
+            tokenizer,
+            prompt=config.data.prompt,
+            wrap=config.model.wrap,
+            thinking=config.model.thinking,
+        )
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             raise UserError(
@@ -47,7 +53,11 @@ class PromptStream:
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
         if not self.items:
-            raise UserError("no training prompt is short enough", where=f"train.max_prompt_tokens={limit}", fix=f"raise it: the shortest has {min(map(len, tokens))}")
+            raise UserError(
+                "no training prompt is short enough",
+                where=f"train.max_prompt_tokens={limit}",
+                fix=f"raise it: the shortest has {min(map(len, tokens))}",
+            )
 
     def take(self, start: int, count: int) -> list[Prompt]:
         """Prompts number start … start + count - 1."""
@@ -76,8 +86,13 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
     """Raise UserError when the tokenizer drops letters or digits of the statements: the policy would be asked something else.
 
     Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
-    used = {character for problem in problems for character in problem.prompt if character.isascii() and character.isalnum()}
-    held = {character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"])) for character in sorted(used)}
+    used = {
+        character for problem in problems for character in problem.prompt if character.isascii() and character.isalnum()
+    }
+    held = {
+        character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"]))
+        for character in sorted(used)
+    }
     lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
     if lost:
         raise UserError(

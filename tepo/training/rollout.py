@@ -67,7 +67,10 @@ class Rollout:
         right, responses = np.array(self.right).T
         return {
             "critic/score/mean": float(np.mean(self.scores)),
-            **{f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean()) for k in _halvings(int(responses[0]))},
+            **{
+                f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean())
+                for k in _halvings(int(responses[0]))
+            },
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
             "response_length/mean": float(np.mean(self.lengths)),
             "response_length/max": float(np.max(self.lengths)),
@@ -137,7 +140,9 @@ class Collector:
                     n=train.samples_per_prompt,
                     temperature=train.temperature,
                     max_new_tokens=train.max_new_tokens,
-                    on_group=lambda place, group: graded.update({place: aside.submit(self._grade, prompts[place], group)}),
+                    on_group=lambda place, group: graded.update(
+                        {place: aside.submit(self._grade, prompts[place], group)}
+                    ),
                 )
             with watch("reward"):
                 return [graded[place].result() for place in range(len(prompts))]

@@ -37,7 +37,17 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": ("name", "base", "kind", "tasks", "problems", "exclude_contaminated", "benchmarks", "max_prompt_tokens", "max_new_tokens"),
+    "data": (
+        "name",
+        "base",
+        "kind",
+        "tasks",
+        "problems",
+        "exclude_contaminated",
+        "benchmarks",
+        "max_prompt_tokens",
+        "max_new_tokens",
+    ),
     "model": ("name", "path", "revision"),
     "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
     "grader": ("workers",),
@@ -100,7 +110,16 @@ class RunFolder:
     def create(self, config: RunConfig) -> None:
         """Write `config.json` once."""
         if not (self.path / "config.json").exists():
-            write_json(self.path / "config.json", {"id": self.path.name, "tepo": __version__, "seed": config.seed, **identity(config), "full": to_dict(config)})
+            write_json(
+                self.path / "config.json",
+                {
+                    "id": self.path.name,
+                    "tepo": __version__,
+                    "seed": config.seed,
+                    **identity(config),
+                    "full": to_dict(config),
+                },
+            )
 
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training or measuring, held until the returned file is closed or its process dies.
@@ -114,7 +133,12 @@ class RunFolder:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             handle.close()
-            raise UserError(f"another process has this run ({purpose})", where=str(self.path), fix="wait for it; its result will be used", exit_code=BUSY) from None
+            raise UserError(
+                f"another process has this run ({purpose})",
+                where=str(self.path),
+                fix="wait for it; its result will be used",
+                exit_code=BUSY,
+            ) from None
         return handle
 
     def busy(self) -> bool:
@@ -140,7 +164,11 @@ class RunFolder:
         except ValueError:
             manifest = None
         if not isinstance(manifest, dict):
-            raise UserError("the manifest is not JSON with keys and values", where=str(path), fix=f"delete {self.path} and run again")
+            raise UserError(
+                "the manifest is not JSON with keys and values",
+                where=str(path),
+                fix=f"delete {self.path} and run again",
+            )
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -152,14 +180,25 @@ class RunFolder:
             raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
             raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
-        if not isinstance(config, dict) or config.get("recipe") != RECIPE or not {"model", "data", "train"} <= set(config.get("full") or ()):
+        if (
+            not isinstance(config, dict)
+            or config.get("recipe") != RECIPE
+            or not {"model", "data", "train"} <= set(config.get("full") or ())
+        ):
             version = config.get("tepo", "unknown") if isinstance(config, dict) else "unknown"
-            raise UserError(f"the run was written by another version of tepo ({version})", where=str(path), fix="use that version, or another --store")
+            raise UserError(
+                f"the run was written by another version of tepo ({version})",
+                where=str(path),
+                fix="use that version, or another --store",
+            )
         return config
 
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
-        write_json(self.path / "manifest.json", {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts})
+        write_json(
+            self.path / "manifest.json",
+            {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts},
+        )
 
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
@@ -190,13 +229,22 @@ class RunFolder:
     def checkpoints(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
         found = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
-        return sorted(int(match.group(1)) for match in found if match and complete(self.checkpoint(int(match.group(1)))))
+        return sorted(
+            int(match.group(1)) for match in found if match and complete(self.checkpoint(int(match.group(1))))
+        )
 
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
 
-    def save_checkpoint(self, step: int, progress: dict[str, Any], write: Callable[[Path], None], comm: "Comm | None" = None, keep: int = 2) -> Path:
+    def save_checkpoint(
+        self,
+        step: int,
+        progress: dict[str, Any],
+        write: Callable[[Path], None],
+        comm: "Comm | None" = None,
+        keep: int = 2,
+    ) -> Path:
         """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write` that fills a
         folder on the file system they share; rank 0 commits."""
         target = self.checkpoint(step)
@@ -211,7 +259,11 @@ class RunFolder:
             write(scratch)
             barrier()
             if first:
-                sizes = {str(path.relative_to(scratch)): path.stat().st_size for path in sorted(scratch.rglob("*")) if path.is_file()}
+                sizes = {
+                    str(path.relative_to(scratch)): path.stat().st_size
+                    for path in sorted(scratch.rglob("*"))
+                    if path.is_file()
+                }
                 write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
                 shutil.rmtree(target, ignore_errors=True)
                 os.replace(scratch, target)
@@ -237,7 +289,11 @@ def final_model(path: Path) -> Path:
     """
     if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
         if (path / "progress.json").exists() and not complete(path):
-            raise UserError("the checkpoint is half-written: files are missing or shorter than recorded", where=str(path), fix="use an earlier step of the run, or train it again")
+            raise UserError(
+                "the checkpoint is half-written: files are missing or shorter than recorded",
+                where=str(path),
+                fix="use an earlier step of the run, or train it again",
+            )
         return path
     folder = RunFolder(path)
     steps = folder.checkpoints()
@@ -245,5 +301,11 @@ def final_model(path: Path) -> Path:
         return folder.checkpoint(steps[-1])
     damaged = sorted((path / "checkpoints").glob("step_*"))
     if damaged:
-        raise UserError("every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again")
-    raise UserError("no model and no checkpoint there", where=str(path), fix="give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs")
+        raise UserError(
+            "every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again"
+        )
+    raise UserError(
+        "no model and no checkpoint there",
+        where=str(path),
+        fix="give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs",
+    )

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAIRS = (("torch", "torch"), ("torch", "deepspeed"), ("vllm", "torch"))  # each sampler and each engine once
-TINY = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4", "train.max_new_tokens=40", "train.steps=2")
+TINY = (
+    "train.prompts_per_step=8",
+    "train.samples_per_prompt=4",
+    "train.mini_batch_prompts=4",
+    "train.max_new_tokens=40",
+    "train.steps=2",
+)
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,14 @@ def selftest(sampler: str, engine: str) -> Outcome:
         )
         words = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"]
         for stop, expected in ((1, 9), (0, 0)):
-            done = subprocess.run([sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False
+            )
             if done.returncode != expected:
-                return Outcome(False, f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}")
+                return Outcome(
+                    False,
+                    f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}",
+                )
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return Outcome(False, "no checkpoint at the end")
     return Outcome(True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
@@ -45,4 +56,6 @@ def selftest(sampler: str, engine: str) -> Outcome:
 def what_failed(text: str) -> str:
     """The sentence of the error that ends a traceback; where and what to do, which our errors add below it, left out."""
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
-    return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), "")
+    return next(
+        (line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), ""
+    )

@@ -13,7 +13,9 @@ class Tallies:
     def __init__(self) -> None:
         self._metrics: Metrics | None = None
         self._values: dict[str, list[float]] = {}
-        self.gap: list[tuple[Tensor, Tensor]] = []  # sampler's and trainer's log-probs of tokens scored before the first update
+        self.gap: list[
+            tuple[Tensor, Tensor]
+        ] = []  # sampler's and trainer's log-probs of tokens scored before the first update
 
     def add(self, out: Loss, batch: TokenBatch, first: bool) -> None:
         """One micro-batch. `first` marks the mini-batch whose log-probs are still those of the sampling policy."""

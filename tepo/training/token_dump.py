@@ -31,7 +31,11 @@ class TokenDump:
         if batch.entropies is not None and batch.old_entropies is not None:
             named["entropy_change"] = batch.entropies.detach() - batch.old_entropies
         lengths = [int(self.rollout.lengths[sequence]) for sequence in sequences]
-        columns = {name: _split(value, lengths) for name, value in named.items() if value is not None and value.shape == batch.advantages.shape}
+        columns = {
+            name: _split(value, lengths)
+            for name, value in named.items()
+            if value is not None and value.shape == batch.advantages.shape
+        }
         for place, sequence in enumerate(sequences):
             group = self.rollout.groups[sequence // self.rollout.group_size]
             member = sequence % self.rollout.group_size
@@ -49,9 +53,19 @@ class TokenDump:
 
     def write(self, path: Path, step: int, objective: str) -> None:
         """Write the file by rename."""
-        write_atomic(path, json.dumps({"format": FORMAT, "step": step, "objective": objective, "responses": self.responses}, ensure_ascii=False, separators=(",", ":")))
+        write_atomic(
+            path,
+            json.dumps(
+                {"format": FORMAT, "step": step, "objective": objective, "responses": self.responses},
+                ensure_ascii=False,
+                separators=(",", ":"),
+            ),
+        )
 
 
 def _split(value: Tensor, lengths: Sequence[int]) -> list[list[float]]:
     """Rounded numbers of each sequence."""
-    return [[float(f"{number:.5g}") for number in piece.tolist()] for piece in torch.split(value.float().cpu(), list(lengths))]
+    return [
+        [float(f"{number:.5g}") for number in piece.tolist()]
+        for piece in torch.split(value.float().cpu(), list(lengths))
+    ]

@@ -38,11 +38,20 @@ class TorchEngine:
         self.model = model
         self.config = config
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.masters = {name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()}
+        self.masters = {
+            name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()
+        }
         for name, master in self.masters.items():
             if master is not self.parameters[name]:
                 self.parameters[name].register_post_accumulate_grad_hook(partial(_move_gradient, master=master))
-        self.optimizer = torch.optim.AdamW(list(self.masters.values()), lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            list(self.masters.values()),
+            lr=config.learning_rate,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -79,9 +88,15 @@ class TorchEngine:
         for key, value in optimizer_state.read(folder):
             kind, _, name = key.partition(".")
             if name not in self.masters:
-                raise UserError(f"the optimiser state belongs to another model: it has {name}", where=str(folder), fix="resume with the run's own model")
+                raise UserError(
+                    f"the optimiser state belongs to another model: it has {name}",
+                    where=str(folder),
+                    fix="resume with the run's own model",
+                )
             master = self.masters[name]
             if kind != "master":
-                self.optimizer.state[master][kind] = value.to(master.device)  # the step too: a fused AdamW reads it there
+                self.optimizer.state[master][kind] = value.to(
+                    master.device
+                )  # the step too: a fused AdamW reads it there
             elif master is not self.parameters[name]:
                 master.copy_(value)

@@ -35,7 +35,9 @@ class Updater:
     alarm: GapAlarm
     initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
 
-    def update(self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies, dump: TokenDump | None = None) -> dict[str, float]:
+    def update(
+        self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies, dump: TokenDump | None = None
+    ) -> dict[str, float]:
         """All mini-batches of all epochs of one rollout; `dump` gets the tokens of the last one. Returns metrics under verl's names;
         raises RunFailed on a NaN loss."""
         train = self.config.train
@@ -50,19 +52,42 @@ class Updater:
         learning_rate = train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
         with watch("update_actor"):
             for number in range(updates):
-                sequences = rollout.share(rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm)
-                counts = self._mini_batch(rollout, batch.select(sequences), sequences, step, number, tallies, dump if number == updates - 1 else None)
+                sequences = rollout.share(
+                    rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm
+                )
+                counts = self._mini_batch(
+                    rollout,
+                    batch.select(sequences),
+                    sequences,
+                    step,
+                    number,
+                    tallies,
+                    dump if number == updates - 1 else None,
+                )
                 if number == 0:  # the policy is still the one that sampled
                     metrics |= self._check_gap(rollout, sequences, tallies, step)
-                tallies.add_values(self.engine.step(learning_rate) if counts else {"actor/grad_norm": 0.0, "actor/skipped": 1.0})
+                tallies.add_values(
+                    self.engine.step(learning_rate) if counts else {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
+                )
         return metrics | tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(updates)}
 
-    def _mini_batch(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], step: int, number: int, tallies: Tallies, dump: TokenDump | None) -> bool:
+    def _mini_batch(
+        self,
+        rollout: FlatRollout,
+        batch: TokenBatch,
+        sequences: list[int],
+        step: int,
+        number: int,
+        tallies: Tallies,
+        dump: TokenDump | None,
+    ) -> bool:
         """Accumulate the gradient of one mini-batch (this rank's part of it). False when no token of it is in the loss, on any rank."""
         parts = self._micro_batches(rollout, sequences)
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
         salt = derive(self.config.seed, "objective", step, number)
-        plan = self.objective.prepare(self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt)
+        plan = self.objective.prepare(
+            self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt
+        )
         losses: list[Tensor] = []
         for places in parts:
             current = alone or self._forward(rollout, [sequences[place] for place in places])
@@ -98,7 +123,14 @@ class Updater:
             parts += [[] for _ in range(most - len(parts))]
         return parts
 
-    def _with_current(self, rollout: FlatRollout, batch: TokenBatch, sequences: list[int], parts: list[list[int]], alone: TokenStatistics | None) -> TokenBatch:
+    def _with_current(
+        self,
+        rollout: FlatRollout,
+        batch: TokenBatch,
+        sequences: list[int],
+        parts: list[list[int]],
+        alone: TokenStatistics | None,
+    ) -> TokenBatch:
         """The mini-batch with detached current log-probs and entropies, where the objective selects tokens by them."""
         if not self.objective.needs.prepass:
             return batch
@@ -107,7 +139,11 @@ class Updater:
         else:
             with torch.no_grad():
                 ready = [self._forward(rollout, [sequences[place] for place in places]) for places in parts]
-        return replace(batch, logprobs=torch.cat([part.logprobs.detach() for part in ready]), entropies=_cat([part.entropies for part in ready]))
+        return replace(
+            batch,
+            logprobs=torch.cat([part.logprobs.detach() for part in ready]),
+            entropies=_cat([part.entropies for part in ready]),
+        )
 
     def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
         """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded model
@@ -122,14 +158,21 @@ class Updater:
         )
         if part:
             return done
-        return TokenStatistics(*(None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl)))  # type: ignore[arg-type]
+        return TokenStatistics(
+            *(None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
+        )  # type: ignore[arg-type]
 
     def _check_gap(self, rollout: FlatRollout, sequences: list[int], tallies: Tallies, step: int) -> dict[str, float]:
         """Sampler against trainer on the first mini-batch. Raises RunFailed beyond the bound, with the likely cause."""
         parts = [[sequences[place] for place in places] for places in self._micro_batches(rollout, sequences)]
 
         def score(temperature: float) -> Tensor:
-            done = [token_statistics(self.engine.model, rollout.pack(part or [0]), temperature=temperature, need_entropy=False).logprobs for part in parts]
+            done = [
+                token_statistics(
+                    self.engine.model, rollout.pack(part or [0]), temperature=temperature, need_entropy=False
+                ).logprobs
+                for part in parts
+            ]
             return torch.cat([values if part else values[:0] for part, values in zip(parts, done, strict=True)])
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
@@ -142,7 +185,9 @@ class Updater:
         distributions or corrects the gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two
         round apart by more than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
         needs = self.objective.needs
-        compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)  # their difference must not be rounding, nor 0 by definition
+        compared = needs.sampler_logprobs or (
+            needs.entropies and needs.old_entropies
+        )  # their difference must not be rounding, nor 0 by definition
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
@@ -158,11 +203,23 @@ class Updater:
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N] of the initial policy; every rank scores all, as it has the model whole."""
         parts = self._all_parts(rollout)
-        return torch.cat([token_statistics(model, rollout.pack(part), temperature=self.config.train.temperature, need_entropy=False).logprobs for part in parts])
+        return torch.cat(
+            [
+                token_statistics(
+                    model, rollout.pack(part), temperature=self.config.train.temperature, need_entropy=False
+                ).logprobs
+                for part in parts
+            ]
+        )
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N, V] of the whole vocabulary."""
-        return torch.cat([reference_logprobs(model, rollout.pack(part), temperature=self.config.train.temperature) for part in self._all_parts(rollout)])
+        return torch.cat(
+            [
+                reference_logprobs(model, rollout.pack(part), temperature=self.config.train.temperature)
+                for part in self._all_parts(rollout)
+            ]
+        )
 
     def _all_parts(self, rollout: FlatRollout) -> list[list[int]]:
         return split_by_tokens(*rollout.costs(range(rollout.sequence_count)), self.config.engine.micro_batch_tokens)
@@ -171,7 +228,9 @@ class Updater:
         """Log-probs and entropies [N] of the whole rollout, each rank scoring its share."""
         every, comm = list(range(rollout.sequence_count)), self.engine.comm
         own = rollout.share(every, comm)
-        done = [self._forward(rollout, [own[place] for place in places]) for places in self._micro_batches(rollout, own)]
+        done = [
+            self._forward(rollout, [own[place] for place in places]) for places in self._micro_batches(rollout, own)
+        ]
         results = []
         for values in ([part.logprobs for part in done], [part.entropies for part in done]):
             flat = torch.cat([value for value in values if value is not None])

@@ -34,20 +34,37 @@ class Branching:
     def __init__(self, sampler, apart: list[float]):
         self.sampler, self.apart = sampler, apart
         self.plain: Any = load_policy("package:laptop")
-        self.first = [[] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST]
+        self.first = [
+            [] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST
+        ]
         self.drawn: list[tuple[list[int], list[int]]] = []
         if hasattr(sampler, "score"):
             self.score = sampler.score  # the gap alarm's
 
     def sample(self, prompts, keys, *, n, temperature, max_new_tokens, on_group):
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
-        greedy = [group[0] for group in self.sampler.sample(asked, list(range(len(asked))), n=1, temperature=0.0, max_new_tokens=max_new_tokens - 1)]
-        begun = [[*first, *map(int, response.tokens)] for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)]
+        greedy = [
+            group[0]
+            for group in self.sampler.sample(
+                asked, list(range(len(asked))), n=1, temperature=0.0, max_new_tokens=max_new_tokens - 1
+            )
+        ]
+        begun = [
+            [*first, *map(int, response.tokens)]
+            for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)
+        ]
         self.drawn = list(zip([list(prompt) for prompt in prompts for _ in range(n)], begun, strict=True))
         responses = []
         for (_, tokens), response, scores in zip(self.drawn, greedy, self._scores(), strict=True):
             given = len(tokens) - len(response.tokens)
-            responses.append(Response(np.array(tokens, np.int32), np.concatenate([scores[:given], response.logprobs]), None, response.finished))
+            responses.append(
+                Response(
+                    np.array(tokens, np.int32),
+                    np.concatenate([scores[:given], response.logprobs]),
+                    None,
+                    response.finished,
+                )
+            )
         groups = [responses[start : start + n] for start in range(0, len(responses), n)]
         for place, group in enumerate(groups):
             on_group(place, group)
@@ -63,7 +80,9 @@ class Branching:
         self.sampler.sync(weights)
         self.plain.model.load_state_dict(weights)
         pairs = zip(self._scores(), self.drawn, strict=True)
-        self.apart.append(max(float(np.abs(scores - logprobs(self.plain.model, *pair).numpy()).max()) for scores, pair in pairs))
+        self.apart.append(
+            max(float(np.abs(scores - logprobs(self.plain.model, *pair).numpy()).max()) for scores, pair in pairs)
+        )
 
     def sleep(self):
         self.sampler.sleep()

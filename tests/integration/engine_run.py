@@ -33,7 +33,9 @@ def batch(update: int, group: int):
 
 def train(options: dict, out: Path) -> None:
     torch.set_num_threads(1)
-    config = compose([f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"])
+    config = compose(
+        [f"model.dtype={options.get('dtype', 'float32')}", "train.learning_rate=1e-3", "train.mini_batch_prompts=4"]
+    )
     config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
     model = tiny_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
     if options.get("checkpointing"):

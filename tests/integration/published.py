@@ -17,7 +17,10 @@ def make_sets(folder: Path, count: int = 3, **more: object) -> dict[str, str]:
     (folder / "evals").mkdir(parents=True)
     (folder / "data").mkdir()
     for number, name in enumerate(NAMES):
-        problems = [Problem(f"{name}-{index}", problem.prompt, problem.answer) for index, problem in enumerate(generate({"add3": 1.0, "gcd": 1.0}, count, number, "test"))]
+        problems = [
+            Problem(f"{name}-{index}", problem.prompt, problem.answer)
+            for index, problem in enumerate(generate({"add3": 1.0, "gcd": 1.0}, count, number, "test"))
+        ]
         write_rows(folder / "data" / f"{name}.jsonl", problems)
         sampled = name in NAMES[:3]
         declared = {
@@ -35,4 +38,9 @@ def make_sets(folder: Path, count: int = 3, **more: object) -> dict[str, str]:
 
 def write_rows(path: Path, problems: list[Problem]) -> None:
     """A problem file as TEPO_DATA holds them."""
-    path.write_text("".join(json.dumps({"id": problem.id, "problem": problem.prompt, "answer": problem.answer}) + "\n" for problem in problems))
+    path.write_text(
+        "".join(
+            json.dumps({"id": problem.id, "problem": problem.prompt, "answer": problem.answer}) + "\n"
+            for problem in problems
+        )
+    )

@@ -45,7 +45,10 @@ def cluster(*, starts_jobs: bool = True) -> Iterator[None]:
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
     # Not below pytest's folder: slurmd's sockets (spool folder, host and job) fail beyond 108 characters.
-    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder, _daemons(Path(folder) / ("" if starts_jobs else "x" * 100)):
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder,
+        _daemons(Path(folder) / ("" if starts_jobs else "x" * 100)),
+    ):
         yield
 
 
@@ -59,7 +62,9 @@ def _daemons(folder: Path) -> Iterator[None]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     path = folder / "slurm.conf"
-    path.write_text(CONFIG.format(host=host, folder=folder, cpus=len(os.sched_getaffinity(0)), port=port, next_port=port + 1))
+    path.write_text(
+        CONFIG.format(host=host, folder=folder, cpus=len(os.sched_getaffinity(0)), port=port, next_port=port + 1)
+    )
     os.environ["SLURM_CONF"] = str(path)
     try:
         for daemon in ("slurmctld", "slurmd"):
@@ -78,7 +83,9 @@ def _daemons(folder: Path) -> Iterator[None]:
 def _start_munge() -> None:
     if subprocess.run(["munge", "-n"], capture_output=True).returncode == 0:
         return
-    subprocess.run("mkdir -p /run/munge && chown munge:munge /run/munge && runuser -u munge -- munged", shell=True, check=True)
+    subprocess.run(
+        "mkdir -p /run/munge && chown munge:munge /run/munge && runuser -u munge -- munged", shell=True, check=True
+    )
     time.sleep(0.5)
 
 
@@ -89,4 +96,6 @@ def _wait_for_node(folder: Path) -> None:
         if found.stdout.strip() == "idle":
             return
         time.sleep(0.5)
-    pytest.fail(f"the Slurm node never came up: {found.stdout} {found.stderr}\n{(folder / 'slurmctld.log').read_text()[-2000:]}")
+    pytest.fail(
+        f"the Slurm node never came up: {found.stdout} {found.stderr}\n{(folder / 'slurmctld.log').read_text()[-2000:]}"
+    )

@@ -16,9 +16,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
 
 ROOT = Path(__file__).parents[2]
 VLLM = ["sampler=vllm", "sampler.memory_fraction=0.06"]
-ONE = {"embedded torch": [], "vllm torch": VLLM, "embedded deepspeed": ["engine=deepspeed"]}  # DeepSpeed last: it makes a rank of the process
+ONE = {
+    "embedded torch": [],
+    "vllm torch": VLLM,
+    "embedded deepspeed": ["engine=deepspeed"],
+}  # DeepSpeed last: it makes a rank of the process
 TWO = {f"vllm deepspeed zero {stage}": [*VLLM, "engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
-COMPARED = ("actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/entropy", "actor/ratio_mean", "critic/rewards/kept_mean", "response_length/mean")
+COMPARED = (
+    "actor/pg_loss",
+    "actor/kl_loss",
+    "actor/grad_norm",
+    "actor/entropy",
+    "actor/ratio_mean",
+    "critic/rewards/kept_mean",
+    "response_length/mean",
+)
 TOLERANCE = 1e-4
 
 
@@ -27,8 +39,19 @@ def out(tmp_path_factory) -> Path:
     """The stores of all jobs."""
     folder = tmp_path_factory.mktemp("agreement")
     for ranks, jobs in ((1, ONE), (2, TWO)):
-        start = [sys.executable, "-m"] if ranks == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-        done = subprocess.run([*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+        start = (
+            [sys.executable, "-m"]
+            if ranks == 1
+            else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+        )
+        done = subprocess.run(
+            [*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

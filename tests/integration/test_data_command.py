@@ -25,7 +25,10 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
     (tmp_path / "evals/amc.yaml").write_text(yaml.safe_dump(declared))
     done = tepo("data", "verify", "amc", "minerva", **sets)
     assert done.returncode == 0, done.stderr
-    assert f"amc: 3 problems, content {set_hash(problems)}\n  golds that the grader cannot read: amc-2 (cannot read" in done.stdout
+    assert (
+        f"amc: 3 problems, content {set_hash(problems)}\n  golds that the grader cannot read: amc-2 (cannot read"
+        in done.stdout
+    )
     assert done.stdout.count("cannot read: ") == 1
     everything = tepo("data", "verify", "--no-golds", **sets)
     assert everything.returncode == 2  # the folder has no DAPO-Math-17k
@@ -47,12 +50,21 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
     sets = make_sets(tmp_path)
     long = "Find the number of ordered pairs of positive integers whose product divides the sum of the first {} squares exactly."
     for name, base in (("math500", 100), ("amc", 7000)):
-        problems = [replace(problem, prompt=long.format(base + index)) for index, problem in enumerate(read_problem_file(tmp_path / f"data/{name}.jsonl"))]
+        problems = [
+            replace(problem, prompt=long.format(base + index))
+            for index, problem in enumerate(read_problem_file(tmp_path / f"data/{name}.jsonl"))
+        ]
         write_rows(tmp_path / f"data/{name}.jsonl", problems)
         declared = yaml.safe_load((tmp_path / f"evals/{name}.yaml").read_text()) | {"hash": set_hash(problems)}
         (tmp_path / f"evals/{name}.yaml").write_text(yaml.safe_dump(declared))
     own = tmp_path / "own.jsonl"
-    write_rows(own, [Problem("copy", long.format("\\textbf{101}").replace("number", "NUMBER,"), "1"), Problem("other", "How many primes lie between ten and twenty, both included?", "4")])
+    write_rows(
+        own,
+        [
+            Problem("copy", long.format("\\textbf{101}").replace("number", "NUMBER,"), "1"),
+            Problem("other", "How many primes lie between ten and twenty, both included?", "4"),
+        ],
+    )
     done = tepo("data", "contamination", own, "--rows", "--write-list", tmp_path / "list.txt", **sets)
     assert done.returncode == 0, done.stderr
     counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
@@ -66,7 +78,15 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
 def hub_benchmark(folder: Path, dataset: dict, problems: list[Problem]) -> str:
     """A user's benchmark `mine` on a data set of the hub; the folder for TEPO_PATH."""
     (folder / "evals").mkdir(exist_ok=True)
-    declared = {"title": "mine", "dataset": dataset, "count": len(problems), "hash": set_hash(problems), "samples": 1, "temperature": 0.0, "max_new_tokens": 8}
+    declared = {
+        "title": "mine",
+        "dataset": dataset,
+        "count": len(problems),
+        "hash": set_hash(problems),
+        "samples": 1,
+        "temperature": 0.0,
+        "max_new_tokens": 8,
+    }
     (folder / "evals/mine.yaml").write_text(yaml.safe_dump(declared))
     return str(folder)
 
@@ -75,16 +95,37 @@ def test_a_local_data_set_of_the_hubs_kind_is_read_by_revision_and_fields(tmp_pa
     pytest.importorskip("datasets")
     problems = [Problem("mine-0", "What is 1 + 1?", "2"), Problem("mine-1", "What is 2 + 2?", "4")]
     for commit, shift in (("a" * 40, 0), ("b" * 40, 1)):
-        lines = [{"question": problem.prompt, "note": "?", "final": [str(int(problem.answer) + shift)]} for problem in problems]
+        lines = [
+            {"question": problem.prompt, "note": "?", "final": [str(int(problem.answer) + shift)]}
+            for problem in problems
+        ]
         (tmp_path / f"{commit}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    dataset = {"path": "json", "revision": "a" * 40, "data_files": [str(tmp_path / "{revision}.jsonl")], "split": "train", "fields": {"problem": "question", "answer": "final"}}
+    dataset = {
+        "path": "json",
+        "revision": "a" * 40,
+        "data_files": [str(tmp_path / "{revision}.jsonl")],
+        "split": "train",
+        "fields": {"problem": "question", "answer": "final"},
+    }
     right = tepo("data", "verify", "mine", TEPO_PATH=hub_benchmark(tmp_path, dataset, problems), **OFFLINE)
     assert right.returncode == 0, right.stdout
     assert "mine: 2 problems" in right.stdout
-    other = tepo("data", "verify", "mine", TEPO_PATH=hub_benchmark(tmp_path, dataset | {"revision": "b" * 40}, problems), **OFFLINE)
+    other = tepo(
+        "data",
+        "verify",
+        "mine",
+        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"revision": "b" * 40}, problems),
+        **OFFLINE,
+    )
     assert other.returncode == 2
     assert "the content is not the pinned one" in other.stdout
-    wrong = tepo("data", "verify", "mine", TEPO_PATH=hub_benchmark(tmp_path, dataset | {"fields": {"answer": "final"}}, problems), **OFFLINE)
+    wrong = tepo(
+        "data",
+        "verify",
+        "mine",
+        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"fields": {"answer": "final"}}, problems),
+        **OFFLINE,
+    )
     assert "no column 'problem'" in wrong.stdout
     assert "columns: question, note, final" in wrong.stdout
 
@@ -92,7 +133,14 @@ def test_a_local_data_set_of_the_hubs_kind_is_read_by_revision_and_fields(tmp_pa
 @pytest.mark.parametrize("name", ["math500", "aime24"])
 def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, name: str) -> None:
     pytest.importorskip("datasets")
-    unreachable = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "", "TEPO_DATA": ""}
+    unreachable = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HOME": str(tmp_path),
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "",
+        "TEPO_DATA": "",
+    }
     for environment in (OFFLINE | {"HF_HOME": str(tmp_path)}, unreachable):
         done = tepo("eval", name, "--model", "package:laptop", "--store", tmp_path / "runs", **environment)
         assert done.returncode == 2, done.stdout

@@ -51,8 +51,19 @@ LAST = {  # on one again
 
 
 def launch(out: Path, ranks: int, jobs: dict) -> subprocess.CompletedProcess:
-    start = [sys.executable, "-m"] if ranks == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-    return subprocess.run([*start, "tests.integration.engine_run", str(out), json.dumps(jobs)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    start = (
+        [sys.executable, "-m"]
+        if ranks == 1
+        else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+    )
+    return subprocess.run(
+        [*start, "tests.integration.engine_run", str(out), json.dumps(jobs)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +77,9 @@ def results(tmp_path_factory):
 
 
 def outcome(out: Path, name: str) -> tuple[dict, dict[str, torch.Tensor]]:
-    return json.loads((out / name / "result.json").read_text()), load_file(out / name / "checkpoint" / "model.safetensors")
+    return json.loads((out / name / "result.json").read_text()), load_file(
+        out / name / "checkpoint" / "model.safetensors"
+    )
 
 
 def agree(one, other, tied=True, tolerance=1e-4):
@@ -77,7 +90,9 @@ def agree(one, other, tied=True, tolerance=1e-4):
     assert apart.norm() < tolerance * torch.cat([value.flatten() for value in other[1].values()]).norm()
     start = tiny_model(0, tied=tied).state_dict()
     moved = torch.cat([(other[1][name] - start[name]).flatten() for name in other[1]])
-    assert apart.norm() < 10 * tolerance * moved.norm()  # the updates themselves, not only the weights they hardly change
+    assert (
+        apart.norm() < 10 * tolerance * moved.norm()
+    )  # the updates themselves, not only the weights they hardly change
 
 
 @pytest.mark.parametrize("name", ["zero 0", "zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
@@ -89,7 +104,9 @@ def test_an_output_matrix_of_its_own(results):
     agree(outcome(results, "2 x zero 3 untied"), outcome(results, "untied"), tied=False)
 
 
-@pytest.mark.parametrize("name", ["first 0, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"])
+@pytest.mark.parametrize(
+    "name", ["first 0, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"]
+)
 def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name):
     first, (second, weights) = outcome(results, name.partition(",")[0])[0], outcome(results, name)
     agree(({key: first[key] + second[key] for key in ("losses", "norms")}, weights), outcome(results, "embedded"))
@@ -97,7 +114,10 @@ def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name)
 
 def test_bfloat16_trains_on_float32_masters(results):
     """Updates below bf16's resolution add up in the masters; what is left between engines is the rounding of gradients."""
-    one, other = (load_file(results / name / "checkpoint" / "optimizer" / "00000.safetensors") for name in ("2 x zero 2 bf16", "embedded bf16"))
+    one, other = (
+        load_file(results / name / "checkpoint" / "optimizer" / "00000.safetensors")
+        for name in ("2 x zero 2 bf16", "embedded bf16")
+    )
     assert one.keys() == other.keys()
     masters = [name for name in one if name.startswith("master.")]
     assert all(one[name].dtype == torch.float32 for name in masters)

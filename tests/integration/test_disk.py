@@ -26,14 +26,18 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 
 def train(store: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tepo_cli", "train", *SMALL, f"store={store}", "-q"], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "tepo_cli", "train", *SMALL, f"store={store}", "-q"], capture_output=True, text=True
+    )
 
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     from tepo.training.run_folder import RunFolder, complete
 
-    with mounted(tmp_path / "small", "size=3800k") as store:  # a checkpoint is about 2.5 MB: the first fits, the second does not
+    with mounted(
+        tmp_path / "small", "size=3800k"
+    ) as store:  # a checkpoint is about 2.5 MB: the first fits, the second does not
         done = train(store)
         assert done.returncode == 1, done.stderr
         assert "the disk is full" in done.stderr

@@ -23,7 +23,19 @@ def rows_of(folder: Path) -> list[dict]:
 
 def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
     sets = make_sets(tmp_path / "sets", prompt="boxed")
-    done = tepo("eval", "gcd", "amc", "--model", "package:laptop", "--dry-run", "--limit", "2", "--store", tmp_path / "runs", **sets)
+    done = tepo(
+        "eval",
+        "gcd",
+        "amc",
+        "--model",
+        "package:laptop",
+        "--dry-run",
+        "--limit",
+        "2",
+        "--store",
+        tmp_path / "runs",
+        **sets,
+    )
     assert done.returncode == 0, done.stderr
     assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
     assert "\n--- first prompt (gcd-" in done.stdout
@@ -41,7 +53,9 @@ def test_all_of_a_model_is_the_papers_seven_with_both_averages(tmp_path: Path) -
     (base,) = (tmp_path / "runs").iterdir()
     assert sorted(path.name for path in (base / "eval").iterdir()) == sorted(NAMES)
     correct = {name: [row["correct"] for row in rows_of(base / "eval" / name)] for name in NAMES}
-    assert {name: len(found) for name, found in correct.items()} == {name: 6 if name in NAMES[:3] else 3 for name in NAMES}
+    assert {name: len(found) for name, found in correct.items()} == {
+        name: 6 if name in NAMES[:3] else 3 for name in NAMES
+    }
     everything = np.mean([value for found in correct.values() for value in found])
     plain = np.mean([np.mean(found) for found in correct.values()])
     assert 0 < plain != everything
@@ -131,7 +145,14 @@ def test_regrade_shows_every_flip_once(tmp_path: Path) -> None:
 def test_all_of_a_run_is_the_benchmarks_of_its_data(tmp_path: Path) -> None:
     from tests.unit.training.small import SMALL
 
-    words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", *SMALL, "data.benchmarks=[add3,max4]", "train.steps=1")
+    words = (
+        "scale=laptop",
+        "model=laptop",
+        "objective=grpo_dapo",
+        *SMALL,
+        "data.benchmarks=[add3,max4]",
+        "train.steps=1",
+    )
     trained = tepo("train", *words, "--store", tmp_path, "--quiet")
     assert trained.returncode == 0, trained.stderr
     (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))

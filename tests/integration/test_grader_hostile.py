@@ -49,7 +49,20 @@ SHAPES = [
 HOSTILE = [f"\\boxed{{{text}}}" for text in TOWERS + ENDLESS + CODE + BYTES + SHAPES] + [
     "\\boxed{" * 100_000, "\\boxed{1}" * 50_000, "\\boxed{1}," * 50_000 + "\\boxed{1}", "x" * 10_000_000, "\\boxed{" + "1" * 10_000_000 + "}", "{" * 5_000_000, "\\" * 3_000_000, "\\boxed{\\boxed{" + "5" + "}" * 1_000_000, "$" * 2_000_000 + "answer is " * 100,
 ]  # fmt: skip
-GOLDS = ["17", r"\frac{1}{2}", r"x^2+1", r"(1,2)", r"\sqrt{2}", r"x=17", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"(-\infty,3)\cup(5,\infty)", "1,2,3", r"90^\circ", r"\text{east}", r"x^5+x=3"]
+GOLDS = [
+    "17",
+    r"\frac{1}{2}",
+    r"x^2+1",
+    r"(1,2)",
+    r"\sqrt{2}",
+    r"x=17",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+    r"(-\infty,3)\cup(5,\infty)",
+    "1,2,3",
+    r"90^\circ",
+    r"\text{east}",
+    r"x^5+x=3",
+]
 
 
 def _memory_of_workers(grader: Grader) -> int:
@@ -82,7 +95,11 @@ def test_hostile_answers_get_a_verdict_and_a_thousand_ordinary_ones_are_unharmed
         assert not late
         fooled = [(gold, response[:60]) for gold, response in hostile if verdicts[gold, response].correct]
         assert fooled == []
-        harmed = [(gold, response, verdicts[gold, response].reason) for gold, response, expected in ordinary if verdicts[gold, response].correct != expected]
+        harmed = [
+            (gold, response, verdicts[gold, response].reason)
+            for gold, response, expected in ordinary
+            if verdicts[gold, response].correct != expected
+        ]
         assert harmed == []
 
 
@@ -113,7 +130,11 @@ ANY = st.text(alphabet=st.characters(blacklist_categories=()), max_size=120)
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
 @given(gold=LATEX | ANY, answer=LATEX | ANY)
 def test_any_text_gets_a_verdict(gold: str, answer: str, fuzzed: Grader) -> None:
     first, second = fuzzed.grade([(gold, f"\\boxed{{{answer}}}"), (gold, answer)])

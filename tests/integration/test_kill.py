@@ -30,7 +30,9 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
         done = len(run.metrics())
         process = start(tmp_path / "killed")
         limit = time.monotonic() + 120
-        while len(run.metrics()) <= done and process.poll() is None and time.monotonic() < limit:  # until a step was added …
+        while (
+            len(run.metrics()) <= done and process.poll() is None and time.monotonic() < limit
+        ):  # until a step was added …
             time.sleep(0.02)
         time.sleep(draw.random() * 0.3)  # … and then anywhere in the next ones
         process.send_signal(signal.SIGKILL)

@@ -30,7 +30,9 @@ with Grader(benchmark.grader) as grader:
 
 
 def start(folder: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", EVALUATE, str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", EVALUATE, str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
 
 
 def parts(folder: Path) -> dict[str, int]:
@@ -45,7 +47,9 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
     for _ in range(5):
         process = start(folder)
         limit = time.monotonic() + 120
-        while len(parts(folder)) <= len(kept) and process.poll() is None and time.monotonic() < limit:  # until a part was added …
+        while (
+            len(parts(folder)) <= len(kept) and process.poll() is None and time.monotonic() < limit
+        ):  # until a part was added …
             time.sleep(0.005)
         time.sleep(draw.random() * 0.05)  # … and then anywhere in the next ones
         process.send_signal(signal.SIGKILL)
@@ -62,4 +66,6 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
     killed, whole = (pq.read_table(place / "samples.parquet") for place in (folder, tmp_path / "whole"))
     assert whole.num_rows == 512
     assert killed.equals(whole)
-    assert json.loads((folder / "result.json").read_text()) == json.loads((tmp_path / "whole" / "result.json").read_text())
+    assert json.loads((folder / "result.json").read_text()) == json.loads(
+        (tmp_path / "whole" / "result.json").read_text()
+    )

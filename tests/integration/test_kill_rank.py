@@ -71,5 +71,10 @@ def test_the_others_end_and_the_run_goes_on(tmp_path: Path) -> None:
     for one, other in zip(run.metrics(), whole.metrics(), strict=True):
         assert one["critic/score/mean"] == pytest.approx(other["critic/score/mean"])
         assert one["actor/grad_norm"] == pytest.approx(other["actor/grad_norm"], rel=1e-2)
-    one, other = (torch.cat([value.flatten() for _, value in sorted(load_file(each.checkpoint(24) / "model.safetensors").items())]) for each in (run, whole))
+    one, other = (
+        torch.cat(
+            [value.flatten() for _, value in sorted(load_file(each.checkpoint(24) / "model.safetensors").items())]
+        )
+        for each in (run, whole)
+    )
     assert (one - other).norm() < 1e-3 * other.norm()

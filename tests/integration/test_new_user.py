@@ -17,7 +17,15 @@ ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
 WORDS = ["zero", "one", "two", "three"]
-BENCHMARK = {"title": "Digits", "dataset": {"path": "digits.jsonl"}, "count": 12, "prompt": "boxed", "samples": 2, "temperature": 1.0, "max_new_tokens": 12}
+BENCHMARK = {
+    "title": "Digits",
+    "dataset": {"path": "digits.jsonl"},
+    "count": 12,
+    "prompt": "boxed",
+    "samples": 2,
+    "temperature": 1.0,
+    "max_new_tokens": 12,
+}
 STUDY = {
     "title": "Ours",
     "baseline": "GRPO",
@@ -37,14 +45,24 @@ class User:
     def types(self, command: str, *, code: int = 0) -> str:
         """What a command prints, both streams, when it ends as it should."""
         words = command.split()
-        done = subprocess.run([sys.executable, self.tepo, *words], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, self.tepo, *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
 
     def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
         """A file of problems."""
-        lines = [json.dumps({"id": number, "problem": problem, "answer": answer}) for number, (problem, answer) in enumerate(rows)]
+        lines = [
+            json.dumps({"id": number, "problem": problem, "answer": answer})
+            for number, (problem, answer) in enumerate(rows)
+        ]
         (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
@@ -69,7 +87,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     (place / "work").mkdir()
     user = User(place / "work", place / "site")
     where = [sys.executable, "-c", "import tepo, tepo_cli; print(tepo.__file__, tepo_cli.__file__)"]
-    found = subprocess.run(where, cwd=user.folder, env=user.environment, capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        where, cwd=user.folder, env=user.environment, capture_output=True, text=True, check=True
+    ).stdout
     assert found.count(str(place / "site")) == 2, found
     user.writes("words.jsonl", problems("digit"))
     user.writes("evals/digits.jsonl", problems("number"))
@@ -97,7 +117,9 @@ def test_own_problems_and_model_from_training_to_a_table(user: User) -> None:
 
     stamp = (user.folder / f"runs/{first}/metrics.jsonl").stat().st_mtime_ns
     (user.folder / "words.jsonl").rename(user.folder / "renamed.jsonl")
-    assert trained(user.types(train.replace("words", "renamed"))) == first  # finished: the same problems under another name
+    assert (
+        trained(user.types(train.replace("words", "renamed"))) == first
+    )  # finished: the same problems under another name
     assert (user.folder / f"runs/{first}/metrics.jsonl").stat().st_mtime_ns == stamp
 
     user.writes("words.jsonl", problems("numeral"))
@@ -115,7 +137,9 @@ def test_own_problems_and_model_from_training_to_a_table(user: User) -> None:
     made = user.types("ablate ours --data words.jsonl --jobs 2 --format csv")
     assert len(user.runs()) == 3  # the row GRPO is the run that was there
     table = user.types("table ours --data words.jsonl --format csv")
-    assert {line for line in table.splitlines() if line.startswith("ours,")} == {line for line in made.splitlines() if line.startswith("ours,")}
+    assert {line for line in table.splitlines() if line.startswith("ours,")} == {
+        line for line in made.splitlines() if line.startswith("ours,")
+    }
     assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "TEPO")), table
 
     user.writes("evals/digits.jsonl", problems("cipher"))

@@ -12,7 +12,13 @@ from tepo.training.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
 
-RUN = ("train.prompts_per_step=32", "train.mini_batch_prompts=16", "train.steps=10", "train.max_rounds=1", "train.learning_rate=3e-4")
+RUN = (
+    "train.prompts_per_step=32",
+    "train.mini_batch_prompts=16",
+    "train.steps=10",
+    "train.max_rounds=1",
+    "train.learning_rate=3e-4",
+)
 OTHER = ("sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed")
 SEEDS = (0, 1, 2)
 
@@ -21,7 +27,13 @@ def accuracies(store: Path, ranks: int, *overrides: str) -> np.ndarray:
     """Train, and return the share of right responses of each step."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
     words = [*RUN, *overrides, f"store={store}"]
-    done = subprocess.run([sys.executable, *launcher, "-m", "tepo_cli", "train", *words, "--quiet"], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "tepo_cli", "train", *words, "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return np.array([row["critic/score/mean"] for row in RunFolder.of(compose(words)).metrics()])
 

@@ -37,11 +37,18 @@ def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
     env = {**os.environ, "TEPO_PATH": str(tmp_path)}
     words = [sys.executable, "-m", "tepo_cli", "ablate", "raced", "--store", str(tmp_path / "runs"), "--format", "csv"]
-    processes = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) for _ in range(4)]
+    processes = [
+        subprocess.Popen(
+            words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        for _ in range(4)
+    ]
     limit = time.monotonic() + 120
     while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < limit:
         time.sleep(0.05)
-    lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[
+        1:
+    ]
     parents = dict(tuple(map(int, line.split())) for line in lines)
     for pid in parents:
         if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own

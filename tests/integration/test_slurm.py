@@ -31,7 +31,20 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
 
 
 def ablate(store: Path, env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tepo_cli", "ablate", "mixed", "--store", str(store), "--launcher", "slurm", "--partition", "main", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "tepo_cli",
+        "ablate",
+        "mixed",
+        "--store",
+        str(store),
+        "--launcher",
+        "slurm",
+        "--partition",
+        "main",
+        *words,
+    ]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -49,12 +62,23 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
     with cluster():
         env = study(tmp_path, "train.steps=10")
         process = ablate(tmp_path / "runs", env)
-        good = RunFolder.of(small(tmp_path / "runs", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10", "data.benchmarks=[max4]"))
+        good = RunFolder.of(
+            small(
+                tmp_path / "runs",
+                "scale=laptop",
+                "model=laptop",
+                "objective=grpo_dapo",
+                "train.steps=10",
+                "data.benchmarks=[max4]",
+            )
+        )
         limit = time.monotonic() + 180
         while len(good.metrics()) < 2 and process.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
         assert process.poll() is None, process.communicate()
-        running = subprocess.run(["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True).stdout.split()
+        running = subprocess.run(
+            ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
+        ).stdout.split()
         for job in running:  # what Slurm does on preemption
             subprocess.run(["scontrol", "requeue", job], check=True)
         _, errors = process.communicate(timeout=500)
@@ -65,7 +89,9 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
         finished = [path.parent.name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
         assert len(finished) == 2
         assert (good.path / "log.txt").exists()
-        whole = RunFolder.of(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
+        whole = RunFolder.of(
+            small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
+        )
         from tepo.training.loop import train
 
         train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))

@@ -18,7 +18,14 @@ LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
 def start(request, tmp_path_factory):
     """A starting model and a sampler that holds it."""
     model = tiny_model(0, tied=request.param)
-    sampler = VllmSampler(save(model, tmp_path_factory.mktemp("tiny")), [EOS], dtype="float32", max_length=256, memory_fraction=0.06, max_rows=64)
+    sampler = VllmSampler(
+        save(model, tmp_path_factory.mktemp("tiny")),
+        [EOS],
+        dtype="float32",
+        max_length=256,
+        memory_fraction=0.06,
+        max_rows=64,
+    )
     yield model, sampler
     sampler.close()
 
@@ -120,7 +127,9 @@ def test_starts_that_fail_say_why(tmp_path):
 # the alarm ------------------------------------------------------------------------------------------------------------
 def ring(model, sampler, previous, *, temperature=1.0, drawn_at=1.0):
     """Sample, check, and return what the alarm said. `model` is the trainer's."""
-    alarm = GapAlarm(1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32", fresh=sampler.score)
+    alarm = GapAlarm(
+        1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32", fresh=sampler.score
+    )
     alarm.synced(previous.state_dict())
     alarm.synced(model.state_dict())
     drawn = draw(sampler, temperature=drawn_at)

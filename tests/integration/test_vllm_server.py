@@ -25,12 +25,22 @@ def free_port() -> int:
 
 def test_a_server_samples_and_syncs_as_the_contract_says(tmp_path):
     policy, path = load_policy("package:laptop"), resolve("package:laptop")
-    prompts = [policy.tokenizer("12+34=", add_special_tokens=False)["input_ids"], policy.tokenizer("7*8=", add_special_tokens=False)["input_ids"]]
+    prompts = [
+        policy.tokenizer("12+34=", add_special_tokens=False)["input_ids"],
+        policy.tokenizer("7*8=", add_special_tokens=False)["input_ids"],
+    ]
     stops = stop_tokens(policy.model, policy.tokenizer)
     with local_server(path, port=free_port(), log=tmp_path / "log", dtype="float32", max_length=128, cpu=True) as url:
         sampler = VllmServerSampler([url], stops, max_length=128, exchange=tmp_path / "exchange")
         handed: dict[int, list] = {}
-        drawn = sampler.sample(prompts, [1, 2], n=4, temperature=0.8, max_new_tokens=30, on_group=lambda place, group: handed.update({place: group}))
+        drawn = sampler.sample(
+            prompts,
+            [1, 2],
+            n=4,
+            temperature=0.8,
+            max_new_tokens=30,
+            on_group=lambda place, group: handed.update({place: group}),
+        )
         assert [handed[0], handed[1]] == drawn
         again = sampler.sample(prompts[1:], [2], n=2, temperature=0.8, max_new_tokens=30)
         assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(drawn[1], again[0], strict=False))
@@ -68,10 +78,16 @@ def test_no_server_there():
 def test_a_taken_port(tmp_path):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
-        with pytest.raises(UserError, match="is taken"), local_server("nowhere", port=holder.getsockname()[1], log=tmp_path / "log", dtype="float32", max_length=8):
+        with (
+            pytest.raises(UserError, match="is taken"),
+            local_server("nowhere", port=holder.getsockname()[1], log=tmp_path / "log", dtype="float32", max_length=8),
+        ):
             pass
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path):
-    with pytest.raises(UserError, match="did not start: Invalid repository"), local_server(str(tmp_path), port=free_port(), log=tmp_path / "log", dtype="float32", max_length=8, cpu=True):
+    with (
+        pytest.raises(UserError, match="did not start: Invalid repository"),
+        local_server(str(tmp_path), port=free_port(), log=tmp_path / "log", dtype="float32", max_length=8, cpu=True),
+    ):
         pass

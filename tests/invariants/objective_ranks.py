@@ -19,7 +19,11 @@ def main(target: str) -> None:
         objective = load_objective(mapping)
         case, batch = prepared_case(objective, torch.float64)
         count = len(batch.lengths)
-        own = list(range(comm.rank, count, comm.world_size)) if name != "tepo" else ([] if comm.rank else list(range(count)))  # one rank without a response
+        own = (
+            list(range(comm.rank, count, comm.world_size))
+            if name != "tepo"
+            else ([] if comm.rank else list(range(count)))
+        )  # one rank without a response
         mine: TokenBatch = batch.select(own)
         plan = objective.prepare(mine, comm=comm, salt=3)
         gradient, metrics = gradient_of_part(objective, case, mine, plan)

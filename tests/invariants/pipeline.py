@@ -46,10 +46,19 @@ class KeepingEngine:
     @torch.no_grad()
     def step(self, learning_rate: float) -> dict[str, float]:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        flat = torch.cat([torch.zeros(parameter.numel(), dtype=parameter.dtype) if parameter.grad is None else parameter.grad.flatten() for parameter in parameters])
+        flat = torch.cat(
+            [
+                torch.zeros(parameter.numel(), dtype=parameter.dtype)
+                if parameter.grad is None
+                else parameter.grad.flatten()
+                for parameter in parameters
+            ]
+        )
         total = flat if self.comm is None else self.comm.all_sum(flat)
         self.kept.append(total)
-        for parameter, part in zip(parameters, total.split([parameter.numel() for parameter in parameters]), strict=True):
+        for parameter, part in zip(
+            parameters, total.split([parameter.numel() for parameter in parameters]), strict=True
+        ):
             parameter -= learning_rate * part.view_as(parameter)
         self.model.zero_grad()
         return {}
@@ -74,7 +83,10 @@ def make_groups(count: int = 5) -> list[Group]:
     groups = []
     for number in range(count):
         prompt = rng.integers(0, VOCABULARY, size=rng.integers(2, 7)).tolist()
-        tokens = [rng.integers(0, VOCABULARY, size=1 if place == number else rng.integers(1, LIMIT + 1)).astype(np.int32) for place in range(SIZE)]
+        tokens = [
+            rng.integers(0, VOCABULARY, size=1 if place == number else rng.integers(1, LIMIT + 1)).astype(np.int32)
+            for place in range(SIZE)
+        ]
         with torch.no_grad():
             near = token_statistics(model, pack([(prompt, tokens)]))
         places = np.split(np.arange(sum(map(len, tokens))), np.cumsum([len(row) for row in tokens])[:-1])
@@ -82,7 +94,9 @@ def make_groups(count: int = 5) -> list[Group]:
         for row, own in zip(tokens, places, strict=True):
             logprobs = np.minimum(near.logprobs.numpy()[own] + 0.3 * rng.standard_normal(len(row)), -0.01)
             entropies = near.entropies.numpy()[own] + 0.1 * rng.standard_normal(len(row))
-            responses.append(Response(row, logprobs.astype(np.float32), np.abs(entropies).astype(np.float32), len(row) < LIMIT))
+            responses.append(
+                Response(row, logprobs.astype(np.float32), np.abs(entropies).astype(np.float32), len(row) < LIMIT)
+            )
         rewards = np.array([1, 0, 0, number % 2], dtype=np.float32)
         groups.append(Group(Prompt(number, Problem(str(number), "", ""), prompt), responses, rewards))
     return groups
@@ -96,16 +110,30 @@ def turned(groups: list[Group]) -> list[Group]:
 @cache
 def configuration(groups: int) -> RunConfig:
     """Two updates on one mini-batch of all groups."""
-    return compose([f"train.max_new_tokens={LIMIT}", f"train.prompts_per_step={groups}", f"train.mini_batch_prompts={groups}", "train.epochs=2", "train.learning_rate=0.05"])
+    return compose(
+        [
+            f"train.max_new_tokens={LIMIT}",
+            f"train.prompts_per_step={groups}",
+            f"train.mini_batch_prompts={groups}",
+            "train.epochs=2",
+            "train.learning_rate=0.05",
+        ]
+    )
 
 
-def run(source: Any, groups: list[Group], budget: int, dtype: torch.dtype, comm: Comm | None = None) -> tuple[list[Tensor], dict[str, float], int]:
+def run(
+    source: Any, groups: list[Group], budget: int, dtype: torch.dtype, comm: Comm | None = None
+) -> tuple[list[Tensor], dict[str, float], int]:
     """Gradients of two updates on one mini-batch, the metrics, and the number of micro-batches."""
     objective: Objective = load_objective(source)
     config = configuration(len(groups))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
     engine = KeepingEngine(make_policy(dtype), comm)
     alarm = GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
-    initial = make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
-    metrics = Updater(config, objective, engine, alarm, initial).update(FlatRollout(groups, torch.device("cpu")), 1, Stopwatch(), Tallies())
+    initial = (
+        make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
+    )
+    metrics = Updater(config, objective, engine, alarm, initial).update(
+        FlatRollout(groups, torch.device("cpu")), 1, Stopwatch(), Tallies()
+    )
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

@@ -21,7 +21,9 @@ def whole(objective: Objective, case: Case, batch: TokenBatch) -> tuple[torch.Te
 
 def split(objective: Objective, case: Case, batch: TokenBatch, parts: list[list[int]]) -> tuple[torch.Tensor, Metrics]:
     """The sum over micro-batches, with one plan, made without log-probs where the row says it needs none."""
-    plan = objective.prepare(batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None), salt=3)
+    plan = objective.prepare(
+        batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None), salt=3
+    )
     done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
     metrics = done[0][1]
     for _, more in done[1:]:
@@ -32,7 +34,13 @@ def split(objective: Objective, case: Case, batch: TokenBatch, parts: list[list[
 def partitions(count: int) -> list[list[list[int]]]:
     """Micro-batches of 1, of 5, one and a rest, interleaved backwards, and with an empty one."""
     every = list(range(count))
-    return [[[i] for i in every], [every[i : i + 5] for i in range(0, count, 5)], [every[:1], every[1:]], [every[::-2], every[-2::-2]], [every[7:], [], every[:7]]]
+    return [
+        [[i] for i in every],
+        [every[i : i + 5] for i in range(0, count, 5)],
+        [every[:1], every[1:]],
+        [every[::-2], every[-2::-2]],
+        [every[7:], [], every[:7]],
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
@@ -58,7 +66,9 @@ def test_order_of_responses(label):
     assert distance(gradient, expected[places]) <= 1e-12
 
 
-@pytest.mark.parametrize("label", ["grpo", "tepo", "gspo", "prefix_is", "clip_cov, many", "kl_cov, many", "steer", "gtpo_v2", "grpo_s_v2"])
+@pytest.mark.parametrize(
+    "label", ["grpo", "tepo", "gspo", "prefix_is", "clip_cov, many", "kl_cov, many", "steer", "gtpo_v2", "grpo_s_v2"]
+)
 def test_padding(label):
     """Padded tensors through a mask, with 3 or 40 columns of rubbish beside them."""
     objective = load_objective(ROWS[label])
@@ -67,7 +77,15 @@ def test_padding(label):
     for width in (int(case.lengths.max()) + 3, int(case.lengths.max()) + 40):
         mask = torch.arange(width) < case.lengths[:, None]
         values = {}
-        for name in ("old_logprobs", "advantages", "logprobs", "entropies", "old_entropies", "initial_logprobs", "full_kl"):
+        for name in (
+            "old_logprobs",
+            "advantages",
+            "logprobs",
+            "entropies",
+            "old_entropies",
+            "initial_logprobs",
+            "full_kl",
+        ):
             padded = torch.full((len(case.lengths), width), torch.nan, dtype=torch.float64)
             values[name] = padded.masked_scatter(mask, getattr(batch, name))[mask]
         found.append(whole(objective, case, replace(batch, lengths=mask.sum(1), **values))[0])
@@ -90,7 +108,10 @@ def test_micro_batch_scope_depends_on_the_split(label):
 @pytest.mark.parametrize("label", SPLIT_DEPENDENT)
 def test_micro_batch_scope_on_one_micro_batch_is_the_mini_batch(label):
     name, changes = SPLIT_DEPENDENT[label]
-    there = {axis: {key: value for key, value in settings.items() if value != "micro_batch"} for axis, settings in changes.items()}
+    there = {
+        axis: {key: value for key, value in settings.items() if value != "micro_batch"}
+        for axis, settings in changes.items()
+    }
     objective, ours = load_objective(changed(name, changes)), load_objective(changed(name, there))
     case, batch = prepared_case(objective, torch.float64)
     assert distance(whole(objective, case, batch)[0], whole(ours, case, batch)[0]) <= 1e-12

@@ -27,13 +27,21 @@ def whole():
     model, sequences = make_model("qwen2", torch.float64), _sequences(make_groups(seed=2, groups=5, longest=25))
     weights = torch.linspace(-1, 2, sum(len(s[2]) for s in sequences), dtype=torch.float64)
     statistics = token_statistics(model, _pack(sequences), entropy_gradient=True)
-    return model, sequences, weights, statistics, gradients(model, (weights * (statistics.logprobs - statistics.entropies)).sum())
+    return (
+        model,
+        sequences,
+        weights,
+        statistics,
+        gradients(model, (weights * (statistics.logprobs - statistics.entropies)).sum()),
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 17, 60, 10**6])
 def test_micro_batches_add_up(whole, budget):
     model, sequences, weights, statistics, expected = whole
-    batches = split_by_tokens([len(s[1]) for s in sequences], [len(s[2]) for s in sequences], [s[0] for s in sequences], budget)
+    batches = split_by_tokens(
+        [len(s[1]) for s in sequences], [len(s[2]) for s in sequences], [s[0] for s in sequences], budget
+    )
     if budget == 17:
         assert any(sequences[a[-1]][0] == sequences[b[0]][0] for a, b in pairwise(batches)), "no group was cut"
     parts = [token_statistics(model, _pack([sequences[i] for i in batch]), entropy_gradient=True) for batch in batches]

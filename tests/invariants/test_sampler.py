@@ -30,7 +30,9 @@ def assert_same(groups, expected, *, exact=False):
         for a, b in zip(group, other, strict=True):
             assert a.tokens.tolist() == b.tokens.tolist()
             assert a.finished == b.finished
-            compare = np.testing.assert_array_equal if exact else (lambda x, y: np.testing.assert_allclose(x, y, atol=4e-5))
+            compare = (
+                np.testing.assert_array_equal if exact else (lambda x, y: np.testing.assert_allclose(x, y, atol=4e-5))
+            )
             compare(a.logprobs, b.logprobs)
             compare(a.entropies, b.entropies)
 
@@ -54,7 +56,9 @@ def test_the_same_bits_wherever_the_weights_lie(model):
 
 def test_alone_or_in_company(model, whole):
     sampler = TorchSampler(model, TOKENIZER)
-    assert_same([sampler.sample([prompt], [key], **SETTINGS)[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)], whole)
+    assert_same(
+        [sampler.sample([prompt], [key], **SETTINGS)[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)], whole
+    )
     assert_same(sampler.sample(PROMPTS[::-1], KEYS[::-1], **SETTINGS)[::-1], whole)
 
 

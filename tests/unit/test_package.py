@@ -17,7 +17,9 @@ from tepo.words import counted, install_line
 ROOT = Path(tepo.__file__).parents[1]
 
 
-def test_a_checkout_is_installed_from_its_folder_and_a_wheel_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_is_installed_from_its_folder_and_a_wheel_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkout, wheel = tmp_path / "a folder" / "tepo", tmp_path / "site-packages"
     checkout.mkdir(parents=True)
     (checkout / "pyproject.toml").touch()
@@ -34,7 +36,11 @@ def test_every_extra_that_is_advised_exists() -> None:
     advised = {name for source in sources for name in re.findall(r"install_line\([\"']([\w-]+)[\"']\)", source)}
     assert advised >= {"vllm", "deepspeed", "hub", "wandb", "slurm"}
     assert advised <= set(extras)
-    assert not [source for source in sources if re.search(r"[\"'( ]pip install '?tepo\[", source) and "def install_line" not in source]
+    assert not [
+        source
+        for source in sources
+        if re.search(r"[\"'( ]pip install '?tepo\[", source) and "def install_line" not in source
+    ]
     assert extras["gpu"] == ["tepo[vllm,deepspeed,hub]"]
 
 
@@ -42,7 +48,10 @@ def test_the_citation_has_this_version_and_both_papers() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(citation["version"]) == tepo.__version__
     assert citation["authors"] == [{"name": "the tepo maintainers"}]
-    assert [paper["identifiers"][0]["value"] for paper in citation["references"]] == ["arXiv:2604.12736", "arXiv:2508.04349"]
+    assert [paper["identifiers"][0]["value"] for paper in citation["references"]] == [
+        "arXiv:2604.12736",
+        "arXiv:2508.04349",
+    ]
 
 
 def test_numbers_agree_with_their_nouns() -> None:
@@ -51,13 +60,34 @@ def test_numbers_agree_with_their_nouns() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_licence_types_and_studies(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     (file,) = tmp_path.glob("tepo-*.whl")
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())
         (metadata,) = (wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
-    assert {"tepo/py.typed", "tepo_cli/py.typed", "tepo/_data/ablations/panel_e.yaml", "tepo/assets/laptop/model.safetensors"} <= names
+    assert {
+        "tepo/py.typed",
+        "tepo_cli/py.typed",
+        "tepo/_data/ablations/panel_e.yaml",
+        "tepo/assets/laptop/model.safetensors",
+    } <= names
     assert {name.split("/licenses/")[1] for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
-    for line in ("License-Expression: Apache-2.0", f"Version: {tepo.__version__}", "Provides-Extra: gpu", "Classifier: Typing :: Typed"):
+    for line in (
+        "License-Expression: Apache-2.0",
+        f"Version: {tepo.__version__}",
+        "Provides-Extra: gpu",
+        "Classifier: Typing :: Typed",
+    ):
         assert line in metadata.splitlines(), line

@@ -54,7 +54,9 @@ def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf:
         return leaf(f"\\frac{{{left}\\pi}}{{180}}", right)
     if theirs and theirs.is_only("angle") and _is_radian(mine, left):
         return leaf(left, f"\\frac{{{right}\\pi}}{{180}}")
-    return bool(mine and theirs and {mine.dimension, theirs.dimension} == {(("angle", 1),), (("temperature-c", 1),)}) and leaf(left, right)
+    return bool(
+        mine and theirs and {mine.dimension, theirs.dimension} == {(("angle", 1),), (("temperature-c", 1),)}
+    ) and leaf(left, right)
 
 
 def _is_radian(unit: Unit | None, text: str) -> bool:

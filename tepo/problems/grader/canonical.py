@@ -8,12 +8,26 @@ from tepo.problems.grader.quantities import one_amount
 from tepo.problems.grader.remarks import bounded, unquantified, without_remarks
 from tepo.problems.grader.unicode import to_latex
 
-_CONTROL = str.maketrans({"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a", "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
+_CONTROL = str.maketrans(
+    {
+        "\f": "\\f",
+        "\b": "\\b",
+        "\v": "\\v",
+        "\a": "\\a",
+        "\0": " ",
+        "\u200b": "",
+        "\ufeff": "",
+        "\u2061": "",
+        "\u00a0": " ",
+    }
+)
 _CONTROL_SPACE = re.compile(r"(?<!\\)\\(?: |$)")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 _SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
 _MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
-_REMOVED = re.compile(rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}")
+_REMOVED = re.compile(
+    rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}"
+)
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
 _SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")
@@ -21,31 +35,43 @@ _DIGITS_IN_TEXT = re.compile(r"\\text\{(\d[\d,]*(?:\.\d+)?)\}|\\text\{(\d+)(?:st
 _LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}")
 _ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})")
 _CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
-_MAGNITUDE = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})")
+_MAGNITUDE = re.compile(
+    r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})"
+)
 _AND = re.compile(r" ?,? ?(?:\\text\{,? ?and\}|\band\b) ?")
 _COUNTED = re.compile(r"(?<=\d) ?\\text\{([a-zA-Z ]+?),? (and|or)\}(?= ?\d)")
 _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
 _THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
 _SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
-_TEXT = re.compile(r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}")
-_WORD_FUNCTIONS = "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
+_TEXT = re.compile(
+    r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}"
+)
+_WORD_FUNCTIONS = (
+    "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
+)
 _OPERATOR = re.compile(rf"\\text\{{({_WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
-_ACCENT = re.compile(r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))")
+_ACCENT = re.compile(
+    r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))"
+)
 _UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
 _DEGREE_ABOVE = re.compile(r"\\frac\{((?:(?!\\(?:sin|cos|tan|cot|sec|csc))[^{}])*)\^\{\\circ\}\}\{([^{}]*)\}")
 _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
-_EXCEPT = re.compile(r"^\\text\{(?:all |any |the )?(?:real numbers|reals)(?: [a-z])? (?:except|other than|but|excluding)(?: for)?\} ?(.+)$")
+_EXCEPT = re.compile(
+    r"^\\text\{(?:all |any |the )?(?:real numbers|reals)(?: [a-z])? (?:except|other than|but|excluding)(?: for)?\} ?(.+)$"
+)
 _SUCH_THAT = re.compile(r"^(\\\{[^:|]*)(?<!\\)[:|]([^:|]*\\\})$")
 _INTEGERS = re.compile(
     rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
     r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with) [^{}]*integers?[^{}]*\}(?: ?[a-z])?\)?\s*$"
     r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with)\} ?[a-z] ?\\text\{(?:is|are) [^{}]*integers?\}\)?\s*$"
 )
-_PLAIN_FUNCTION = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)")
+_PLAIN_FUNCTION = re.compile(
+    rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{_WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)"
+)
 _NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
 _PLAIN_NAME = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?({_NAMES})(?![a-zA-Z])")
 _SIGNED_INFINITY = re.compile(r"(?:\\text\{ ?)?\b(negative|minus|positive|plus) (?:infinity|inf)\b ?\}?", re.IGNORECASE)
@@ -94,7 +120,16 @@ _RELATIONS = (
     (re.compile(r"\\(?:Rightarrow|Longrightarrow|implies)(?![a-zA-Z])"), r"\\implies "),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
 )
-_PAIRS = (("$$", "$$"), ("\\$", "\\$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_PAIRS = (
+    ("$$", "$$"),
+    ("\\$", "\\$"),
+    ("$", "$"),
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("**", "**"),
+    ("`", "`"),
+    ('"', '"'),
+)
 
 
 def strip_delimiters(text: str) -> str:
@@ -106,7 +141,13 @@ def strip_delimiters(text: str) -> str:
             text = text[:-1].rstrip()
         for left, right in _PAIRS:
             inner = text[len(left) : len(text) - len(right)]
-            if len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right) and left not in inner and not inner.endswith("\\"):
+            if (
+                len(text) > len(left) + len(right)
+                and text.startswith(left)
+                and text.endswith(right)
+                and left not in inner
+                and not inner.endswith("\\")
+            ):
                 text = inner
         for left, right in (("\\(", "\\)"), ("\\[", "\\]")):  # one of a pair, lost its partner
             if text.endswith(right) and left not in text and not text.endswith("\\" + right):
@@ -129,7 +170,13 @@ def canonical(text: str) -> str:
         text = _DOUBLED.sub(r"\\", text)
     text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
     text = strip_delimiters(balance(to_latex(text)))
-    text = _THIN_COMMA.sub(",", text).replace("{:}", ":").replace("\\$", "\\text{dollar}").replace("$", " ").replace("\\%", "%")
+    text = (
+        _THIN_COMMA.sub(",", text)
+        .replace("{:}", ":")
+        .replace("\\$", "\\text{dollar}")
+        .replace("$", " ")
+        .replace("\\%", "%")
+    )
     if "\\" in text:
         text = _macros(text)
     text = _SPACES.sub(" ", text).strip()
@@ -195,10 +242,18 @@ def _macros(text: str) -> str:
     text = _REMOVED.sub("", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
     text = _TEXT.sub(lambda match: "\\text{" + _SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
-    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "").replace("\\text{.}", ".").replace("\\text{,}", ",")
+    text = (
+        re.sub(r"\\text\{([ie])\}", r"\1", text)
+        .replace("\\text{}", "")
+        .replace("\\text{.}", ".")
+        .replace("\\text{,}", ",")
+    )
     text = _DIGITS_IN_TEXT.sub(r"\1\2", text)
     text = _ORDINAL.sub("", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
-    text = _INFIX.sub(lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
+    text = _INFIX.sub(
+        lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}",
+        text,
+    )
     return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))
 
 
@@ -240,7 +295,9 @@ def _argument(text: str) -> tuple[str, str]:
 
 def _plain_notation(text: str) -> str:
     """sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
-    text = _SIGNED_INFINITY.sub(lambda match: ("-" if match[1].lower() in ("negative", "minus") else "") + "\\infty ", text)
+    text = _SIGNED_INFINITY.sub(
+        lambda match: ("-" if match[1].lower() in ("negative", "minus") else "") + "\\infty ", text
+    )
     text = _INFINITY.sub(r"\\infty ", text)
     while match := _PLAIN_ROOT.search(text):
         depth, end = 0, len(text)

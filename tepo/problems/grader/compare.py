@@ -9,20 +9,46 @@ from typing import TypeVar
 from tepo.problems.grader import forms, relations
 from tepo.problems.grader.amounts import same_amount
 from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import SIGN, as_tuple, assignments, by_letter, elements, expansions, is_listed_set, is_set_builder, tuple_items, unnamed_point
+from tepo.problems.grader.elements import (
+    SIGN,
+    as_tuple,
+    assignments,
+    by_letter,
+    elements,
+    expansions,
+    is_listed_set,
+    is_set_builder,
+    tuple_items,
+    unnamed_point,
+)
 from tepo.problems.grader.environments import piecewise
 from tepo.problems.grader.estimate import differ
 from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
 from tepo.problems.grader.relate import congruence, exact_side, has_modulus, same_relation, with_constant
 from tepo.problems.grader.remarks import declared_integer, renamed_integer
-from tepo.problems.grader.split import THOUSANDS, Group, between_words, comma_items, conclusion, group, matrix, relation, squeezed, strip_parentheses, unconditional, union
+from tepo.problems.grader.split import (
+    THOUSANDS,
+    Group,
+    between_words,
+    comma_items,
+    conclusion,
+    group,
+    matrix,
+    relation,
+    squeezed,
+    strip_parentheses,
+    unconditional,
+    union,
+)
 from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, options, told, words
 
 Item = TypeVar("Item")
 Symbolic = Callable[[str, str], bool]
 MAX_ITEMS = 100
 _ASKED = "answer|result|value|area|volume|length|probability|sum|total|perimeter"
-_LEAD = re.compile(rf"\\text\{{(?:(?:the )?(?:final )?(?:{_ASKED})(?: is)?:?|approximately|about|exactly|is)\}} ?(?=.)", re.IGNORECASE)
+_LEAD = re.compile(
+    rf"\\text\{{(?:(?:the )?(?:final )?(?:{_ASKED})(?: is)?:?|approximately|about|exactly|is)\}} ?(?=.)", re.IGNORECASE
+)
 _NOT = re.compile(r"\\not(?![a-zA-Z])")
 
 
@@ -120,7 +146,9 @@ class Comparer:
 
         return _matched(list(gold), list(answer), same_case) or self.differ("cases")
 
-    def _bases(self, left: tuple[str, int] | None, right: tuple[str, int] | None, gold: str, answer: str) -> bool | None:
+    def _bases(
+        self, left: tuple[str, int] | None, right: tuple[str, int] | None, gold: str, answer: str
+    ) -> bool | None:
         """Bases must agree where both are written; an answer may leave the gold's base out, but not add one."""
         if left and right:
             return left == right or self.differ("base")
@@ -182,7 +210,10 @@ class Comparer:
         if any(map(tuple_items, golds)) != any(map(tuple_items, answers)):
             golds, answers = [as_tuple(item) for item in golds], [as_tuple(item) for item in answers]
         signed = SIGN.search(gold + answer) is not None
-        lone = tuple_items(answers[0]) if len(answers) == 1 else None, tuple_items(golds[0]) if len(golds) == 1 else None
+        lone = (
+            tuple_items(answers[0]) if len(answers) == 1 else None,
+            tuple_items(golds[0]) if len(golds) == 1 else None,
+        )
         if (is_listed_set(gold) and lone[0]) or (is_listed_set(answer) and lone[1]):
             return self.differ("brackets")
         if len(golds) == len(answers) == 1 and not signed:
@@ -195,7 +226,9 @@ class Comparer:
             return self._elided(golds, answers, ordered=False)
         if not signed and 1 in (len(golds), len(answers)):
             return self._one_and_many(golds, answers) or self._as_list(gold, answer)
-        return any(self._unordered(left, right) for left in expansions(golds) for right in expansions(answers)) or self._as_list(gold, answer)
+        return any(
+            self._unordered(left, right) for left in expansions(golds) for right in expansions(answers)
+        ) or self._as_list(gold, answer)
 
     def _one_and_many(self, golds: list[str], answers: list[str]) -> bool:
         """A tuple beside its items without brackets; one value beside several spellings of it (1/2 or 0.5)."""
@@ -204,7 +237,11 @@ class Comparer:
             return self._unordered(named, answers) if len(golds) == 1 else self._unordered(golds, named)
         if len(golds) == 1:
             inside = tuple_items(golds[0])
-            return self._ordered(inside, by_letter(answers)) if inside else all(self.same(golds[0], item) for item in answers)
+            return (
+                self._ordered(inside, by_letter(answers))
+                if inside
+                else all(self.same(golds[0], item) for item in answers)
+            )
         inside = tuple_items(answers[0])
         return self._ordered(by_letter(golds), inside) if inside else all(self.same(item, answers[0]) for item in golds)
 
@@ -218,7 +255,9 @@ class Comparer:
     def _ordered(self, golds: list[str], answers: list[str]) -> bool:
         if forms.DOTS in golds or forms.DOTS in answers:
             return self._elided(golds, answers, ordered=True)
-        return len(golds) == len(answers) <= MAX_ITEMS and all(self.same(a, b) for a, b in zip(golds, answers, strict=True))
+        return len(golds) == len(answers) <= MAX_ITEMS and all(
+            self.same(a, b) for a, b in zip(golds, answers, strict=True)
+        )
 
     def _unordered(self, golds: list[str], answers: list[str]) -> bool:
         return len(golds) <= MAX_ITEMS and _matched(list(golds), list(answers), self.same)
@@ -229,7 +268,9 @@ class Comparer:
         if mine and theirs:
             return mine == theirs or self.differ("elided sequence")
         if golds.count(forms.DOTS) == answers.count(forms.DOTS):
-            same = len(golds) == len(answers) and all(a == b or (forms.DOTS not in (a, b) and self.same(a, b)) for a, b in zip(golds, answers, strict=True))
+            same = len(golds) == len(answers) and all(
+                a == b or (forms.DOTS not in (a, b) and self.same(a, b)) for a, b in zip(golds, answers, strict=True)
+            )
             return same or self.differ("elided sequence")
         terms = mine.terms() if mine else theirs.terms() if theirs else None
         if terms is None or (mine and forms.DOTS in answers) or (theirs and forms.DOTS in golds):
@@ -278,8 +319,15 @@ class Comparer:
         if (gold.left == "{") != (answer.left == "{"):
             return len(gold.items) == len(answer.items) == 1 and self.same(gold.items[0], answer.items[0])
         if gold.left == "{":
-            listed, given = (list(dict.fromkeys(part for item in side.items for part in expansions([item])[0])) for side in (gold, answer))
-            return self._elided(listed, given, ordered=False) if forms.DOTS in listed + given else self._unordered(listed, given)
+            listed, given = (
+                list(dict.fromkeys(part for item in side.items for part in expansions([item])[0]))
+                for side in (gold, answer)
+            )
+            return (
+                self._elided(listed, given, ordered=False)
+                if forms.DOTS in listed + given
+                else self._unordered(listed, given)
+            )
         if _brackets(gold) != _brackets(answer):
             return self.differ("brackets")
         return self._ordered(list(gold.items), list(answer.items))
@@ -287,7 +335,11 @@ class Comparer:
     def _matrices(self, gold: tuple[str, list[list[str]]], answer: tuple[str, list[list[str]]]) -> bool:
         if gold[0] != answer[0] or [len(row) for row in gold[1]] != [len(row) for row in answer[1]]:
             return self.differ("shape")
-        return all(self.same(a, b) for mine, theirs in zip(gold[1], answer[1], strict=True) for a, b in zip(mine, theirs, strict=True))
+        return all(
+            self.same(a, b)
+            for mine, theirs in zip(gold[1], answer[1], strict=True)
+            for a, b in zip(mine, theirs, strict=True)
+        )
 
     def _leaf(self, gold: str, answer: str) -> bool:
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)

@@ -57,8 +57,17 @@ def as_tuple(text: str) -> str:
     """x = y = 4 as (4, 4), where the letters follow each other; other text as it is."""
     sides, signs = relation(text)
     names = sides[:-1]
-    neighbours = len(names) > 1 and set(signs) == {"="} and all(len(name) == 1 for name in names) and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
-    return f"({', '.join([sides[-1]] * len(names))})" if neighbours and len(sides[-1]) and not relations.is_symbol(sides[-1]) else text
+    neighbours = (
+        len(names) > 1
+        and set(signs) == {"="}
+        and all(len(name) == 1 for name in names)
+        and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
+    )
+    return (
+        f"({', '.join([sides[-1]] * len(names))})"
+        if neighbours and len(sides[-1]) and not relations.is_symbol(sides[-1])
+        else text
+    )
 
 
 def by_letter(parts: list[str]) -> list[str]:
@@ -104,8 +113,13 @@ def expansions(parts: list[str]) -> list[list[str]]:
             apart.append(part)
             continue
         pieces = SIGN.split(part, maxsplit=len(signs))
-        together += [_woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)]
-        apart += [_woven(pieces, ["+-"[number >> place & 1] for place in range(len(signs))]) for number in range(2 ** len(signs))]
+        together += [
+            _woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)
+        ]
+        apart += [
+            _woven(pieces, ["+-"[number >> place & 1] for place in range(len(signs))])
+            for number in range(2 ** len(signs))
+        ]
     return [together] if len(apart) == len(together) else [together, apart]
 
 
@@ -119,7 +133,14 @@ def _woven(pieces: list[str], signs: list[str]) -> str:
 
 def leaves(text: str) -> list[str]:
     """The parts of an answer that only sympy could read; words, plain numbers, clock times and the like are none."""
-    if choice(text) or words(text) is not None or forms.based(text) or forms.time(text) or parse_number(text) or forms.DOTS in text:
+    if (
+        choice(text)
+        or words(text) is not None
+        or forms.based(text)
+        or forms.time(text)
+        or parse_number(text)
+        or forms.DOTS in text
+    ):
         return []
     parts = [part for expanded in expansions(elements(text))[:1] for part in expanded]
     if parts == [text]:

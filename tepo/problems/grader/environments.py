@@ -51,7 +51,11 @@ def _case(row: str) -> tuple[str, str] | None:
         start = _STARTS.search(row)
         value, condition = (row[: start.start()], row[start.start() :]) if start else (row, "")
     value, condition = value.strip().rstrip(","), condition.replace("&", " ").strip(" ,;.\n")
-    return (value.strip(), condition) if value.strip() and condition and not condition.startswith(("=", "<", ">")) else None
+    return (
+        (value.strip(), condition)
+        if value.strip() and condition and not condition.startswith(("=", "<", ">"))
+        else None
+    )
 
 
 def piecewise(text: str) -> list[tuple[str, str]] | None:

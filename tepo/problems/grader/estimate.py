@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\pi(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div(?![a-zA-Z])|[a-zA-Z]|[-+*/^(){}\[\]])")
+_TOKEN = re.compile(
+    r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\pi(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div(?![a-zA-Z])|[a-zA-Z]|[-+*/^(){}\[\]])"
+)
 _GAP = 1e-5
 """Relative difference that proves inequality: a decimal with six digits may still round the other side."""
 
@@ -135,7 +137,12 @@ class _Reader:
                 total, slashed = self._keep(total / self._power()), True
             elif token in ("", "+", "-", ")", "}", "]", "^"):
                 return total
-            elif slashed or (token == "\\frac" and before[-1].isdigit()) or token[0].isdigit() or (token == "(" and before.isalpha()):
+            elif (
+                slashed
+                or (token == "\\frac" and before[-1].isdigit())
+                or token[0].isdigit()
+                or (token == "(" and before.isalpha())
+            ):
                 raise Unknown
             else:
                 total = self._keep(total * self._power())

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _NAME = r"(?P<name>[a-zA-Z])(?:_\{?\w\}?)?\s*=\s*\$*\s*"
 _NAMED = re.compile(_NAME + "$")
-_LIST_GAP = re.compile(r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*(?:" + _NAME + ")?")
+_LIST_GAP = re.compile(
+    r"(?:\s|\$|\\[()\[\]]|\\[,;!: ]|\\q?quad|~|\*\*|(?P<join>,|;|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b))*(?:"
+    + _NAME
+    + ")?"
+)
 _COMMAND = re.compile(r"\\[a-zA-Z]+(?:\s*\{[^{}]*\})*")
 _GAP_CHARS = 60
 _PHRASE = re.compile(r"answer\s*(?:is|:|=)\s*:?\s*|(?<!#)####(?!#)\s*", re.IGNORECASE)

@@ -12,13 +12,38 @@ _HALF = r"([ap])\.? ?m\.?"
 _TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))? ?(?:{_HALF})?|(\d{{1,2}}) ?{_HALF}", re.IGNORECASE)
 _ZONE = re.compile(r" ?(?:in the )?(morning|afternoon|evening|noon|midnight)$", re.IGNORECASE)
 _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
-_BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}
+_BASE_WORDS = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "twelve": 12,
+    "sixteen": 16,
+}
 _BASE_NAME = "-?\\d+|" + "|".join(_BASE_WORDS)
 _BASE = re.compile(
     r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+|[a-f]{2,})\)? ?"
     rf"(?:_ ?\{{? ?\(?({_BASE_NAME})\)? ?\}}?|\(? ?(?:in )?base[ -]?({_BASE_NAME}) ?\)?)"
 )
-_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+_MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "may" else name for name in _MONTHS)
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DATE = re.compile(rf"(?:({_MONTH})\.? {_DAY}|(?:the )?{_DAY}(?: of)? ({_MONTH})\.?)(?:,? ?(\d{{4}}))?", re.IGNORECASE)

@@ -14,7 +14,9 @@ from tepo.problems.grader.pool import Pool
 _CACHED = 200_000
 _NESTING = re.compile(r"[{}()\[\]]")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
-_GARBLED = re.compile(r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+")  # 1a4, m3, 13%1: nothing a whole number is written as
+_GARBLED = re.compile(
+    r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+"
+)  # 1a4, m3, 13%1: nothing a whole number is written as
 
 
 class Grader:
@@ -82,7 +84,9 @@ class Grader:
         self._remember((gold, answer), found)
         return found
 
-    def _in_workers(self, undecided: dict[tuple[str, str], list[int]], extracted: list[str], verdicts: list[Verdict | None]) -> None:
+    def _in_workers(
+        self, undecided: dict[tuple[str, str], list[int]], extracted: list[str], verdicts: list[Verdict | None]
+    ) -> None:
         requests = [(key, {"gold": option, "answer": key[1]}) for key in undecided for option in gold_answers(key[0])]
         outcomes = self._pool.run([request for _, request in requests])
         best: dict[tuple[str, str], Verdict] = {}
@@ -100,7 +104,11 @@ class Grader:
         benchmark is loaded."""
         requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
         outcomes = self._pool.run([request for _, request in requests])
-        return [(index, outcome.reason) for (index, _), outcome in zip(requests, outcomes, strict=True) if not outcome.correct]
+        return [
+            (index, outcome.reason)
+            for (index, _), outcome in zip(requests, outcomes, strict=True)
+            if not outcome.correct
+        ]
 
     def worker_pids(self) -> list[int]:
         """Process ids of the living workers (for measurements)."""
@@ -118,7 +126,9 @@ class Grader:
     def __enter__(self) -> "Grader":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -7,12 +7,16 @@ import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from math_verify.parser import get_last_eq
 
-_CONFIG = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False)
+_CONFIG = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+)
 """Like math-verify's own, without its unit removal (units are compared before) and its box search (done in `extraction`)."""
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
-_CIS = re.compile(r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))")
+_CIS = re.compile(
+    r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))"
+)
 _VECTOR = re.compile(r"\\(vec|hat|bar|tilde|overline)\{([a-zA-Z]+)\}")
 _REAL_ROOT = re.compile(r"\\sqrt\s*\[(\d*[13579])\]\s*\{\s*-([^{}+-]*)\}")
 _FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
@@ -79,7 +83,9 @@ def _named(letter: str, index: str) -> str:
 def _plain(index: str) -> str:
     """A subscript as letters and digits: {\\text{red}} -> red, {n+1} -> nplus1; capitals are marked."""
     index = index.replace("\\text", "").replace("\\triangle", "").replace("+", "plus").replace("-", "minus")
-    return "".join(character.lower() + "cap" if character.isupper() else character for character in index if character.isalnum())
+    return "".join(
+        character.lower() + "cap" if character.isupper() else character for character in index if character.isalnum()
+    )
 
 
 _COMPLEX = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
@@ -97,7 +103,10 @@ def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     if parsed is None:
         return None
     if "!!" in text and "!)!" not in text:  # the parser reads n!! as (n!)!
-        parsed = parsed.replace(lambda part: isinstance(part, sympy.factorial) and isinstance(part.args[0], sympy.factorial), lambda part: sympy.factorial2(part.args[0].args[0]))
+        parsed = parsed.replace(
+            lambda part: isinstance(part, sympy.factorial) and isinstance(part.args[0], sympy.factorial),
+            lambda part: sympy.factorial2(part.args[0].args[0]),
+        )
     units = {symbol: sympy.I for symbol in getattr(parsed, "free_symbols", ()) if symbol.name == "i"}
     return parsed.xreplace(units) if units else parsed
 

@@ -20,7 +20,9 @@ _TEN = re.compile(r"([+-]?)10\^(?:\{([+-]?\d{1,6})\}|(\d))")
 _FRACTION = re.compile(r"([+-]?)\\frac\{([^{}]+)\}\{([^{}]+)\}")
 _MIXED = re.compile(r"([+-]?)(\d+) ?\\frac\{(\d+)\}\{(\d+)\}|([+-]?)(\d+) (\d+)/(\d+)")
 _SLASH = re.compile(r"([+-]?)\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?")
-_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?")
+_REPEATING = re.compile(
+    r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?"
+)
 _SPACED = re.compile(r"\d \d")
 _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
@@ -58,7 +60,9 @@ def parse_number(text: str) -> Exact | None:
         return Exact(Fraction(int(text)))
     match = _MIXED.fullmatch(text)
     if match:
-        sign, whole, above, below = (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
+        sign, whole, above, below = (
+            (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
+        )
         return Exact(_signed(sign, int(whole) + Fraction(int(above), int(below)))) if int(below) else None
     if " " in text:
         if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before

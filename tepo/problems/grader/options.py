@@ -53,7 +53,9 @@ class GraderOptions:
     def fingerprint(self) -> str:
         """One line naming everything that can change a verdict: our revision, the packages under it, the options."""
         chosen = {key: value for key, value in asdict(self).items() if key not in ("workers", "recycle")}
-        return f"grader {REVISION} options {content_hash(chosen, 8)} " + " ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+        return f"grader {REVISION} options {content_hash(chosen, 8)} " + " ".join(
+            f"{name} {_version(name)}" for name in _PACKAGES
+        )
 
 
 def _version(package: str) -> str:

@@ -14,16 +14,40 @@ _AGREE = sympy.Float(10) ** -32
 _ENOUGH = 3
 _MOST_DIGITS = 20_000
 _SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "3.1622776", "1.7320508")
-_WHOLE = ((5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6), (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9))
+_WHOLE = (
+    (5, 3, 2, 7),
+    (6, 2, 3, 4),
+    (7, 4, 2, 3),
+    (8, 3, 5, 2),
+    (9, 5, 3, 4),
+    (10, 4, 3, 6),
+    (11, 6, 5, 2),
+    (12, 7, 4, 5),
+    (2, 9, 11, 13),
+    (3, 10, 12, 8),
+    (4, 11, 6, 9),
+)
 _ROUNDING = (sympy.floor, sympy.ceiling)
 _REALS = frozenset("xyztrs")
 """Names of real numbers: their floors are not compared at integers alone, where floor and ceiling agree."""
-_INTEGER_FUNCTIONS = (sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2)
+_INTEGER_FUNCTIONS = (
+    sympy.factorial,
+    sympy.binomial,
+    sympy.Mod,
+    sympy.Sum,
+    sympy.Product,
+    sympy.gamma,
+    sympy.factorial2,
+)
 
 
 def is_scalar(value: object) -> bool:
     """A number or a function of numbers: no matrix, set, tuple (but for limits of sums) or relation."""
-    if not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixExpr) or value.has(sympy.MatrixBase, sympy.Set):
+    if (
+        not isinstance(value, sympy.Expr)
+        or isinstance(value, sympy.MatrixExpr)
+        or value.has(sympy.MatrixBase, sympy.Set)
+    ):
         return False
     return not value.has(sympy.Tuple) or value.has(sympy.Sum, sympy.Product, sympy.Integral)
 
@@ -42,7 +66,11 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         if not positive and _outside(left, right, imaginary):
             continue
         if not _close(left, right):
-            return False if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs) else agreed >= _ENOUGH
+            return (
+                False
+                if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs)
+                else agreed >= _ENOUGH
+            )
         agreed += 1
     return True if agreed >= _ENOUGH else None
 
@@ -88,7 +116,11 @@ def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digi
     try:
         if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.factorial2):
             expression = expression.subs(point).doit()
-        value = expression.evalf(digits, subs=point, maxn=digits + 100) if point else expression.evalf(digits, maxn=digits + 100)
+        value = (
+            expression.evalf(digits, subs=point, maxn=digits + 100)
+            if point
+            else expression.evalf(digits, maxn=digits + 100)
+        )
     except (MemoryError, RecursionError):
         raise
     except Exception:  # evalf raises many things on expressions without a value there
@@ -105,13 +137,18 @@ def _named(expression: sympy.Expr) -> sympy.Expr:
     return expression.xreplace(calls) if calls else expression
 
 
-def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
+def _points(
+    left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
+) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
     """Sample points with whether all values are positive: integers where floors, factorials or signs (-1)^n are about."""
     whole = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
     rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
     whole = whole or (rounded and not all(symbol.name in _REALS for symbol in symbols))
     if whole:
-        return [({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True) for row in _WHOLE]
+        return [
+            ({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True)
+            for row in _WHOLE
+        ]
     points = []
     for shift in range(len(_SEEDS)):
         positive = shift < 4
@@ -125,7 +162,10 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
 
 
 def _alternates(expression: sympy.Expr) -> bool:
-    return any(power.base.is_number and power.base.is_negative and power.exp.free_symbols for power in expression.atoms(sympy.Pow))
+    return any(
+        power.base.is_number and power.base.is_negative and power.exp.free_symbols
+        for power in expression.atoms(sympy.Pow)
+    )
 
 
 def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -147,7 +187,9 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
 def _hidden_digits(expression: sympy.Expr) -> int:
     r"""How far below the leading digits a difference may hide: the spread of the terms of sums (1-2^{-2016}, 2^{2009}-1) and
     the length of written integers; 0 when the first comparison saw everything."""
-    hidden = max((len(str(abs(number))) for number in expression.atoms(sympy.Integer) if abs(number) < 10**2000), default=0)
+    hidden = max(
+        (len(str(abs(number))) for number in expression.atoms(sympy.Integer) if abs(number) < 10**2000), default=0
+    )
     hidden = hidden if hidden > DIGITS // 2 else 0
     for total in expression.atoms(sympy.Add):
         sizes = [size for term in total.args if (size := _decimal_size(term)) is not None]

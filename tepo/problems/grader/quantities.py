@@ -6,8 +6,12 @@ from itertools import pairwise
 
 from tepo.problems.grader.units import Unit, known, parse_unit
 
-_TOKEN = re.compile(r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+|\^\s*(?:\{-?\d\}|-?\d)|\d+|.", re.DOTALL)
-_CURRENCY = re.compile(r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])")
+_TOKEN = re.compile(
+    r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+|\^\s*(?:\{-?\d\}|-?\d)|\d+|.", re.DOTALL
+)
+_CURRENCY = re.compile(
+    r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])"
+)
 _PART = r"(\d+(?:\.\d+)?) ?(?:\\text\{ ?([a-zA-Z. ]+?),?(?: and)? ?\}|([a-zA-Z]+)\.?)"
 _PARTS = re.compile(_PART), re.compile(rf"{_PART}(?: ?,? ?(?:\\text\{{,? ?and\}}|and)? ?{_PART})+")
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
@@ -24,7 +28,9 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
     match = _CURRENCY.match(text)
     if match:
         word = match[2].lower().rstrip(".")
-        return (match[1] or match[3]) + text[match.end() :].strip(), parse_unit("dollar" if "usd" in word or "us " in word else word)
+        return (match[1] or match[3]) + text[match.end() :].strip(), parse_unit(
+            "dollar" if "usd" in word or "us " in word else word
+        )
     text = _SCALE.sub(lambda found: "\\text{deg" + (found[1] or found[2]).lower() + "}", text)
     start = _tail(text)
     if start is None:
@@ -62,7 +68,12 @@ def _tail(text: str) -> int | None:
                 start = position
         elif token in ("2", "3") and place and known(tokens[place - 1][1]):
             continue
-        elif not (token.isspace() or token in "/.-" or token in ("\\cdot", "per") or re.fullmatch(r"\^\s*(?:\{-?\d\}|-?\d)", token)):
+        elif not (
+            token.isspace()
+            or token in "/.-"
+            or token in ("\\cdot", "per")
+            or re.fullmatch(r"\^\s*(?:\{-?\d\}|-?\d)", token)
+        ):
             break
     return start
 

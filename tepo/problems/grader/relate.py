@@ -52,13 +52,20 @@ def exact_side(text: str) -> str:
     head = text[: text.index("\\approx")].strip()
     if not head:
         return sides[-1]
-    return f"{head} = {sides[-1]}" if relations.is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
+    return (
+        f"{head} = {sides[-1]}" if relations.is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
+    )
 
 
 def with_constant(gold: str, answer: str) -> tuple[str, str]:
     """An integration constant has either case: x^2 + C beside x^2 + c."""
     mine, theirs = _CONSTANT.fullmatch(gold), _CONSTANT.fullmatch(answer)
-    if mine and theirs and mine[2] != theirs[2] and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1]):
+    if (
+        mine
+        and theirs
+        and mine[2] != theirs[2]
+        and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1])
+    ):
         return gold, f"{theirs[1]}{mine[2]}"
     return gold, answer
 
@@ -72,7 +79,9 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
             if any(mark not in relations.FLIPPED for mark in marks):
                 break
             others, marks = others[::-1], [relations.FLIPPED[mark] for mark in reversed(marks)]
-        if signs == marks and all(compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)):
+        if signs == marks and all(
+            compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)
+        ):
             return True
     ordered = all(sign in relations.ORDER for sign in signs + marks)
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")

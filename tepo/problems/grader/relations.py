@@ -10,7 +10,9 @@ _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _VALUE_OF = re.compile(r"[a-zA-Z] ?\( ?[a-zA-Z] ?\)")
 _GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\[[^\[\]]*\]|\\text\{[^{}]*\}")
-_PUNCTURED = re.compile(r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})")
+_PUNCTURED = re.compile(
+    r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})"
+)
 _DIGIT = re.compile(r"\d")
 ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
 _SYMMETRIC = ("=", "\\neq", "\\equiv", "\\approx", "\\parallel", "\\perp", "\\cong", "\\sim")
@@ -54,7 +56,9 @@ def interval_of_chain(text: str) -> SolutionSet | None:
         sides, signs = sides[::-1], [FLIPPED[sign] for sign in reversed(signs)]
     closed = [ORDER[sign][1] for sign in signs]
     if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[0])):  # |x| < a
-        return SolutionSet(inside[1], (Group("[" if closed[0] else "(", (f"-({sides[1]})", sides[1]), "]" if closed[0] else ")"),))
+        return SolutionSet(
+            inside[1], (Group("[" if closed[0] else "(", (f"-({sides[1]})", sides[1]), "]" if closed[0] else ")"),)
+        )
     if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[1])):  # a < |x|
         left = Group("(", ("-\\infty", f"-({sides[0]})"), "]" if closed[0] else ")")
         return SolutionSet(inside[1], (left, Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")")))
@@ -92,10 +96,18 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
     removed = [relation(text) for text in texts if "\\neq" in text]
     if not conditions:
         names, points = {sides[0] for sides, _ in removed}, [sides[1] for sides, signs in removed if signs == ["\\neq"]]
-        line = _line_without(points) if len(texts) > 1 and len(names) == 1 and len(points) == len(texts) and is_symbol(min(names)) else None
+        line = (
+            _line_without(points)
+            if len(texts) > 1 and len(names) == 1 and len(points) == len(texts) and is_symbol(min(names))
+            else None
+        )
         return SolutionSet(min(names), line) if line else None
     whole = solution_set(conditions)
-    if not whole or not whole.variable or any(signs != ["\\neq"] or sides[0] != whole.variable for sides, signs in removed):
+    if (
+        not whole
+        or not whole.variable
+        or any(signs != ["\\neq"] or sides[0] != whole.variable for sides, signs in removed)
+    ):
         return None
     pieces = list(whole.pieces)
     for sides, _ in removed:
@@ -138,7 +150,9 @@ def is_builder(piece: Group) -> bool:
 
 def _builder(piece: Group) -> SolutionSet | None:
     """{x | x>2} or {x : x>2}."""
-    match = re.fullmatch(r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", ",".join(piece.items), re.DOTALL)
+    match = re.fullmatch(
+        r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", ",".join(piece.items), re.DOTALL
+    )
     if match and is_symbol(match[1]):
         return interval_of_chain(match[2].strip())
     return SolutionSet(None, (piece,)) if not match and not is_builder(piece) else None
@@ -154,7 +168,11 @@ def _without_points(text: str) -> SolutionSet | None:
 
 def _line_without(points: list[str]) -> tuple[Group, ...] | None:
     """The real line without these points, as open intervals; None where several of them are not numbers, which have an order."""
-    signed = [part for point in points for part in ((point[3:].strip(), f"-{point[3:].strip()}") if point.startswith("\\pm") else (point,))]
+    signed = [
+        part
+        for point in points
+        for part in ((point[3:].strip(), f"-{point[3:].strip()}") if point.startswith("\\pm") else (point,))
+    ]
     if len(signed) == 1:
         return Group("(", ("-\\infty", signed[0]), ")"), Group("(", (signed[0], "\\infty"), ")")
     pieces = [Group("(", ("-\\infty", "\\infty"), ")")]

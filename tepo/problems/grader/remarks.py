@@ -9,7 +9,9 @@ _LEAD = re.compile(
     r"^\\text\{[^{}]*\b(?:is|are|equals?):?\} ?(?=.)|^\\text\{[^{}]*\} ?[a-zA-Z] ?\\text\{(?:is|equals?):?\} ?(?=.)"
     r"|^\\text\{(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
 )
-_REMARK = re.compile(r"(?<=.) ?\\text\{,? ?\((?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$")
+_REMARK = re.compile(
+    r"(?<=.) ?\\text\{,? ?\((?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
+)
 _END = r"\)?$"
 _START = r"(?<=.) ?,? ?\(?"
 _QUANTIFIERS = re.compile(
@@ -26,14 +28,26 @@ _WORDS = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
 _LETTER = re.compile(r"[a-zA-Z]")
 _OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
 _ABOUT = r"approximately|approx\.?|about|roughly"
-_ASIDE = re.compile(rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$")
-_ALTERNATIVE = re.compile(r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$")
+_ASIDE = re.compile(
+    rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$"
+)
+_ALTERNATIVE = re.compile(
+    r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$"
+)
 _ROUGHLY = re.compile(rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$")
 _BOUNDS = {
     "\\geq": "at least|no less than|no fewer than|not less than|a minimum of", "\\leq": "at most|no more than|not more than|up to|a maximum of",
     ">": "more than|greater than|larger than|over", "<": "less than|fewer than|smaller than|under",
 }  # fmt: skip
-_BEFORE = [(sign, re.compile(rf"^(?P<name>[a-zA-Z] ?)?\\text\{{(?:is |are )?(?:{words})\}} ?(?=.)|^(?:{words}) (?=\d)", re.IGNORECASE)) for sign, words in _BOUNDS.items()]
+_BEFORE = [
+    (
+        sign,
+        re.compile(
+            rf"^(?P<name>[a-zA-Z] ?)?\\text\{{(?:is |are )?(?:{words})\}} ?(?=.)|^(?:{words}) (?=\d)", re.IGNORECASE
+        ),
+    )
+    for sign, words in _BOUNDS.items()
+]
 _AFTER = re.compile(
     r"^(?P<value>.*[\d})]) ?\\text\{(?P<unit>[a-zA-Z ]*?),? ?(?:\b(?:or|and) (?:(?P<more>more|greater|above|over|higher|up|larger)|less|fewer|below|under|lower|smaller)"
     r"|\bat (?:(?P<least>least)|most))\}$"

@@ -3,14 +3,23 @@
 import re
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"\\(?:begin|end)\{(?:[a-z]*matrix|array|cases)\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]", re.DOTALL)
+_TOKEN = re.compile(
+    r"\\(?:begin|end)\{(?:[a-z]*matrix|array|cases)\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]",
+    re.DOTALL,
+)
 _OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 _CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
-_AND = re.compile(r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])")
+_AND = re.compile(
+    r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])"
+)
 _COMMA = re.compile(r"[,;]")
 _CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
-_RELATION = re.compile(r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>")
-_RANGE = re.compile(r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\} ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*")
+_RELATION = re.compile(
+    r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>"
+)
+_RANGE = re.compile(
+    r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\} ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*"
+)
 _WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
 _IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
@@ -81,8 +90,16 @@ def _joined(text: str, *, alone: bool = True) -> str:
     if "," not in text:
         return text
     level = depths(text)
-    within = {place for match in _THOUSANDS.finditer(text) if level[match.start()] == 0 for place in range(*match.span()) if text[place] == ","}
-    others = [place for place, character in enumerate(text) if character == "," and level[place] == 0 and place not in within]
+    within = {
+        place
+        for match in _THOUSANDS.finditer(text)
+        if level[match.start()] == 0
+        for place in range(*match.span())
+        if text[place] == ","
+    }
+    others = [
+        place for place, character in enumerate(text) if character == "," and level[place] == 0 and place not in within
+    ]
     if any(text[place + 1 : place + 2] != " " for place in others) or (not others and not alone):
         return text
     return "".join(character for place, character in enumerate(text) if place not in within)
@@ -110,7 +127,11 @@ def between_words(text: str) -> tuple[list[str], list[str]]:
 def unconditional(text: str) -> str:
     r"""Without the range of a whole number in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
-    return match["value"] if match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"]) else text
+    return (
+        match["value"]
+        if match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"])
+        else text
+    )
 
 
 def conclusion(text: str) -> str:
@@ -127,7 +148,11 @@ def group(text: str) -> Group | None:
         return None
     inside = text[len(left) : len(text) - len(right)].strip()
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
-    return Group(names.get(left, left), tuple(comma_items(_joined(inside, alone=False))) if inside else (), names.get(right, right))
+    return Group(
+        names.get(left, left),
+        tuple(comma_items(_joined(inside, alone=False))) if inside else (),
+        names.get(right, right),
+    )
 
 
 def _fences(text: str) -> tuple[str, str]:

@@ -47,7 +47,11 @@ class SymbolicComparison:
             return True
         if isinstance(left, sympy.Equality) and isinstance(right, sympy.Equality):
             return _equations(left, right)
-        if isinstance(left, (*_BELOW, *_ABOVE)) and isinstance(right, (*_BELOW, *_ABOVE)) and _inequalities(left, right):
+        if (
+            isinstance(left, (*_BELOW, *_ABOVE))
+            and isinstance(right, (*_BELOW, *_ABOVE))
+            and _inequalities(left, right)
+        ):
             return True
         if isinstance(left, sympy.Equality) != isinstance(right, sympy.Equality):
             return False
@@ -78,12 +82,23 @@ class SymbolicComparison:
         difference = abs(mine - theirs)
         if difference <= self._relative * abs(mine) or difference <= self._absolute:
             return True
-        return bool(written and written.ulp and written.rounds(theirs, GOLD_DIGITS)) or bool(given and given.ulp and given.rounds(mine, ANSWER_DIGITS))
+        return bool(written and written.ulp and written.rounds(theirs, GOLD_DIGITS)) or bool(
+            given and given.ulp and given.rounds(mine, ANSWER_DIGITS)
+        )
 
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
         r"""\log without a base is the decimal logarithm to the parser; read it as the natural one as well, on both sides."""
-        left, right = (to_sympy(text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_")) for text in (gold, answer))
-        return left is not None and right is not None and is_scalar(left) and is_scalar(right) and bool(self._scalars(gold, left, answer, right))
+        left, right = (
+            to_sympy(text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_"))
+            for text in (gold, answer)
+        )
+        return (
+            left is not None
+            and right is not None
+            and is_scalar(left)
+            and is_scalar(right)
+            and bool(self._scalars(gold, left, answer, right))
+        )
 
 
 def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
@@ -118,7 +133,9 @@ def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.rela
 
 def _is_condition(value: sympy.Basic) -> bool:
     """An inequality or several of them joined."""
-    return isinstance(value, (*_BELOW, *_ABOVE)) or (isinstance(value, And) and all(isinstance(part, (*_BELOW, *_ABOVE)) for part in value.args))
+    return isinstance(value, (*_BELOW, *_ABOVE)) or (
+        isinstance(value, And) and all(isinstance(part, (*_BELOW, *_ABOVE)) for part in value.args)
+    )
 
 
 def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
@@ -126,7 +143,10 @@ def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
     symbols = {symbol for side in (left, right) if _is_condition(side) for symbol in side.free_symbols}
     if len(symbols) != 1 or left.has(*_UNSOLVED) or right.has(*_UNSOLVED):
         return False
-    first, second = (sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side for side in (left, right))
+    first, second = (
+        sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side
+        for side in (left, right)
+    )
     return isinstance(first, sympy.Set) and isinstance(second, sympy.Set) and bool(first == second)
 
 
@@ -138,7 +158,9 @@ def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:
     first, second = left.doit(), right.doit()
     if not isinstance(first, sympy.MatrixBase) or not isinstance(second, sympy.MatrixBase):
         return False
-    return first.shape == second.shape and all(same_value(a, b) for a, b in zip(first.flat(), second.flat(), strict=True))
+    return first.shape == second.shape and all(
+        same_value(a, b) for a, b in zip(first.flat(), second.flat(), strict=True)
+    )
 
 
 def _math_verify(left: sympy.Basic, right: sympy.Basic) -> bool:

@@ -110,7 +110,11 @@ def parse_unit(text: str) -> Unit | None:
 
 def _inches(word: str, text: str) -> bool:
     """Is this "in" the unit? It is with a power, under "per" or "square", or alone."""
-    return word == "in" and re.search(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b", text) is not None
+    return (
+        word == "in"
+        and re.search(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b", text)
+        is not None
+    )
 
 
 def _product(powers: list[tuple[str, int]]) -> Unit:

@@ -22,10 +22,28 @@ _SAME = {
 _SYNONYMS = {other: key for key, others in _SAME.items() for other in others}
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety hundred"
-_NUMBERS = {name: value for value, name in enumerate(_SMALL.split())} | {name: 10 * (value + 2) for value, name in enumerate(_TENS.split()[:-1])}
-_PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12}
+_NUMBERS = {name: value for value, name in enumerate(_SMALL.split())} | {
+    name: 10 * (value + 2) for value, name in enumerate(_TENS.split()[:-1])
+}
+_PARTS = {
+    "half": 2,
+    "third": 3,
+    "quarter": 4,
+    "fourth": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "seventh": 7,
+    "eighth": 8,
+    "ninth": 9,
+    "tenth": 10,
+    "twelfth": 12,
+}
 _REALS = {"\\mathbb{R}", "(-\\infty,\\infty)", "(-\\infty,+\\infty)", "x\\in\\mathbb{R}"}
-_SYMBOLS = dict.fromkeys(_REALS, "all real numbers") | {"\\mathbb{Z}": "all integers", "\\mathbb{Q}": "all rational numbers", "\\mathbb{C}": "all complex numbers"}
+_SYMBOLS = dict.fromkeys(_REALS, "all real numbers") | {
+    "\\mathbb{Z}": "all integers",
+    "\\mathbb{Q}": "all rational numbers",
+    "\\mathbb{C}": "all complex numbers",
+}
 _SYMBOLS |= dict.fromkeys(("\\mathbb{Z}^+", "\\mathbb{Z}^{+}", "\\mathbb{Z}_{>0}"), "all positive integers")
 NUMBER_SETS = frozenset(_SYMBOLS.values())
 """Keys of answers that may also be written as a set."""
@@ -35,12 +53,28 @@ _CARRIER = re.compile(
     rf"^(?:(?:it|this|that|they|(?:(?:this|that|our|given) )?(?:{_SUBJECT})) (?:is|are|was|were|will be) (?:on )?"
     rf"|(?:it|(?:{_SUBJECT})) (?=(?:(?:con|di)verges|do(?:es)? not exist)$))"
 )
-_DESCRIBED = ("function", "number", "integer", "triangle", "series", "sequence", "integral", "matrix", "wins", "is winner", "has winning strategy")
+_DESCRIBED = (
+    "function",
+    "number",
+    "integer",
+    "triangle",
+    "series",
+    "sequence",
+    "integral",
+    "matrix",
+    "wins",
+    "is winner",
+    "has winning strategy",
+)
 _ANSWERED = re.compile(r"(yes|no|true|false) ?[,.;:!-]+ ?\S.*", re.DOTALL)
-_NO_SOLUTIONS = re.compile(r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?(?: (?:in|over|among) [a-z ]+)?")
+_NO_SOLUTIONS = re.compile(
+    r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?(?: (?:in|over|among) [a-z ]+)?"
+)
 _IDLE = re.compile(r"\b(?:an?|[Tt]he|[Aa]ll|[Aa]ny|[Ee]very|is|are)\b")
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
-_CHOSEN = re.compile(r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL)
+_CHOSEN = re.compile(
+    r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL
+)
 _OPTIONS = re.compile(r"[A-H](?:,? ?[A-H])+")
 _OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[(A-Z\\])")
 
@@ -61,13 +95,20 @@ def words(text: str) -> str | None:
     if not _WORDS.fullmatch(plain):
         return None
     letters = sum(character.isalpha() for character in plain)
-    if letters < 2 or (plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne") and plain.lower() not in _NUMBERS):
+    if letters < 2 or (
+        plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne") and plain.lower() not in _NUMBERS
+    ):
         return None
     if answered := _ANSWERED.fullmatch(plain.casefold()):
         return answered[1]
-    parts = [_CARRIER.sub("", re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip()) for part in _LISTED.split(plain.casefold())]
+    parts = [
+        _CARRIER.sub("", re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip())
+        for part in _LISTED.split(plain.casefold())
+    ]
     if len(parts) == 1:
-        return _number(parts[0]) or (_NO_SOLUTION if _NO_SOLUTIONS.fullmatch(parts[0]) else _SYNONYMS.get(parts[0], parts[0]))
+        return _number(parts[0]) or (
+            _NO_SOLUTION if _NO_SOLUTIONS.fullmatch(parts[0]) else _SYNONYMS.get(parts[0], parts[0])
+        )
     return ", ".join(sorted(_SYNONYMS.get(part, part) for part in parts if part))
 
 
@@ -76,7 +117,9 @@ def _number(key: str) -> str | None:
     thousands, group, names = 0, 0, key.split()
     for place, name in enumerate(names):
         count, part = _NUMBERS.get(name), _PARTS.get("half" if name == "halves" else name.removesuffix("s"))
-        if count is not None and (group == 0 or group % 100 == 0 or (group % 10 == 0 and group % 100 >= 20 and count < 10)):
+        if count is not None and (
+            group == 0 or group % 100 == 0 or (group % 10 == 0 and group % 100 >= 20 and count < 10)
+        ):
             group += count
         elif name == "hundred" and group < 100:
             group = 100 * (group or 1)

@@ -35,7 +35,9 @@ def main() -> None:
     decide = _load(settings)
     replies.write(b"ready\n")
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, 2 * settings["timeout"] + 10)  # CPU seconds: the parent's limit comes before it
+        signal.setitimer(
+            signal.ITIMER_PROF, 2 * settings["timeout"] + 10
+        )  # CPU seconds: the parent's limit comes before it
         started = time.process_time()
         correct, reason = _answer(decide, line)
         reply = json.dumps([correct, reason, time.process_time() - started])

@@ -68,22 +68,34 @@ class PageRun:
         return html.swatch(self.look, self.method)
 
 
-def build_page(title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32) -> str:
+def build_page(
+    title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32
+) -> str:
     """The page as HTML text. responses: how many of each token dump are shown (their class counts are over the whole dump)."""
     shown = [(run, dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tepo.reporting", "page"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=jinja2.PackageLoader("tepo.reporting", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template("page.html.j2").render(
         title=title,
         subtitle=subtitle,
-        studies=[(study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures]) for study in studies],
+        studies=[
+            (study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures])
+            for study in studies
+        ],
         runs=[(run, _flat(run.config)) for run in runs],
         differing=_differing(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
         dumps=[_summary(run, dump) for run, dump in shown],
-        data=_script_json({"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}),
+        data=_script_json(
+            {"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}
+        ),
         css=Markup(_asset("page.css")),
         script=Markup(_asset("tables.js") + _asset("tokens.js")),
     )
@@ -129,7 +141,13 @@ def _differing(runs: Sequence[PageRun]) -> list[str]:
 
 
 def _summary(run: PageRun, dump: TokenDump) -> dict[str, Any]:
-    return {"run": run, "step": dump.step, "applied": _has_mask(dump), "counts": class_counts(dump.responses), "total": len(dump.responses)}
+    return {
+        "run": run,
+        "step": dump.step,
+        "applied": _has_mask(dump),
+        "counts": class_counts(dump.responses),
+        "total": len(dump.responses),
+    }
 
 
 def _has_mask(dump: TokenDump) -> bool:
@@ -144,9 +162,19 @@ def _dump_data(run: PageRun, dump: TokenDump, limit: int) -> dict[str, Any]:
         if (mask := mask_of(response)) is not None:
             values["mask"] = [_short(number) for number in mask]
         classes = [CLASSES.index(name) for name in token_classes(response.tokens)]
-        facts = {"prompt": response.prompt, "answer": response.answer, "reward": response.reward, "finished": response.finished, "group": response.group}
+        facts = {
+            "prompt": response.prompt,
+            "answer": response.answer,
+            "reward": response.reward,
+            "finished": response.finished,
+            "group": response.group,
+        }
         responses.append({**facts, "tokens": response.tokens, "classes": classes, "values": values})
-    return {"label": f"{run.label}, seed {run.seed}, step {dump.step}", "applied": _has_mask(dump), "responses": responses}
+    return {
+        "label": f"{run.label}, seed {run.seed}, step {dump.step}",
+        "applied": _has_mask(dump),
+        "responses": responses,
+    }
 
 
 def _short(number: float | None) -> float | None:

@@ -71,7 +71,16 @@ def all_rows(kind: str = "row") -> tuple[PaperRow, ...]:
     return tuple(row for table in TABLES for row in load_table(table) if row.kind == kind)
 
 
-def reference_row(table: str, *, method: str, model: str = "Qwen2.5-7B", panel: str | None = None, steps: int | str | None = None, seed: int | str | None = None, kind: str = "row") -> PaperRow:
+def reference_row(
+    table: str,
+    *,
+    method: str,
+    model: str = "Qwen2.5-7B",
+    panel: str | None = None,
+    steps: int | str | None = None,
+    seed: int | str | None = None,
+    kind: str = "row",
+) -> PaperRow:
     """The printed row of a method. `panel`, `steps` and `seed` are needed only where the rest leaves several.
 
     Raises UserError when there is no such row (with the nearest name) or more than one.
@@ -82,12 +91,18 @@ def reference_row(table: str, *, method: str, model: str = "Qwen2.5-7B", panel: 
             continue
         matching = [row for row in rows if getattr(row, field) == str(wanted)]
         if not matching:
-            raise unknown_name(f"{field} of {table}", str(wanted), {getattr(row, field) or "(none)" for row in rows}, where=f"reference row {table}/{model}/{method}")
+            raise unknown_name(
+                f"{field} of {table}",
+                str(wanted),
+                {getattr(row, field) or "(none)" for row in rows},
+                where=f"reference row {table}/{model}/{method}",
+            )
         rows = matching
     if len({(tuple(row.scores.items()), row.average) for row in rows}) > 1:
         raise UserError(
             f"{len(rows)} rows of {table} fit {model}/{method}",
             where="reference row",
-            fix="give panel, steps or seed: " + "; ".join(f"panel={row.panel or '-'} steps={row.steps or '-'} seed={row.seed or '-'}" for row in rows),
+            fix="give panel, steps or seed: "
+            + "; ".join(f"panel={row.panel or '-'} steps={row.steps or '-'} seed={row.seed or '-'}" for row in rows),
         )
     return rows[0]

@@ -17,5 +17,17 @@ def render(table: Table) -> str:
         for row in block.rows:
             for column, cell in zip(block.columns, row.cells, strict=True):
                 numbers = ("" if value is None else f"{value:.6g}" for value in (cell.mean, cell.low, cell.high))
-                writer.writerow((block.title, row.section, row.key, row.label, column.key, column.title, *numbers, cell.n or "", cell.text))
+                writer.writerow(
+                    (
+                        block.title,
+                        row.section,
+                        row.key,
+                        row.label,
+                        column.key,
+                        column.title,
+                        *numbers,
+                        cell.n or "",
+                        cell.text,
+                    )
+                )
     return out.getvalue()

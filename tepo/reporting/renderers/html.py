@@ -21,16 +21,22 @@ def render(table: Table) -> str:
 
 
 def _block(block: Block) -> str:
-    head = '<th scope="col">Method</th>' + "".join(f'<th scope="col" class="{column.kind}">{escape(column.title)}</th>' for column in block.columns)
+    head = '<th scope="col">Method</th>' + "".join(
+        f'<th scope="col" class="{column.kind}">{escape(column.title)}</th>' for column in block.columns
+    )
     bodies = "".join(_body(block, section, rows) for section, rows in sections(block.rows))
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
     return f'<div class="scroll"><table><caption>{escape(block.title)}</caption><thead><tr>{head}</tr></thead>{bodies}</table></div>{notes}'
 
 
 def _body(block: Block, section: str, rows: list) -> str:
-    lines = [f'<tr class="section"><th colspan="{len(block.columns) + 1}">{escape(section)}</th></tr>'] if section else []
+    lines = (
+        [f'<tr class="section"><th colspan="{len(block.columns) + 1}">{escape(section)}</th></tr>'] if section else []
+    )
     for row in rows:
-        cells = "".join(_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True))
+        cells = "".join(
+            _cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)
+        )
         lines.append(f'<tr style="{swatch(row.look, row.method)}"><th scope="row">{escape(row.label)}</th>{cells}</tr>')
     return f"<tbody>{''.join(lines)}</tbody>"
 

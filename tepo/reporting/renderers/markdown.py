@@ -21,11 +21,27 @@ def _escape(text: str) -> str:
 
 def _block(block: Block) -> list[str]:
     align = [":--" if column.kind is Kind.TEXT else "--:" for column in block.columns]
-    lines = [f"**{_escape(block.title)}**", "", _line(["", *(_escape(column.title) for column in block.columns)]), _line([":--", *align])]
+    lines = [
+        f"**{_escape(block.title)}**",
+        "",
+        _line(["", *(_escape(column.title) for column in block.columns)]),
+        _line([":--", *align]),
+    ]
     for section, rows in sections(block.rows):
         if section:
             lines.append(_line([f"*{_escape(section)}*", *([""] * len(block.columns))]))
-        lines += [_line([_escape(row.label), *(_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True))]) for row in rows]
+        lines += [
+            _line(
+                [
+                    _escape(row.label),
+                    *(
+                        _cell(cell, column, block.decimals)
+                        for cell, column in zip(row.cells, block.columns, strict=True)
+                    ),
+                ]
+            )
+            for row in rows
+        ]
     return lines
 
 

@@ -46,7 +46,10 @@ class _Fitted:
             yield grid
             return
         title = self.block.title.removesuffix(_CONTINUED)
-        for part, name in ((slice(0, (count + 1) // 2), self.block.title), (slice((count + 1) // 2, count), title + _CONTINUED)):
+        for part, name in (
+            (slice(0, (count + 1) // 2), self.block.title),
+            (slice((count + 1) // 2, count), title + _CONTINUED),
+        ):
             rows = tuple(replace(row, cells=row.cells[part]) for row in self.block.rows)
             yield _Fitted(replace(self.block, title=name, columns=self.block.columns[part], rows=rows))
 
@@ -57,20 +60,36 @@ def _note(text: str) -> RenderableType:
 
 def _cell(cell: Cell, column: Column, decimals: int) -> Text:
     value = format_value(cell, column, decimals)
-    text = Text().append(value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, ""))
+    text = Text().append(
+        value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, "")
+    )
     if interval := format_interval(cell, column, decimals):
         text.append("\n" + interval, style="dim")
     return text
 
 
 def _grid(block: Block) -> Grid:
-    grid = Grid(title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None)
+    grid = Grid(
+        title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None
+    )
     grid.add_column("", min_width=_LABEL_WIDTH)
-    cells = [[_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)] for row in block.rows]
+    cells = [
+        [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
+        for row in block.rows
+    ]
     for index, column in enumerate(block.columns):
         text = column.kind is Kind.TEXT
-        parts = [part for cell in (Text(column.title), *(line[index] for line in cells)) for part in (cell.plain.split() if text else cell.plain.splitlines())]
-        grid.add_column(column.title, justify="left" if text else "right", no_wrap=not text, min_width=max(map(cell_len, parts), default=0))  # no number and no word is cut
+        parts = [
+            part
+            for cell in (Text(column.title), *(line[index] for line in cells))
+            for part in (cell.plain.split() if text else cell.plain.splitlines())
+        ]
+        grid.add_column(
+            column.title,
+            justify="left" if text else "right",
+            no_wrap=not text,
+            min_width=max(map(cell_len, parts), default=0),
+        )  # no number and no word is cut
     lines = iter(cells)
     for section, rows in sections(block.rows):
         if section:

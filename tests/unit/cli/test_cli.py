@@ -14,7 +14,9 @@ from tests.unit.training.small import SMALL
 
 
 def tepo(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tepo_cli", *map(str, words)], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(
+        [sys.executable, "-m", "tepo_cli", *map(str, words)], capture_output=True, text=True, timeout=300, **options
+    )  # type: ignore[call-overload, no-any-return]
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -64,12 +66,17 @@ def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Pa
 
 def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "ablations").mkdir()
-    (tmp_path / "ablations" / "mine.yaml").write_text("title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n")
+    (tmp_path / "ablations" / "mine.yaml").write_text(
+        "title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+    )
     (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
     import os
 
     env = {**os.environ, "TEPO_PATH": str(tmp_path)}
-    for name, hints in {"mine": ("mine.yaml:4", "objectve", "'objective'"), "worse": ("worse.yaml:", "not valid YAML")}.items():
+    for name, hints in {
+        "mine": ("mine.yaml:4", "objectve", "'objective'"),
+        "worse": ("worse.yaml:", "not valid YAML"),
+    }.items():
         done = tepo("ablate", name, "--store", tmp_path / "runs", env=env)
         assert done.returncode == 2
         assert all(hint in done.stderr for hint in hints), done.stderr
@@ -96,7 +103,9 @@ def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Pat
     assert run.name in listed.stdout
 
 
-def test_doctor_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_how_to_get_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it; in a narrow terminal it was broken in two."""
     from tepo_cli.doctor import doctor
 
@@ -140,7 +149,9 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
     from tepo_cli.grade import _rows
 
     file = tmp_path / "answers.jsonl"
-    file.write_bytes(b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line)
+    file.write_bytes(
+        b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line
+    )
     with pytest.raises(UserError, match=message) as caught:
         _rows(str(file))
     assert caught.value.where.endswith("line 4")

@@ -29,14 +29,23 @@ def test_grade_says_how_many_in_its_last_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("timeouts", "said"), [(3, True), (0, False), (None, False)])
-def test_eval_says_how_many_below_its_table(timeouts: int | None, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_says_how_many_below_its_table(
+    timeouts: int | None, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "add3"
     target = Target("package:laptop", {"weights": "w"}, tmp_path, (name,))
     request = Request(target, Backend(kind="torch"), None, 0, "auto", None, tmp_path)
-    task = {"fingerprint": load_benchmark(name).fingerprint, "policy": target.identity, "wrap": "auto", "thinking": None}
+    task = {
+        "fingerprint": load_benchmark(name).fingerprint,
+        "policy": target.identity,
+        "wrap": "auto",
+        "thinking": None,
+    }
     result = Result(name, 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", task, timeouts)
     request.folder(name).mkdir(parents=True)
     write_json(request.folder(name) / "result.json", asdict(result))
     run_evaluations([name], request, quiet=True)
-    shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(capsys.readouterr().err.split())
+    shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert shown is said

@@ -28,7 +28,10 @@ TYPO = "objective.penalty.coefficint=1"
         (lambda store: train([TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
         (lambda store: train(["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
-        (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
+        (
+            lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"], dry_run=True),
+            "row 'GRPO/DAPO'",
+        ),
         (lambda store: plan(["panel-e"], store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, format="pdf"), "unknown format 'pdf'"),
         (lambda store: ablate("panel-e", store=store, launcher="slurn", dry_run=True), "'slurm'"),
@@ -47,7 +50,9 @@ def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str
 
 @pytest.mark.parametrize("call", [report, reproduce])
 @pytest.mark.parametrize("option", ["out", "results"])
-def test_a_folder_in_the_place_of_the_page_is_said_before_the_work(call: Callable[..., Any], option: str, tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_the_page_is_said_before_the_work(
+    call: Callable[..., Any], option: str, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError) as caught:
         call(["panel-e"], store=tmp_path / "runs", **{option: tmp_path / "folder"})
@@ -63,22 +68,31 @@ def test_what_cannot_be_written_names_its_own_option(tmp_path: Path) -> None:
     assert caught.value.fix == "choose another place with --out FILE"
 
 
-def test_figure_all_draws_what_can_be_drawn_and_names_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ((_, units),) = plan_all(["figures"], "laptop", store=tmp_path, overrides=WORDS)
     for unit in units:
         if unit.row.label in ("GRPO/DAPO", "TEPO"):  # the rows of figures 2a to 3b
-            finish(unit, **{"actor/pg_clipfrac": 0.1, "timing_s/step": 1.0, "critic/score/mean": 0.5, "actor/grad_norm": 1.0})
+            finish(
+                unit,
+                **{"actor/pg_clipfrac": 0.1, "timing_s/step": 1.0, "critic/score/mean": 0.5, "actor/grad_norm": 1.0},
+            )
     with pytest.raises(UserError) as caught:
         figure("all", store=tmp_path, override=list(WORDS), out=tmp_path / "figures")
     assert caught.value.exit_code == 1
-    assert caught.value.what.startswith("7 of 11 figures were not drawn:\n  figure v1-1 needs rows that were not run: GSPO, TEPO-w/o. KL\n")
+    assert caught.value.what.startswith(
+        "7 of 11 figures were not drawn:\n  figure v1-1 needs rows that were not run: GSPO, TEPO-w/o. KL\n"
+    )
     drawn = [f"figure-{name}.{ending}" for name in ("2a", "2b", "3a", "3b") for ending in ("svg", "png")]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
 
 
 def test_jobs_have_one_default() -> None:
-    assert inspect.signature(ablate).parameters["jobs"].default == inspect.signature(reproduce).parameters["jobs"].default
+    assert (
+        inspect.signature(ablate).parameters["jobs"].default == inspect.signature(reproduce).parameters["jobs"].default
+    )
 
 
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

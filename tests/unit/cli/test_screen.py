@@ -40,7 +40,9 @@ def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ((study, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
     show_tables(study, "laptop", units, "terminal")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
@@ -50,18 +52,34 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(tmp_path: Path, cap
     assert "32.59" in shown
 
 
-@pytest.mark.parametrize("words", [("audit",), ("audit", "--all"), ("plan", "panel-e", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [("audit",), ("audit", "--all"), ("plan", "panel-e", "table2", "--scale", "paper"), ("explain", "tepo")],
+    ids=" ".join,
+)
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
     done = {}
     for columns in (80, 400):
         command = [sys.executable, "-m", "tepo_cli", *words]
-        done[columns] = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"COLUMNS": str(columns)}, check=True)
+        done[columns] = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            env=os.environ | {"COLUMNS": str(columns)},
+            check=True,
+        )
     narrow, wide = (done[columns].stdout + done[columns].stderr for columns in (80, 400))
     assert max(map(len, narrow.splitlines())) <= 80
-    assert [word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")] == []  # nothing is cut
+    assert [
+        word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")
+    ] == []  # nothing is cut
 
 
-def test_a_pipe_has_no_edge_unless_columns_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_pipe_has_no_edge_unless_columns_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert screen.screen_width() == 150
     monkeypatch.setenv("COLUMNS", "40")
     assert screen.screen_width() == 40
@@ -80,7 +98,9 @@ def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"--store={tmp_path / ODD}" in "=".join(rest)
 
 
-def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_ctrl_c_says_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
@@ -93,6 +113,12 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
-    done = subprocess.run([sys.executable, "-m", "tepo_cli", "audit"], capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": "ascii"}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tepo_cli", "audit"],
+        capture_output=True,
+        timeout=120,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert b"   -0.33 \n" in done.stdout

@@ -25,7 +25,9 @@ finally:
 
 def imported(*words: str, cwd: Path) -> set[str]:
     """Modules in the process of a command that ends well."""
-    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stderr.splitlines()[-1]))
 
@@ -55,7 +57,14 @@ def test_version_and_completion_answer_at_once() -> None:
     code = f"import sys\nfrom tepo_cli.main import main\ntry:\n    main()\nfinally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
     asked = os.environ | {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
     for words, environment, answer in ((["--version"], None, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, answer, "[]\n")
 
 
@@ -66,5 +75,7 @@ def test_completion_is_shown_for_the_shell_that_asks() -> None:
 
 
 def test_help_says_what_exit_codes_mean() -> None:
-    done = subprocess.run([sys.executable, "-m", "tepo_cli", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tepo_cli", "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
     assert "3 another process has the run" in " ".join(done.stdout.split())

@@ -21,8 +21,15 @@ def test_defaults_are_the_laptop_run() -> None:
 
 
 def test_overrides_of_groups_and_leaves() -> None:
-    config = compose(["objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]", "objective.surrogate.high=0.3"])
-    assert (config.objective["name"], config.seed, config.train.steps, config.data.benchmarks) == ("grpo_dapo", 3, 40, ["add3"])
+    config = compose(
+        ["objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]", "objective.surrogate.high=0.3"]
+    )
+    assert (config.objective["name"], config.seed, config.train.steps, config.data.benchmarks) == (
+        "grpo_dapo",
+        3,
+        40,
+        ["add3"],
+    )
     assert config.objective["surrogate"]["high"] == 0.3
 
 
@@ -47,7 +54,18 @@ def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("override", ["train.steps", "train.steps=abc", "train.steps=0", "train.samples_per_prompt=1", "train.temperature=0", "train.learning_rate=-1", "=3"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.steps",
+        "train.steps=abc",
+        "train.steps=0",
+        "train.samples_per_prompt=1",
+        "train.temperature=0",
+        "train.learning_rate=-1",
+        "=3",
+    ],
+)
 def test_a_bad_value_is_one_message(override: str) -> None:
     with pytest.raises(UserError):
         compose([override])
@@ -108,7 +126,9 @@ def test_kl_estimator_takes_the_place_of_k3_alone() -> None:
     assert load_objective(found["grpo"]).needs.full_kl_anchor == "initial"
     assert found["tepo_max_entropy"]["penalty"] == {"kind": "entropy", "coefficient": 0.001}
     assert "penalty" not in found["tepo_no_kl"]
-    several = compose(["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]).objective
+    several = compose(
+        ["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]
+    ).objective
     assert [part.get("estimator") for part in several["penalty"]] == ["full", "abs", None]
     short = compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"]
     assert short == {"kind": "kl", "estimator": "k3"}
@@ -130,7 +150,15 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 
 
 def test_fewer_than_a_hundred_keys() -> None:
-    groups = (schema.ModelConfig, schema.DataConfig, schema.SamplerConfig, schema.EngineConfig, schema.TrainConfig, schema.GraderConfig, schema.WandbConfig)
+    groups = (
+        schema.ModelConfig,
+        schema.DataConfig,
+        schema.SamplerConfig,
+        schema.EngineConfig,
+        schema.TrainConfig,
+        schema.GraderConfig,
+        schema.WandbConfig,
+    )
     assert sum(len(dataclasses.fields(group)) for group in groups) + 3 < 100
 
 
@@ -142,8 +170,27 @@ def test_every_option_of_every_group_composes(group: str) -> None:
 
 def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> None:
     base = run_id(compose())
-    assert base == run_id(compose(["store=elsewhere", "wandb.mode=offline", "train.checkpoint_every=7", "grader.workers=3", "data.benchmarks=[add3]"]))
-    changes = ["seed=1", "train.steps=35", "train.learning_rate=2e-4", "objective=grpo_dapo", "objective.penalty.coefficient=2", "data.tasks.add3=2", "engine.micro_batch_tokens=99", "train.epochs=1"]
+    assert base == run_id(
+        compose(
+            [
+                "store=elsewhere",
+                "wandb.mode=offline",
+                "train.checkpoint_every=7",
+                "grader.workers=3",
+                "data.benchmarks=[add3]",
+            ]
+        )
+    )
+    changes = [
+        "seed=1",
+        "train.steps=35",
+        "train.learning_rate=2e-4",
+        "objective=grpo_dapo",
+        "objective.penalty.coefficient=2",
+        "data.tasks.add3=2",
+        "engine.micro_batch_tokens=99",
+        "train.epochs=1",
+    ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids
     assert len(ids) == len(changes)

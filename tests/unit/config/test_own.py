@@ -28,19 +28,47 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("words", [["data=sums.jsonl"], ["data.problems=sums.jsonl"], ["data.kind=problems", "data.problems=./sums.jsonl"], ["data=laptop", "data=sums.jsonl"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data=sums.jsonl"],
+        ["data.problems=sums.jsonl"],
+        ["data.kind=problems", "data.problems=./sums.jsonl"],
+        ["data=laptop", "data=sums.jsonl"],
+    ],
+)
 def test_a_file_of_problems_is_what_is_trained_on(here: Path, words: list[str]) -> None:
     config = compose(words)
     assert (config.data.kind, config.data.name, config.data.tasks) == ("problems", "sums", {})
-    assert [item[0].prompt for item in PromptStream(config, AutoTokenizer.from_pretrained(SHIPPED)).items][:2] == ["10+10=", "11+11="]
+    assert [item[0].prompt for item in PromptStream(config, AutoTokenizer.from_pretrained(SHIPPED)).items][:2] == [
+        "10+10=",
+        "11+11=",
+    ]
     assert config.data.benchmarks == []  # the shipped ones say nothing about it
-    assert (config.train.max_prompt_tokens, config.train.max_new_tokens, config.data.overlong_prompts) == (256, 128, "error")
+    assert (config.train.max_prompt_tokens, config.train.max_new_tokens, config.data.overlong_prompts) == (
+        256,
+        128,
+        "error",
+    )
     assert run_id(config) == run_id(compose(["data=sums.jsonl"])) != run_id(compose())
 
 
 def test_what_the_words_say_wins_over_what_follows_from_the_file(here: Path) -> None:
-    config = compose(["data.name=mine", "train.max_new_tokens=9", "data.overlong_prompts=drop", "data.benchmarks=[add3]", "data=sums.jsonl"])
-    assert (config.data.name, config.train.max_new_tokens, config.data.overlong_prompts, config.data.benchmarks) == ("mine", 9, "drop", ["add3"])
+    config = compose(
+        [
+            "data.name=mine",
+            "train.max_new_tokens=9",
+            "data.overlong_prompts=drop",
+            "data.benchmarks=[add3]",
+            "data=sums.jsonl",
+        ]
+    )
+    assert (config.data.name, config.train.max_new_tokens, config.data.overlong_prompts, config.data.benchmarks) == (
+        "mine",
+        9,
+        "drop",
+        ["add3"],
+    )
     kept = compose(["data=laptop", "data.kind=problems", "data.problems=sums.jsonl"])
     assert (kept.data.kind, len(kept.data.benchmarks), kept.train.max_prompt_tokens) == ("problems", 7, 64)
     paper = compose(["scale=paper", "data.problems=sums.jsonl"])
@@ -94,7 +122,14 @@ def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(("word", "message"), [("data=gone.jsonl", "no such file"), ("model=./gone", "no model there"), ("data.problems=dapo", "did you mean 'dapo_math'")])
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("data=gone.jsonl", "no such file"),
+        ("model=./gone", "no model there"),
+        ("data.problems=dapo", "did you mean 'dapo_math'"),
+    ],
+)
 def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         run_id(compose([word]))

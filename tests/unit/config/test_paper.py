@@ -20,7 +20,17 @@ MODELS = {
     "qwen2.5-32b": "Qwen/Qwen2.5-32B",
 }
 # by the paper, or a named reading of it
-PRINTED = {"steps", "prompts_per_step", "samples_per_prompt", "temperature", "max_prompt_tokens", "max_new_tokens", "mini_batch_prompts", "epochs", "learning_rate"}
+PRINTED = {
+    "steps",
+    "prompts_per_step",
+    "samples_per_prompt",
+    "temperature",
+    "max_prompt_tokens",
+    "max_new_tokens",
+    "mini_batch_prompts",
+    "epochs",
+    "learning_rate",
+}
 
 
 def test_the_papers_models_are_the_options() -> None:
@@ -31,9 +41,15 @@ def test_the_papers_models_are_the_options() -> None:
 def test_every_model_composes_for_gpus(model: str) -> None:
     config = compose(["scale=paper", f"model={model}"])
     assert config.model.path == MODELS[model]
-    assert (config.model.dtype, config.model.gradient_checkpointing, config.model.trust_remote_code) == ("bfloat16", True, False)
+    assert (config.model.dtype, config.model.gradient_checkpointing, config.model.trust_remote_code) == (
+        "bfloat16",
+        True,
+        False,
+    )
     assert (config.sampler.kind, config.engine.kind) == ("vllm", "deepspeed")
-    assert config.train.mini_batch_prompts % 8 == config.train.mini_batch_prompts % 16 == 0  # ranks of one node and of two
+    assert (
+        config.train.mini_batch_prompts % 8 == config.train.mini_batch_prompts % 16 == 0
+    )  # ranks of one node and of two
 
 
 def test_settings_of_the_paper() -> None:
@@ -45,7 +61,11 @@ def test_settings_of_the_paper() -> None:
     assert train.prompts_per_step // train.mini_batch_prompts * train.epochs == 8  # updates a rollout
     assert (train.learning_rate, train.warmup_steps, train.weight_decay, train.grad_clip) == (5e-7, 0, 0.0, 1.0)
     assert (train.max_rounds, train.kl_estimator) == (10, None)
-    assert (config.data.problems, config.data.prompt, config.data.overlong_prompts) == ("dapo_math", "boxed", "truncate")
+    assert (config.data.problems, config.data.prompt, config.data.overlong_prompts) == (
+        "dapo_math",
+        "boxed",
+        "truncate",
+    )
     assert config.data.benchmarks == ["aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva"]
 
 
@@ -73,11 +93,16 @@ def test_tepo_at_paper_scale() -> None:
 
 def test_the_coefficient_of_each_model(tmp_path: Path) -> None:
     units = [unit for unit in make_plan(load_study("table1"), "paper", store=tmp_path) if unit.row.objective == "tepo"]
-    assert {unit.model: unit.config.objective["penalty"]["coefficient"] for unit in units} == {"qwen2.5-7b": 0.001, "qwen3-14b": 1}
+    assert {unit.model: unit.config.objective["penalty"]["coefficient"] for unit in units} == {
+        "qwen2.5-7b": 0.001,
+        "qwen3-14b": 1,
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in study_names() if "paper" in load_study(name).scales and not load_study(name).panels])
+@pytest.mark.parametrize(
+    "name", [name for name in study_names() if "paper" in load_study(name).scales and not load_study(name).panels]
+)
 def test_every_study_plans_at_paper_scale(name: str, tmp_path: Path) -> None:
     study = load_study(name)
     units = make_plan(study, "paper", store=tmp_path)
@@ -88,7 +113,15 @@ def test_every_study_plans_at_paper_scale(name: str, tmp_path: Path) -> None:
 def test_what_the_paper_does_not_say_is_marked() -> None:
     text = (FOLDER / "scale" / "paper.yaml").read_text()
     lines = {match[1]: match[2] for match in re.finditer(r"^\s+(?:- override /)?(\w+): \S+(.*)$", text, re.MULTILINE)}
-    assert set(lines) >= PRINTED | {"max_rounds", "warmup_steps", "weight_decay", "grad_clip", "checkpoint_every", "sampler", "engine"}
+    assert set(lines) >= PRINTED | {
+        "max_rounds",
+        "warmup_steps",
+        "weight_decay",
+        "grad_clip",
+        "checkpoint_every",
+        "sampler",
+        "engine",
+    }
     for name, comment in lines.items():
         if name not in PRINTED | {"model", "data"}:
             assert "# ours" in comment, name

@@ -33,7 +33,16 @@ class Dice:
         self.asked: list[str] = []
         self.stop_after = stop_after
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], *, n: int, temperature: float, max_new_tokens: int, on_group: OnGroup | None = None) -> list[list[Response]]:
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        keys: Sequence[int],
+        *,
+        n: int,
+        temperature: float,
+        max_new_tokens: int,
+        on_group: OnGroup | None = None,
+    ) -> list[list[Response]]:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt
@@ -69,7 +78,10 @@ class LastBox:
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         self.graded += len(pairs)
         found = [(gold, text.rpartition("{")[2].rstrip("}")) for gold, text in pairs]
-        return [Verdict(answer in (gold, self.also), "exact" if answer == gold else "different", answer) for gold, answer in found]
+        return [
+            Verdict(answer in (gold, self.also), "exact" if answer == gold else "different", answer)
+            for gold, answer in found
+        ]
 
 
 class Ones(Benchmark):
@@ -80,4 +92,13 @@ class Ones(Benchmark):
 
 
 def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
-    return Ones(title="ones", count=count, samples=samples, temperature=1.0, max_new_tokens=16, procedural=Procedural({}, 0), name="ones", **more)  # type: ignore[arg-type]
+    return Ones(
+        title="ones",
+        count=count,
+        samples=samples,
+        temperature=1.0,
+        max_new_tokens=16,
+        procedural=Procedural({}, 0),
+        name="ones",
+        **more,
+    )  # type: ignore[arg-type]

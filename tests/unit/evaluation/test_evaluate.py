@@ -85,7 +85,11 @@ def test_subsets_are_scored_from_the_same_samples(tmp_path):
 
 def test_another_evaluation_in_the_folder_is_refused(tmp_path):
     run(tmp_path, policy={"step": 12})
-    for options in ({"seed": 8, "policy": {"step": 12}}, {"policy": {"step": 36}}, {"limit": 3, "policy": {"step": 12}}):
+    for options in (
+        {"seed": 8, "policy": {"step": 12}},
+        {"policy": {"step": 36}},
+        {"limit": 3, "policy": {"step": 12}},
+    ):
         with pytest.raises(UserError, match="holds another evaluation"):
             run(tmp_path, **options)
 
@@ -141,11 +145,18 @@ def test_answers_that_the_grader_gave_up_are_counted(tmp_path):
     with Grader(GraderOptions(workers=1, timeout=0.2)) as grader:
         result = run(tmp_path / "towers", Towers(), grader)
     rows = pq.read_table(tmp_path / "towers" / "samples.parquet").to_pylist()
-    assert result.timeouts == sum(row["reason"] == "timeout" for row in rows) == sum("9" in row["response"] for row in rows) > 0
+    assert (
+        result.timeouts
+        == sum(row["reason"] == "timeout" for row in rows)
+        == sum("9" in row["response"] for row in rows)
+        > 0
+    )
     assert json.loads((tmp_path / "towers" / "result.json").read_text())["timeouts"] == result.timeouts
     assert load_result(tmp_path / "towers") == result
     path = tmp_path / "dice" / "result.json"  # an earlier version did not count them
-    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "timeouts"}))
+    path.write_text(
+        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "timeouts"})
+    )
     assert load_result(tmp_path / "dice").timeouts is None
 
 

@@ -17,12 +17,23 @@ def frame(row, benchmark, correct, seeds=None):
     """Samples from correct [S, P, K]."""
     s, p, k = np.indices(correct.shape).reshape(3, -1)
     names = np.array(seeds if seeds is not None else range(correct.shape[0]))
-    return pd.DataFrame({"row": row, "seed": names[s], "benchmark": benchmark, "problem": [f"{benchmark}-{i}" for i in p], "sample": k, "correct": correct.ravel()})
+    return pd.DataFrame(
+        {
+            "row": row,
+            "seed": names[s],
+            "benchmark": benchmark,
+            "problem": [f"{benchmark}-{i}" for i in p],
+            "sample": k,
+            "correct": correct.ravel(),
+        }
+    )
 
 
 def draw(random, seeds, problems, samples, spread_seed, spread_problem, base=0.0):
     """Verdicts of a crossed design on the logit scale."""
-    logit = base + spread_seed * random.standard_normal((seeds, 1)) + spread_problem * random.standard_normal((1, problems))
+    logit = (
+        base + spread_seed * random.standard_normal((seeds, 1)) + spread_problem * random.standard_normal((1, problems))
+    )
     return random.random((seeds, problems, samples)) < 1 / (1 + np.exp(-logit))[..., None]
 
 
@@ -77,10 +88,14 @@ def test_one_seed_agrees_with_the_t_interval_over_problems():
     low, high = stats.t.interval(0.95, 399, x.mean(), stats.sem(x[0]))
     assert found.mean == pytest.approx(x.mean())
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.003)
-    assert estimate({"b": x - 0.5 - 0.02}, draws=4000).p == pytest.approx(stats.ttest_1samp(x[0], 0.52).pvalue, rel=0.15, abs=0.01)
+    assert estimate({"b": x - 0.5 - 0.02}, draws=4000).p == pytest.approx(
+        stats.ttest_1samp(x[0], 0.52).pvalue, rel=0.15, abs=0.01
+    )
 
 
-@pytest.mark.parametrize("x", [np.zeros((1, 1)), np.full((1, 2), 0.25), np.array([[0.5, 1.0]]), np.random.default_rng(0).random((3, 9))])
+@pytest.mark.parametrize(
+    "x", [np.zeros((1, 1)), np.full((1, 2), 0.25), np.array([[0.5, 1.0]]), np.random.default_rng(0).random((3, 9))]
+)
 def test_too_few_problems_have_no_interval(x):
     """±0.00 from one problem and ±162 from two were both nonsense."""
     found = estimate_share({"b": x})
@@ -108,7 +123,10 @@ def test_standard_error_adds_seeds_and_problems():
     assert found.mean == pytest.approx(joint.mean())
     seeds, problems = stats.sem(joint) ** 2, (0.75 * stats.sem(a.mean(0))) ** 2 + (0.25 * stats.sem(b.mean(0))) ** 2
     assert found.error**2 == pytest.approx(seeds + problems)
-    assert found.freedom == pytest.approx((seeds + problems) ** 2 / (seeds**2 / 4 + (0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29))
+    assert found.freedom == pytest.approx(
+        (seeds + problems) ** 2
+        / (seeds**2 / 4 + (0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29)
+    )
     assert found.half == pytest.approx(stats.t.ppf(0.975, found.freedom) * found.error, rel=0.1)
 
 
@@ -130,7 +148,10 @@ def test_paired_test_is_calibrated_and_sees_more_than_intervals():
     false, found, apart = 0, 0, 0
     for _ in range(300):
         skill = 2 * random.standard_normal((1, 80))
-        a, b, c = (((random.random((3, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2)) for shift in (0.0, 0.0, 0.6))
+        a, b, c = (
+            ((random.random((3, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2))
+            for shift in (0.0, 0.0, 0.6)
+        )
         false += estimate({"b": a - b}, draws=300).p < 0.05
         found += estimate({"b": c - a}, draws=300).p < 0.05
         apart += estimate({"b": a}, draws=300).high < estimate({"b": c}, draws=300).low
@@ -154,12 +175,16 @@ def test_results_do_not_depend_on_the_order_of_samples_or_other_rows():
     one, two = frame("one", "b", random.random((3, 30, 4)) < 0.5), frame("two", "b", random.random((3, 30, 4)) < 0.6)
     alone = summarize(one)
     together = summarize(pd.concat([one, two]).sample(frac=1, random_state=0))
-    pd.testing.assert_frame_equal(together[together["row"] == "one"].reset_index(drop=True).sort_index(axis=1), alone.sort_index(axis=1))
+    pd.testing.assert_frame_equal(
+        together[together["row"] == "one"].reset_index(drop=True).sort_index(axis=1), alone.sort_index(axis=1)
+    )
 
 
 def test_a_row_without_a_benchmark_has_no_average():
     random = np.random.default_rng(7)
-    parts = [frame("full", name, random.random((1, 10, 2)) < 0.5) for name in ("a", "b")] + [frame("half", "a", random.random((1, 10, 2)) < 0.5)]
+    parts = [frame("full", name, random.random((1, 10, 2)) < 0.5) for name in ("a", "b")] + [
+        frame("half", "a", random.random((1, 10, 2)) < 0.5)
+    ]
     table = summarize(pd.concat(parts))
     assert set(table[table["row"] == "half"]["benchmark"]) == {"a"}
     found = compare(pd.concat(parts), "full").iloc[0]
@@ -170,8 +195,13 @@ def test_a_row_without_a_benchmark_has_no_average():
 def test_compare_says_what_is_within_noise():
     random = np.random.default_rng(8)
     skill = random.standard_normal((1, 150, 1))
-    rows = {name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift)) for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()}
-    table = compare(pd.concat([frame(name, "b", correct) for name, correct in rows.items()]), "base", on=("b", AVERAGE)).set_index(["row", "benchmark"])
+    rows = {
+        name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift))
+        for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()
+    }
+    table = compare(
+        pd.concat([frame(name, "b", correct) for name, correct in rows.items()]), "base", on=("b", AVERAGE)
+    ).set_index(["row", "benchmark"])
     assert dict(table.loc[:, AVERAGE, :]["verdict"]) == {"same": "within noise", "up": "better", "down": "worse"}
     assert table.loc[("up", "b"), "delta"] == pytest.approx(rows["up"].mean() - rows["base"].mean())
     assert (table["p_holm"] >= table["p"]).all()
@@ -180,7 +210,9 @@ def test_compare_says_what_is_within_noise():
 def test_compare_uses_the_seeds_both_have():
     random = np.random.default_rng(9)
     base, other = random.random((3, 20, 2)) < 0.5, random.random((2, 20, 2)) < 0.5
-    found = compare(pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)).iloc[0]
+    found = compare(
+        pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)
+    ).iloc[0]
     assert found["seeds"] == 2
     assert found["delta"] == pytest.approx(other.mean() - base[1:].mean())
 

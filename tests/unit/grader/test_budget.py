@@ -131,7 +131,9 @@ def test_an_answer_too_heavy_for_the_first_try_is_judged_by_the_second() -> None
 def test_sums_in_inequalities_are_not_solved() -> None:
     """Equal ones are seen to be equal, others refused, without the second that sympy needed to fill its stack."""
     with Grader(GraderOptions(workers=1)) as grader:
-        verdicts = grader.grade([(SUMS[0], f"\\boxed{{{answer}}}") for answer in (SUMS[1], "1700", SUMS[0].replace("5^", "6^"))])
+        verdicts = grader.grade(
+            [(SUMS[0], f"\\boxed{{{answer}}}") for answer in (SUMS[1], "1700", SUMS[0].replace("5^", "6^"))]
+        )
     assert [verdict.correct for verdict in verdicts] == [True, False, False]
     assert not given_up(verdict.reason for verdict in verdicts)
 

@@ -55,11 +55,22 @@ def test_relative_tolerance_is_relative_to_the_gold(gold: str, answer: str, tole
 
 def test_absolute_tolerance() -> None:
     with Grader(GraderOptions(absolute_tolerance=0.1, workers=1)) as grader:
-        assert [verdict.correct for verdict in grader.grade([("3", "\\boxed{3.05}"), ("3", "\\boxed{3.2}")])] == [True, False]
+        assert [verdict.correct for verdict in grader.grade([("3", "\\boxed{3.05}"), ("3", "\\boxed{3.2}")])] == [
+            True,
+            False,
+        ]
 
 
 def test_olympiadbench_takes_the_decimals_that_its_own_judge_takes() -> None:
     options = load_benchmark("olympiadbench").grader
-    pairs = [("\\frac{4}{9}", "0.44444444"), ("2-\\sqrt{3}", "0.26794919"), ("\\frac{4}{9}", "0.444444"), ("2-\\sqrt{3}", "0.26794929"), ("3", "3.0000001")]
+    pairs = [
+        ("\\frac{4}{9}", "0.44444444"),
+        ("2-\\sqrt{3}", "0.26794919"),
+        ("\\frac{4}{9}", "0.444444"),
+        ("2-\\sqrt{3}", "0.26794929"),
+        ("3", "3.0000001"),
+    ]
     with Grader(replace(options, workers=1, timeout=20)) as grader:
-        assert [verdict.correct for verdict in grader.grade([(gold, f"\\boxed{{{answer}}}") for gold, answer in pairs])] == [True, True, False, False, False]
+        assert [
+            verdict.correct for verdict in grader.grade([(gold, f"\\boxed{{{answer}}}") for gold, answer in pairs])
+        ] == [True, True, False, False, False]

@@ -25,14 +25,18 @@ def test_exact_answers_start_no_worker_and_import_no_sympy() -> None:
         "assert not grader._pool._workers\n"
         "print([name for name in ('sympy', 'math_verify', 'torch', 'numpy', 'antlr4') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_a_stuck_answer_is_a_timeout_and_its_neighbours_are_unharmed() -> None:
     with Grader(GraderOptions(timeout=1.5, workers=2)) as grader:
         grader.grade([("x+1", r"\boxed{1+x}")])  # start-up does not count
         started = time.monotonic()
-        verdicts = grader.grade([(r"\sqrt{2}", SLOW), *((f"x+{i}", rf"\boxed{{{i}+x}}") for i in range(20)), ("7", SLOW)])
+        verdicts = grader.grade(
+            [(r"\sqrt{2}", SLOW), *((f"x+{i}", rf"\boxed{{{i}+x}}") for i in range(20)), ("7", SLOW)]
+        )
         assert [verdict.reason for verdict in (verdicts[0], verdicts[-1])] == ["timeout", "timeout"]
         assert all(verdict.correct for verdict in verdicts[1:-1])
         assert max(verdict.seconds for verdict in verdicts) < 3.0
@@ -63,7 +67,12 @@ def test_it_works_from_threads() -> None:
     with Grader(GraderOptions(workers=2, timeout=20)) as grader:
 
         def work(number: int) -> None:
-            results[number] = [verdict.correct for verdict in grader.grade([(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", rf"\boxed{{{number + 1}+x}}")])]
+            results[number] = [
+                verdict.correct
+                for verdict in grader.grade(
+                    [(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", rf"\boxed{{{number + 1}+x}}")]
+                )
+            ]
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
         for thread in threads:
@@ -109,7 +118,18 @@ def _alive(pid: int) -> bool:
 
 def test_golds_are_checked_when_a_benchmark_is_loaded() -> None:
     with Grader(GraderOptions(workers=1, timeout=20)) as grader:
-        golds = ["5", r"\frac{1}{2}", r"\text{east}", r"(1, \sqrt{2})", r"\frac{11}{2^{20}", "", r"\begin{picture}(0,0)", "np.arcsin(10/13)", "x=1,2", r"1 \pm \sqrt{19}"]
+        golds = [
+            "5",
+            r"\frac{1}{2}",
+            r"\text{east}",
+            r"(1, \sqrt{2})",
+            r"\frac{11}{2^{20}",
+            "",
+            r"\begin{picture}(0,0)",
+            "np.arcsin(10/13)",
+            "x=1,2",
+            r"1 \pm \sqrt{19}",
+        ]
         assert [index for index, _ in grader.check_golds(golds)] == [5, 6]
 
 
@@ -117,7 +137,10 @@ def test_the_fingerprint_names_what_decides() -> None:
     plain, tolerant = GraderOptions(), GraderOptions(relative_tolerance=0.01)
     assert plain.fingerprint() != tolerant.fingerprint()
     assert plain.fingerprint() == GraderOptions(workers=7).fingerprint()
-    assert all(name in plain.fingerprint() for name in ("math-verify 0.9", "sympy 1.", "antlr4-python3-runtime 4.9.3", "latex2sympy2_extended 1."))
+    assert all(
+        name in plain.fingerprint()
+        for name in ("math-verify 0.9", "sympy 1.", "antlr4-python3-runtime 4.9.3", "latex2sympy2_extended 1.")
+    )
 
 
 @pytest.mark.parametrize("options", [{"fallbacks": ("bear",)}, {"timeout": 0}, {"relative_tolerance": -1}])
@@ -128,7 +151,9 @@ def test_bad_options_are_refused(options: dict[str, object]) -> None:
 
 def test_answers_too_long_or_too_deep_are_never_parsed() -> None:
     with Grader() as grader:
-        verdicts = grader.grade([("x", r"\boxed{" + "x+" * 3000 + "1}"), ("x", r"\boxed{" + "(" * 300 + "x" + ")" * 300 + "}")])
+        verdicts = grader.grade(
+            [("x", r"\boxed{" + "x+" * 3000 + "1}"), ("x", r"\boxed{" + "(" * 300 + "x" + ")" * 300 + "}")]
+        )
         assert [verdict.reason for verdict in verdicts] == ["too long", "too deep"]
         assert not grader._pool._workers
 

@@ -43,10 +43,14 @@ class Case:
 
     def full_kl(self, anchor: Tensor) -> Tensor:
         """KL of the current policy to another, over the vocabulary [N]."""
-        return (torch.softmax(self.logits, -1) * (torch.log_softmax(self.logits, -1) - torch.log_softmax(anchor, -1))).sum(-1)
+        return (
+            torch.softmax(self.logits, -1) * (torch.log_softmax(self.logits, -1) - torch.log_softmax(anchor, -1))
+        ).sum(-1)
 
     def groups(self) -> Groups:
-        return Groups(self.rewards, self.group_ids, self.lengths, self.entropy(self.old_logits), self.finished, self.limit)
+        return Groups(
+            self.rewards, self.group_ids, self.lengths, self.entropy(self.old_logits), self.finished, self.limit
+        )
 
     def batch(self, objective: Objective, advantages: Tensor | None = None) -> TokenBatch:
         """All that the objective may want, with gradients down to the logits."""
@@ -59,7 +63,9 @@ class Case:
             old_entropies=self.entropy(self.old_logits),
             initial_logprobs=self.chosen(self.initial_logits),
             sampler_logprobs=self.chosen(self.sampler_logits),
-            full_kl=self.full_kl(self.initial_logits if objective.needs.full_kl_anchor == "initial" else self.old_logits),
+            full_kl=self.full_kl(
+                self.initial_logits if objective.needs.full_kl_anchor == "initial" else self.old_logits
+            ),
             uid=self.uid,
             group_ids=self.group_ids,
             finished=self.finished,
@@ -67,7 +73,9 @@ class Case:
         )
 
 
-def make_case(seed: int, *, drift: float = 0.5, vocabulary: int = 5, repeat: int = 1, dtype: torch.dtype = torch.float64) -> Case:
+def make_case(
+    seed: int, *, drift: float = 0.5, vocabulary: int = 5, repeat: int = 1, dtype: torch.dtype = torch.float64
+) -> Case:
     """A case of 9 x `repeat` responses. drift: how far the current logits are from the old ones (0: on-policy)."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor(LENGTHS * repeat)
@@ -98,6 +106,8 @@ def make_case(seed: int, *, drift: float = 0.5, vocabulary: int = 5, repeat: int
 def shuffled(case: Case, order: Tensor) -> tuple[Case, Tensor]:
     """The case with its responses in another order, and the place of each of its tokens in the old order."""
     places = torch.cat([torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()])
-    tables = [table.detach()[places] for table in (case.logits, case.old_logits, case.initial_logits, case.sampler_logits)]
+    tables = [
+        table.detach()[places] for table in (case.logits, case.old_logits, case.initial_logits, case.sampler_logits)
+    ]
     rest = [value[order] for value in (case.lengths, case.rewards, case.group_ids, case.finished, case.uid)]
     return Case(tables[0].requires_grad_(), *tables[1:], case.tokens[places], *rest, limit=case.limit), places

@@ -90,7 +90,16 @@ def sequence_mean(view: View, term: Callable[[int], Tensor]) -> Tensor:
 
 
 def grpo(v: View) -> Tensor:
-    return sequence_mean(v, lambda i: sum(ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.2) - 0.04 * k3(v.lp[i][t], v.l0[i][t]) for t in range(v.T[i])) / v.T[i])
+    return sequence_mean(
+        v,
+        lambda i: (
+            sum(
+                ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.2) - 0.04 * k3(v.lp[i][t], v.l0[i][t])
+                for t in range(v.T[i])
+            )
+            / v.T[i]
+        ),
+    )
 
 
 def grpo_dapo(v: View) -> Tensor:
@@ -98,7 +107,12 @@ def grpo_dapo(v: View) -> Tensor:
 
 
 def dr_grpo(v: View) -> Tensor:
-    return sequence_mean(v, lambda i: sum(ppo(v.ratio(i, t), group_advantage(v, i, std=False), 0.2, 0.2) for t in range(v.T[i])) / v.case.limit)
+    return sequence_mean(
+        v,
+        lambda i: (
+            sum(ppo(v.ratio(i, t), group_advantage(v, i, std=False), 0.2, 0.2) for t in range(v.T[i])) / v.case.limit
+        ),
+    )
 
 
 def gspo(v: View) -> Tensor:
@@ -196,7 +210,12 @@ def luspo(v: View) -> Tensor:
 def reinforce_pp(v: View) -> Tensor:
     centred = [group_advantage(v, i, std=False) for i, _ in v.tokens()]
     mean, variance = statistics.fmean(centred), statistics.variance(centred)
-    return token_mean(v, lambda i, t: ppo(v.ratio(i, t), (group_advantage(v, i, std=False) - mean) / math.sqrt(variance + 1e-8), 0.2, 0.2))
+    return token_mean(
+        v,
+        lambda i, t: ppo(
+            v.ratio(i, t), (group_advantage(v, i, std=False) - mean) / math.sqrt(variance + 1e-8), 0.2, 0.2
+        ),
+    )
 
 
 def rloo(v: View) -> Tensor:

@@ -35,7 +35,10 @@ def clip_cov(fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, salt: 
             if low < found[i, t] < high and not clipped:
                 candidates.append((draw(v, salt, i, t), i, t))
         dropped = {(i, t) for _, i, t in sorted(candidates)[: max(int(fraction * v.N), 1)]}
-        return token_mean(v, lambda i, t: torch.zeros(()) if (i, t) in dropped else ppo(v.ratio(i, t), group_advantage(v, i), 1.0, 1.0))
+        return token_mean(
+            v,
+            lambda i, t: torch.zeros(()) if (i, t) in dropped else ppo(v.ratio(i, t), group_advantage(v, i), 1.0, 1.0),
+        )
 
     return j
 
@@ -55,7 +58,9 @@ def kl_cov(fraction: float = 2e-3, salt: int = 0) -> Callable[[View], Tensor]:
     return j
 
 
-def steer(form: str = "code", shape: str = "exponential", floor: float = 0.8, ceiling: float = 1.0, scale_floor: float = 0.02) -> Callable[[View], Tensor]:
+def steer(
+    form: str = "code", shape: str = "exponential", floor: float = 0.8, ceiling: float = 1.0, scale_floor: float = 0.02
+) -> Callable[[View], Tensor]:
     def j(v: View) -> Tensor:
         size = {}
         for i, t in v.tokens():
@@ -115,7 +120,10 @@ def gtpo(version: int) -> Callable[[View], Tensor]:
             def length(k: int) -> float:
                 return 0.0 if v.T[k] <= limit - buffer else max(-1.0, (limit - buffer - v.T[k]) / buffer)
 
-            raised = {key: min(max(0.9 + 0.1 * share[key], 1.0), 0.9 + 0.9 / 2) + length(key[0]) if key in share else 0.0 for key in everything}
+            raised = {
+                key: min(max(0.9 + 0.1 * share[key], 1.0), 0.9 + 0.9 / 2) + length(key[0]) if key in share else 0.0
+                for key in everything
+            }
         else:
             raised = {key: 1 + 0.1 * share[key] if key in share else 0.0 for key in everything}
         if version == 2 and i in losses:
@@ -142,7 +150,9 @@ def grpo_s(version: int) -> Callable[[View], Tensor]:
         return normalised({k: 1 + 0.1 * share[k] if k in wins else 0.0 for k in members}, i)
 
     def j(v: View) -> Tensor:
-        return sequence_mean(v, lambda i: ppo(sum(v.ratio(i, t) for t in range(v.T[i])) / v.T[i], advantage(v, i), 0.2, 0.28))
+        return sequence_mean(
+            v, lambda i: ppo(sum(v.ratio(i, t) for t in range(v.T[i])) / v.T[i], advantage(v, i), 0.2, 0.28)
+        )
 
     return j
 

@@ -19,7 +19,9 @@ def advantages(source, given: Groups) -> list[float]:
     return load_objective(source).advantages(given).tolist()
 
 
-@pytest.mark.parametrize(("correct", "high", "low"), [(1, 2.475, -0.354), (2, 1.620, -0.540), (4, 0.935, -0.935), (7, 0.354, -2.475)])
+@pytest.mark.parametrize(
+    ("correct", "high", "low"), [(1, 2.475, -0.354), (2, 1.620, -0.540), (4, 0.935, -0.935), (7, 0.354, -2.475)]
+)
 @pytest.mark.parametrize("wrong", [0.0, -1.0])
 def test_group_of_eight(correct, high, low, wrong):
     """The table of objectives.md 1.2 (ddof 1); rewards {0, 1} and {-1, 1} give the same."""
@@ -32,11 +34,16 @@ def test_groups_may_be_interleaved_and_are_spread_over_tokens():
     assert found == pytest.approx([1 / 3, 1 / 3, 0, 0, 1 / 3])
 
 
-@pytest.mark.parametrize("name", ["grpo_dapo", "dr_grpo", "gpg", "rloo", "reinforce_pp", "gtpo", "gtpo_v2", "gtpo_clipped", "grpo_s", "grpo_s_v2"])
+@pytest.mark.parametrize(
+    "name",
+    ["grpo_dapo", "dr_grpo", "gpg", "rloo", "reinforce_pp", "gtpo", "gtpo_v2", "gtpo_clipped", "grpo_s", "grpo_s_v2"],
+)
 def test_equal_rewards_and_groups_of_one_are_exactly_zero(name):
     """0.1 eight times has a mean that is not 0.1 in floating point. Entropy-shaped rows need equal failures for it."""
     value = 0.0 if name.startswith(("gtpo", "grpo_s")) else 0.1
-    given = groups([value] * 8 + [value], [1] * 8 + [2], [2] * 9, old_entropies=torch.full((18,), 0.5), max_new_tokens=9)
+    given = groups(
+        [value] * 8 + [value], [1] * 8 + [2], [2] * 9, old_entropies=torch.full((18,), 0.5), max_new_tokens=9
+    )
     assert advantages(name, given) == [0.0] * 18
 
 
@@ -59,7 +66,9 @@ def test_gpg_without_a_valid_group_is_zero():
 
 
 def test_leave_one_out():
-    assert advantages("rloo", groups([1, 0, 0, 4], [0, 0, 0, 0])) == pytest.approx([1 - 4 / 3, -5 / 3, -5 / 3, 4 - 1 / 3])
+    assert advantages("rloo", groups([1, 0, 0, 4], [0, 0, 0, 0])) == pytest.approx(
+        [1 - 4 / 3, -5 / 3, -5 / 3, 4 - 1 / 3]
+    )
 
 
 def test_whitening_is_over_tokens_of_the_batch():
@@ -98,7 +107,9 @@ def test_entropy_term_never_flips_a_sign_and_vanishes_at_zero_advantage():
 
     values, entropies = tensor(1.0, -1.0, -1.0, 0.0, 0.1), tensor(0.5, 0.5, 100.0, 3.0, 3.0)
     assert entropy_term(EntropyTerm(), values, entropies).tolist() == pytest.approx([1.2, -0.8, -0.5, 0.0, 0.15])
-    assert entropy_term(EntropyTerm(alpha=4e-4), values, entropies).tolist() == pytest.approx([1.0002, -0.9998, -0.96, 0.0, 0.1012])
+    assert entropy_term(EntropyTerm(alpha=4e-4), values, entropies).tolist() == pytest.approx(
+        [1.0002, -0.9998, -0.96, 0.0, 0.1012]
+    )
 
 
 def test_advantages_keep_the_dtype_and_carry_no_gradient():

@@ -15,7 +15,15 @@ GROUPS = torch.tensor([4, 4, 4, 9])
 
 
 def scales(aggregation, **more) -> list[float]:
-    objective = load_objective({"advantage": "group_normalized", "ratio": "token", "surrogate": "ppo_clip", "aggregation": aggregation, **more.pop("axes", {})})
+    objective = load_objective(
+        {
+            "advantage": "group_normalized",
+            "ratio": "token",
+            "surrogate": "ppo_clip",
+            "aggregation": aggregation,
+            **more.pop("axes", {}),
+        }
+    )
     return objective.prepare(by_hand([1.0] * 6, [1.0] * 6, LENGTHS, group_ids=GROUPS, **more)).tokens["scale"].tolist()
 
 
@@ -31,7 +39,9 @@ def test_denominators():
 def test_group_means():
     """Reading A9: a mean in each group (4 tokens in 2 responses, 2 tokens in 1), then over the 2 groups."""
     assert scales({"kind": "token_mean", "over": "group"}) == pytest.approx([1 / 8] * 4 + [1 / 4] * 2)
-    assert scales({"kind": "seq_mean_token_mean", "over": "group"}) == pytest.approx([1 / 4, 1 / 12, 1 / 12, 1 / 12, 1 / 4, 1 / 4])
+    assert scales({"kind": "seq_mean_token_mean", "over": "group"}) == pytest.approx(
+        [1 / 4, 1 / 12, 1 / 12, 1 / 12, 1 / 4, 1 / 4]
+    )
 
 
 def test_filtered_responses_leave_every_denominator():
@@ -74,7 +84,9 @@ def test_truncated_importance_sampling():
     batch = by_hand([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [2, 1], sampler_logprobs=-1 - torch.log(tensor(*gaps)))
     token = load_objective(changed("grpo_dapo", {"correction": {"kind": "truncated"}}))
     assert coefficients(token, batch) == pytest.approx([1.5, 2.0, 0.5])
-    sequence = load_objective(changed("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence", "cap": 10.0}}))
+    sequence = load_objective(
+        changed("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence", "cap": 10.0}})
+    )
     assert coefficients(sequence, batch) == pytest.approx([6.0, 6.0, 0.5])
     assert token.needs.sampler_logprobs
 

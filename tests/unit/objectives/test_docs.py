@@ -29,8 +29,17 @@ def padded(case: Case) -> dict[str, torch.Tensor]:
         return torch.full(mask.shape, 7.0, dtype=values.dtype).masked_scatter(mask, values)
 
     old = case.old_logits
-    values = {"logprobs": case.chosen(case.logits), "entropies": case.entropy(case.logits), "old_logprobs": case.chosen(old), "old_entropies": case.entropy(old)}
-    return {name: pad(value) for name, value in values.items()} | {"rewards": case.rewards, "group_ids": case.group_ids, "mask": mask}
+    values = {
+        "logprobs": case.chosen(case.logits),
+        "entropies": case.entropy(case.logits),
+        "old_logprobs": case.chosen(old),
+        "old_entropies": case.entropy(old),
+    }
+    return {name: pad(value) for name, value in values.items()} | {
+        "rewards": case.rewards,
+        "group_ids": case.group_ids,
+        "mask": mask,
+    }
 
 
 @pytest.mark.parametrize("name", sorted({*names()} - {"grpo", "dr_grpo", "gtpo_clipped"}))
@@ -81,7 +90,13 @@ def test_tables_name_every_row_axis_and_kind():
 
 def test_readings_are_options():
     """Every `axis.key=value` of the page is accepted by a row that has the axis."""
-    special = {"alpha=4e-4": "entropy_advantage", "alpha=nonzero_rewards": "gpg", "counted": "gtpo", "statistics": "gtpo", "length_term": "gtpo_clipped"}
+    special = {
+        "alpha=4e-4": "entropy_advantage",
+        "alpha=nonzero_rewards": "gpg",
+        "counted": "gtpo",
+        "statistics": "gtpo",
+        "length_term": "gtpo_clipped",
+    }
     cells = re.findall(r"`(\w+)\.(\w+)=(\w[\w.-]*)`", PAGE)
     assert len(cells) >= 14
     for axis, key, value in cells:

@@ -49,7 +49,9 @@ def test_response_shares_conserve_the_reward():
     """sum of r^ = (1 + beta) sum of r (3.5.2)."""
     mean = tensor(0.2, 0.9, 0.4, 0.1)
     success = REWARDS > 0
-    assert (success.double() + 0.1 * shares(mean, success, IDS, success)).sum().item() == pytest.approx(1.1 * 3, abs=1e-6)
+    assert (success.double() + 0.1 * shares(mean, success, IDS, success)).sum().item() == pytest.approx(
+        1.1 * 3, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("entropy", [0.0, 1e-30, 1e-8, 1e-3, 5.0])
@@ -84,7 +86,9 @@ def test_sure_tokens_stay_finite():
     assert shares(tensor(0.0, 0.0), success, torch.tensor([0, 0]), success).tolist() == [1.0, 1.0]
     h = tensor(0.0, 1.0)
     assert shares(inverse(h), success, torch.tensor([0, 0]), success).tolist() == pytest.approx([2.0, 0.0], abs=1e-6)
-    assert shares(inverse(h.clamp(min=1e-3)), success, torch.tensor([0, 0]), success).tolist() == pytest.approx([2000 / 1001, 2 / 1001], rel=1e-3)
+    assert shares(inverse(h.clamp(min=1e-3)), success, torch.tensor([0, 0]), success).tolist() == pytest.approx(
+        [2000 / 1001, 2 / 1001], rel=1e-3
+    )
 
 
 def test_all_correct_in_version_1_leaves_advantages_from_entropy_alone():

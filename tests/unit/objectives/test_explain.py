@@ -12,7 +12,9 @@ from tepo.objectives.explain_text import to_latex, to_text
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
 from tests.unit.objectives.case import make_case
 
-LABELS = {name: name for name in names()} | {label: changed(*change) for label, change in (CHANGES | SPLIT_DEPENDENT).items()}
+LABELS = {name: name for name in names()} | {
+    label: changed(*change) for label, change in (CHANGES | SPLIT_DEPENDENT).items()
+}
 
 
 def evaluate(text: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -25,7 +27,10 @@ def evaluate(text: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
     return eval(code, {"__builtins__": {}}, functions | values)
 
 
-@pytest.mark.parametrize("label", [label for label in LABELS if not re.search("gmpo|entropy|full gradient|exact|filtered|mean over|dual", label)])
+@pytest.mark.parametrize(
+    "label",
+    [label for label in LABELS if not re.search("gmpo|entropy|full gradient|exact|filtered|mean over|dual", label)],
+)
 def test_the_coefficient_is_the_gradient(label):
     """d J / d log pi over the token's weight in the sums is what is printed, wherever no clip acts; 0 where one does."""
     objective, case = load_objective(LABELS[label]), make_case(21, repeat=4)
@@ -36,15 +41,35 @@ def test_the_coefficient_is_the_gradient(label):
     scale = objective._local_plan(batch, objective.prepare(batch, salt=3))["scale"]
     found = -torch.autograd.grad(out.loss, leaf)[0] / scale
     d, tokens = leaf.detach() - batch.old_logprobs, out.tokens
-    anchor = batch.initial_logprobs if objective.penalties and objective.penalties[0].anchor == "initial" else batch.old_logprobs
+    anchor = (
+        batch.initial_logprobs
+        if objective.penalties and objective.penalties[0].anchor == "initial"
+        else batch.old_logprobs
+    )
     ratio = tokens.get("ratio", torch.ones_like(d))
     gap = torch.exp(batch.old_logprobs - batch.sampler_logprobs)
-    values = {"r_t": d.exp(), "w_i": ratio, "p_t": ratio, "A": tokens["advantage"], "e": leaf.detach() - anchor, "M": tokens.get("kl_mask", torch.ones_like(d)).double()}
-    values |= {"lambda_t": tokens.get("weight"), "v_t": gap.clamp(max=2.0), "T_i": batch.lengths[batch.rows], "tau": 1.05 - 0.05 * (batch.advantages > 0).double()}
+    values = {
+        "r_t": d.exp(),
+        "w_i": ratio,
+        "p_t": ratio,
+        "A": tokens["advantage"],
+        "e": leaf.detach() - anchor,
+        "M": tokens.get("kl_mask", torch.ones_like(d)).double(),
+    }
+    values |= {
+        "lambda_t": tokens.get("weight"),
+        "v_t": gap.clamp(max=2.0),
+        "T_i": batch.lengths[batch.rows],
+        "tau": 1.05 - 0.05 * (batch.advantages > 0).double(),
+    }
     if "by sequence" in label:
         values["v_t"] = torch.stack([gap[batch.rows == row].prod().clamp(max=2.0) for row in batch.rows.tolist()])
     printed = evaluate(explain(objective).coefficient.text, values)
-    stopped = tokens["clipped"] if objective.surrogate.__class__.__name__ != "Cispo" and "clipped" in tokens else torch.zeros_like(d, dtype=torch.bool)
+    stopped = (
+        tokens["clipped"]
+        if objective.surrogate.__class__.__name__ != "Cispo" and "clipped" in tokens
+        else torch.zeros_like(d, dtype=torch.bool)
+    )
     torch.testing.assert_close(found[~stopped], (printed * torch.ones_like(d))[~stopped], rtol=1e-8, atol=1e-10)
     if stopped.any() and not objective.penalties:
         assert found[stopped].abs().max() < 1e-12
@@ -77,7 +102,9 @@ def test_the_coefficient_where_factors_differ_within_a_response(name, changes, p
             expected[own] = (amount[own] * out.tokens["ratio"][own] / steps).flip(0).cumsum(0).flip(0)
         else:
             expected[own] = (d[own].exp() if name == "grpo_s" else out.tokens["ratio"][own]) * amount[own].mean()
-    free = torch.stack([~out.tokens["clipped"][batch.rows == row].any() for row in range(len(batch.lengths))])[batch.rows]
+    free = torch.stack([~out.tokens["clipped"][batch.rows == row].any() for row in range(len(batch.lengths))])[
+        batch.rows
+    ]
     assert free.any()
     torch.testing.assert_close(found[free], expected[free], rtol=1e-8, atol=1e-10)
 
@@ -95,7 +122,17 @@ def test_every_explanation_fits_80_columns_and_loses_no_word(label, vs):
 def test_every_row_explains_itself(label):
     objective = load_objective(LABELS[label])
     text = to_text(explain(objective))
-    for part in ("To maximise", "J = 1/", "A = ", "Coefficient of ∇log π_t", "zero when", "Detached", "Constants", "The trainer must compute", "iffer"):
+    for part in (
+        "To maximise",
+        "J = 1/",
+        "A = ",
+        "Coefficient of ∇log π_t",
+        "zero when",
+        "Detached",
+        "Constants",
+        "The trainer must compute",
+        "iffer",
+    ):
         assert part in text, part
     latex = to_latex(explain(objective))
     assert latex.count("{") == latex.count("}")
@@ -135,7 +172,9 @@ def test_against_gspo():
 
 
 def test_a_changed_setting_is_marked():
-    found = explain(load_objective(changed("tepo", {"penalty": {"coefficient": 1.0}}) | {"name": "tepo"}), load_objective("tepo"))
+    found = explain(
+        load_objective(changed("tepo", {"penalty": {"coefficient": 1.0}}) | {"name": "tepo"}), load_objective("tepo")
+    )
     assert {part.key: part.source for part in found.constants}["penalty.coefficient"] == "set here"
     assert [(row.key, row.this, row.other) for row in found.differences] == [("penalty.coefficient", "1", "0.001")]
     assert "Differs from tepo as shipped" in to_text(found)

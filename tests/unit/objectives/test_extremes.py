@@ -11,7 +11,9 @@ from tepo.objectives import Groups, TokenBatch, load_objective, names
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
 from tests.unit.objectives.flat import tensor
 
-ROWS = {name: load_objective(name) for name in names()} | {label: load_objective(changed(*change)) for label, change in (CHANGES | SPLIT_DEPENDENT).items()}
+ROWS = {name: load_objective(name) for name in names()} | {
+    label: load_objective(changed(*change)) for label, change in (CHANGES | SPLIT_DEPENDENT).items()
+}
 LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))
 
 
@@ -31,7 +33,11 @@ def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
     old_entropies = numbers(entropy)
     groups = Groups(rewards, ids, torch.tensor(lengths, dtype=torch.int64), old_entropies, finished, 3)
     rest = {name: numbers(LOGPROB) for name in ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")}
-    return groups, rest | {"entropies": numbers(entropy), "old_entropies": old_entropies, "full_kl": numbers(st.floats(0.0, 50.0))}
+    return groups, rest | {
+        "entropies": numbers(entropy),
+        "old_entropies": old_entropies,
+        "full_kl": numbers(st.floats(0.0, 50.0)),
+    }
 
 
 def run(objective, groups: Groups, values: dict) -> None:
@@ -39,7 +45,15 @@ def run(objective, groups: Groups, values: dict) -> None:
     advantages = objective.advantages(groups)
     assert advantages.isfinite().all()
     uid = torch.arange(len(groups.lengths))
-    batch = TokenBatch(**(values | leaves), advantages=advantages, lengths=groups.lengths, uid=uid, group_ids=groups.group_ids, finished=groups.finished, max_new_tokens=3)
+    batch = TokenBatch(
+        **(values | leaves),
+        advantages=advantages,
+        lengths=groups.lengths,
+        uid=uid,
+        group_ids=groups.group_ids,
+        finished=groups.finished,
+        max_new_tokens=3,
+    )
     out = objective.loss(batch, objective.prepare(batch))
     assert out.loss.isfinite()
     assert out.loss.requires_grad
@@ -64,9 +78,24 @@ def test_worst_cases(label):
     big = torch.tensor([-1e4, 0.0, -torch.inf, 0.0, -1e4, -torch.inf], dtype=dtype)
     old = torch.tensor([0.0, -1e4, -torch.inf, -torch.inf, -1e4, 0.0], dtype=dtype)
     zero = torch.zeros(6, dtype=dtype)
-    values = {"logprobs": big, "old_logprobs": old, "initial_logprobs": old, "sampler_logprobs": big, "entropies": zero, "old_entropies": zero, "full_kl": zero}
+    values = {
+        "logprobs": big,
+        "old_logprobs": old,
+        "initial_logprobs": old,
+        "sampler_logprobs": big,
+        "entropies": zero,
+        "old_entropies": zero,
+        "full_kl": zero,
+    }
     for rewards in ([1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]):
-        groups = Groups(torch.tensor(rewards, dtype=dtype), torch.tensor([0, 0, 1, 1]), lengths, zero, torch.tensor([True, True, False, True]), 3)
+        groups = Groups(
+            torch.tensor(rewards, dtype=dtype),
+            torch.tensor([0, 0, 1, 1]),
+            lengths,
+            zero,
+            torch.tensor([True, True, False, True]),
+            3,
+        )
         run(ROWS[label], groups, values)
 
 
@@ -75,7 +104,14 @@ def test_worst_cases(label):
 def test_nothing_in_the_batch_gives_zero_with_a_graph(label, lengths):
     empty = torch.empty(0, dtype=torch.float64)
     count = len(lengths)
-    groups = Groups(torch.ones(count, dtype=torch.float64), torch.zeros(count, dtype=torch.int64), torch.tensor(lengths, dtype=torch.int64), empty, torch.zeros(count, dtype=torch.bool), 3)
+    groups = Groups(
+        torch.ones(count, dtype=torch.float64),
+        torch.zeros(count, dtype=torch.int64),
+        torch.tensor(lengths, dtype=torch.int64),
+        empty,
+        torch.zeros(count, dtype=torch.bool),
+        3,
+    )
     names_of_tokens = [part.name for part in fields(TokenBatch) if part.name.endswith(("logprobs", "entropies", "_kl"))]
     run(ROWS[label], groups, dict.fromkeys(names_of_tokens, empty))
 
@@ -83,7 +119,14 @@ def test_nothing_in_the_batch_gives_zero_with_a_graph(label, lengths):
 def test_all_responses_filtered_gives_zero():
     objective = ROWS["kl_cov, filtered"]
     logprobs = tensor(-1, -2, -3).requires_grad_()
-    batch = TokenBatch(logprobs.detach(), tensor(1, 1, -1), torch.tensor([2, 1]), logprobs, uid=torch.arange(2), finished=torch.tensor([False, False]))
+    batch = TokenBatch(
+        logprobs.detach(),
+        tensor(1, 1, -1),
+        torch.tensor([2, 1]),
+        logprobs,
+        uid=torch.arange(2),
+        finished=torch.tensor([False, False]),
+    )
     out = objective.loss(batch, objective.prepare(batch))
     assert out.loss.item() == 0
     assert torch.autograd.grad(out.loss, logprobs)[0].abs().max() == 0

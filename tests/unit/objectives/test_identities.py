@@ -26,7 +26,9 @@ def test_on_policy_rows_agree(name):
 def test_k1_pushes_every_token_down_even_on_policy():
     """k1 as a loss is a constant force of beta: the reading that explains the collapse at beta = 1 (A3)."""
     case = make_case(1, drift=0.0)
-    moved = gradient(changed("tepo_kl_all", {"penalty": {"estimator": "k1", "coefficient": 1.0}}), case) - gradient("grpo_dapo", case)
+    moved = gradient(changed("tepo_kl_all", {"penalty": {"estimator": "k1", "coefficient": 1.0}}), case) - gradient(
+        "grpo_dapo", case
+    )
     expected = torch.autograd.grad(case.chosen(case.logits).mean(), case.logits)[0]
     assert torch.allclose(moved, expected, rtol=1e-10, atol=1e-14)
 
@@ -43,13 +45,17 @@ def test_tepo_without_kl_luspo_and_token_sum_are_parallel():
     tokens, sequences = int(case.lengths.sum()), int((case.lengths > 0).sum())
     base = gradient("tepo_no_kl", case) * tokens / sequences
     assert torch.allclose(gradient("seq_mean_token_sum", case), base, rtol=1e-10, atol=1e-14)
-    assert torch.allclose(gradient(changed("luspo", {"surrogate": {"low": 0.2, "high": 0.28}}), case), base, rtol=1e-10, atol=1e-14)
+    assert torch.allclose(
+        gradient(changed("luspo", {"surrogate": {"low": 0.2, "high": 0.28}}), case), base, rtol=1e-10, atol=1e-14
+    )
 
 
 def test_equal_lengths_make_tepo_without_kl_and_gspo_parallel():
     case = make_case(2)
     case.lengths, case.offsets = torch.full((8,), 3), list(range(0, 25, 3))
-    case.rewards, case.group_ids, case.uid, case.finished = (value[:8] for value in (case.rewards, case.group_ids, case.uid, case.finished))
+    case.rewards, case.group_ids, case.uid, case.finished = (
+        value[:8] for value in (case.rewards, case.group_ids, case.uid, case.finished)
+    )
     wide = changed("gspo", {"surrogate": {"low": 0.2, "high": 0.28}})
     assert torch.allclose(gradient("tepo_no_kl", case), gradient(wide, case), rtol=1e-10, atol=1e-14)
     assert torch.allclose(gradient("seq_mean_token_mean", case), gradient(wide, case), rtol=1e-10, atol=1e-14)
@@ -76,7 +82,11 @@ def test_responses_of_one_token_make_sequence_and_token_ratios_one():
     count = len(case.tokens)
     case.lengths, case.offsets = torch.ones(count, dtype=torch.int64), list(range(count + 1))
     case.rewards = (torch.arange(count) % 3 == 0).double()
-    case.group_ids, case.uid, case.finished = torch.arange(count) // 8, torch.arange(count), torch.ones(count, dtype=torch.bool)
+    case.group_ids, case.uid, case.finished = (
+        torch.arange(count) // 8,
+        torch.arange(count),
+        torch.ones(count, dtype=torch.bool),
+    )
     for name in ("tepo_no_kl", "prefix_is", "seq_mean_token_mean", "seq_mean_token_sum"):
         assert torch.allclose(gradient(name, case), gradient("grpo_dapo", case), rtol=1e-10, atol=1e-14), name
 
@@ -84,7 +94,22 @@ def test_responses_of_one_token_make_sequence_and_token_ratios_one():
 def test_equal_rewards_leave_only_the_explicit_penalties():
     case = make_case(5)
     case.rewards = torch.ones_like(case.rewards)
-    for name in ("grpo_dapo", "tepo", "gspo", "gpg", "cispo", "reinforce", "rloo", "reinforce_pp", "entropy_advantage", "steer", "clip_cov", "gmpo", "sapo", "dr_grpo"):
+    for name in (
+        "grpo_dapo",
+        "tepo",
+        "gspo",
+        "gpg",
+        "cispo",
+        "reinforce",
+        "rloo",
+        "reinforce_pp",
+        "entropy_advantage",
+        "steer",
+        "clip_cov",
+        "gmpo",
+        "sapo",
+        "dr_grpo",
+    ):
         assert gradient(name, case).abs().max() == 0, name
     for name in ("grpo", "tepo_kl_all", "tepo_max_entropy", "kl_cov"):
         assert gradient(name, case).abs().max() > 0, name
@@ -94,5 +119,7 @@ def test_eq_4_to_the_letter_is_ppo_where_the_advantage_is_positive():
     case = make_case(6)
     positive = torch.rand(len(case.tokens), dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.1
     literal = yaml.safe_load(text("tepo_no_kl")) | {"surrogate": {"kind": "paper_clip"}}
-    assert torch.allclose(gradient(literal, case, positive), gradient("tepo_no_kl", case, positive), rtol=1e-10, atol=1e-14)
+    assert torch.allclose(
+        gradient(literal, case, positive), gradient("tepo_no_kl", case, positive), rtol=1e-10, atol=1e-14
+    )
     assert not torch.allclose(gradient(literal, case, -positive), gradient("tepo_no_kl", case, -positive), rtol=1e-3)

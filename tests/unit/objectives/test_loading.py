@@ -86,7 +86,10 @@ def test_dashes_and_kinds_alone():
         ({"surrogate": {"low": True}}, r"surrogate.low must be a number"),
         ({"ratio": {"level": "sequense"}}, r"did you mean 'sequence'"),
         ({"ratio": {"level": "token", "gradent": "full"}}, r"key of ratio \(level: token\) 'gradent'"),
-        ({"ratio": {"level": "token", "gradient": "full"}}, r"ratio.gradient belongs to level: sequence, prefix, not to level: token(.|\n)*objective.ratio=token"),
+        (
+            {"ratio": {"level": "token", "gradient": "full"}},
+            r"ratio.gradient belongs to level: sequence, prefix, not to level: token(.|\n)*objective.ratio=token",
+        ),
         ({"advantage": {"std": 1}}, r"advantage.std must be true or false, not 1"),
         ({"agregation": {"kind": "token_mean"}}, r"axis of an objective 'agregation'(.|\n)*did you mean 'aggregation'"),
     ],
@@ -129,7 +132,10 @@ def test_axes_that_do_not_fit(changes):
 
 def test_numbers_as_yaml_reads_them():
     """YAML takes 1e-3 (no point) for a word."""
-    assert load_objective(changed("tepo", {"penalty": {"coefficient": yaml.safe_load("1e-3")}})).penalties[0].coefficient == 1e-3
+    assert (
+        load_objective(changed("tepo", {"penalty": {"coefficient": yaml.safe_load("1e-3")}})).penalties[0].coefficient
+        == 1e-3
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, "none", [], {"kind": "none"}])
@@ -171,8 +177,25 @@ def test_needs():
     needs = {name: load_objective(name).needs for name in ISSUE_3}
     assert {name for name in needs if needs[name].prepass} == {"clip_cov", "kl_cov", "steer"}
     assert {name for name in needs if needs[name].entropy_gradient} == {"tepo_max_entropy", "tepo_min_entropy"}
-    assert {name for name in needs if needs[name].entropies} == {"tepo", "tepo_kl_negative", "tepo_kl_both", "entropy_advantage", "tepo_max_entropy", "tepo_min_entropy"}
-    assert {name for name in needs if needs[name].old_entropies} == {"tepo", "tepo_kl_negative", "tepo_kl_both", "steer", "gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"}
+    assert {name for name in needs if needs[name].entropies} == {
+        "tepo",
+        "tepo_kl_negative",
+        "tepo_kl_both",
+        "entropy_advantage",
+        "tepo_max_entropy",
+        "tepo_min_entropy",
+    }
+    assert {name for name in needs if needs[name].old_entropies} == {
+        "tepo",
+        "tepo_kl_negative",
+        "tepo_kl_both",
+        "steer",
+        "gtpo",
+        "gtpo_clipped",
+        "gtpo_v2",
+        "grpo_s",
+        "grpo_s_v2",
+    }
     assert {name for name in needs if needs[name].initial_logprobs} == {"grpo"}
     assert not any(part.full_kl or part.sampler_logprobs for part in needs.values())
     assert load_objective(changed("tepo", {"penalty": {"entropy_change": "covariance"}})).needs.prepass

@@ -12,7 +12,9 @@ from tests.unit.objectives.flat import by_hand, tensor
 
 def test_values_by_hand():
     objective = load_objective("grpo_dapo")
-    batch = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2], entropies=tensor(0.2, 0.4, 0.6), old_entropies=tensor(0.3, 0.3, 0.3))
+    batch = by_hand(
+        [0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2], entropies=tensor(0.2, 0.4, 0.6), old_entropies=tensor(0.3, 0.3, 0.3)
+    )
     means = objective.loss(batch, objective.prepare(batch)).metrics.means()
     assert means == pytest.approx(
         {
@@ -36,7 +38,9 @@ def test_kl_entropy_and_weight_metrics():
     assert means["actor/kl_loss"] == pytest.approx((2 - 0.6931471805599453 - 1) / 2)
     assert entropy.loss(batch, entropy.prepare(batch)).metrics.means()["actor/entropy_loss"] == pytest.approx(0.55)
     plan = steer.prepare(batch)
-    assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(plan.tokens["weight"].mean().item())
+    assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(
+        plan.tokens["weight"].mean().item()
+    )
 
 
 def test_clip_cov_counts_the_tokens_it_drops():

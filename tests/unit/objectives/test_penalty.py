@@ -49,7 +49,9 @@ def test_exact_kl_is_what_the_estimators_estimate():
     torch.testing.assert_close((pi * kl_estimate("k3", d)).sum(-1), exact)
     torch.testing.assert_close((old * kl_estimate("r_k3", d, d.exp())).sum(-1), exact)
     torch.testing.assert_close((old * kl_estimate("k3", d)).sum(-1), ((old / pi) * old - old + old * d).sum(-1))
-    assert (old * kl_estimate("k3", d)).sum(-1).sub(exact).abs().max() > 1e-3, "k3 on samples of the old policy is biased"
+    assert (old * kl_estimate("k3", d)).sum(-1).sub(exact).abs().max() > 1e-3, (
+        "k3 on samples of the old policy is biased"
+    )
 
 
 def test_masks_of_equation_4():
@@ -57,7 +59,16 @@ def test_masks_of_equation_4():
     change = tensor(-1, 1, -1e-7, -1, 1, 1e-7, -1, 1)
     assert changed_tokens(POSITIVE_FALLING, change, advantages, 1e-6).tolist() == [True] + [False] * 7
     assert changed_tokens(NEGATIVE_RISING, change, advantages, 1e-6).tolist() == [False] * 4 + [True] + [False] * 3
-    assert changed_tokens(EITHER, change, advantages, 1e-6).tolist() == [True, False, False, False, True, False, False, False]
+    assert changed_tokens(EITHER, change, advantages, 1e-6).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def loss_of(source, case):
@@ -92,7 +103,9 @@ def test_mask_is_empty_on_policy():
 def test_full_kl_gradient_by_logits(name):
     """d KL / dz_v = pi_v (log pi_v/q_v - KL), on the masked tokens, divided by all N tokens."""
     case = make_case(2)
-    with_kl = torch.autograd.grad(loss_of(changed(name, {"penalty": {"estimator": "full", "coefficient": 2.0}}), case).loss, case.logits)[0]
+    with_kl = torch.autograd.grad(
+        loss_of(changed(name, {"penalty": {"estimator": "full", "coefficient": 2.0}}), case).loss, case.logits
+    )[0]
     without = torch.autograd.grad(loss_of("tepo_no_kl", case).loss, case.logits)[0]
     pi, q = torch.softmax(case.logits, -1).detach(), torch.softmax(case.old_logits, -1)
     kl = (pi * (pi / q).log()).sum(-1, keepdim=True)
@@ -105,7 +118,10 @@ def test_full_kl_gradient_by_logits(name):
 def test_mean_over_the_mask():
     """Reading A10: the same sum, divided by the masked tokens in place of all."""
     case = make_case(3)
-    inside, masked = loss_of(changed("tepo", {"penalty": {"coefficient": 1.0}}), case), loss_of(changed("tepo", {"penalty": {"coefficient": 1.0, "mean_over": "masked"}}), case)
+    inside, masked = (
+        loss_of(changed("tepo", {"penalty": {"coefficient": 1.0}}), case),
+        loss_of(changed("tepo", {"penalty": {"coefficient": 1.0, "mean_over": "masked"}}), case),
+    )
     policy = loss_of("tepo_no_kl", case).loss
     count = int(inside.tokens["kl_mask"].sum())
     assert count > 1
@@ -118,7 +134,9 @@ def test_coefficients_scale_and_penalties_add():
     one = loss_of(changed("tepo_kl_all", {"penalty": {"coefficient": 1.0}}), case).loss - base
     tenth = loss_of(changed("tepo_kl_all", {"penalty": {"coefficient": 0.1}}), case).loss - base
     torch.testing.assert_close(tenth * 10, one)
-    both = changed("tepo_no_kl", {}) | {"penalty": [{"kind": "kl", "coefficient": 1.0}, {"kind": "entropy", "coefficient": 0.5}]}
+    both = changed("tepo_no_kl", {}) | {
+        "penalty": [{"kind": "kl", "coefficient": 1.0}, {"kind": "entropy", "coefficient": 0.5}]
+    }
     bonus = loss_of(changed("tepo_max_entropy", {"penalty": {"coefficient": 0.5}}), case).loss - base
     torch.testing.assert_close(loss_of(both, case).loss - base, one + bonus)
 
@@ -138,7 +156,16 @@ def test_top_covariance_takes_the_signed_largest():
     assert objective.loss(batch, objective.prepare(batch)).tokens["kl_mask"].tolist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("source", "missing"), [("tepo", "entropies"), ("grpo", "initial_logprobs"), ("kl_cov", "uid"), ("tepo_max_entropy", "entropies"), ("entropy_advantage", "entropies")])
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("tepo", "entropies"),
+        ("grpo", "initial_logprobs"),
+        ("kl_cov", "uid"),
+        ("tepo_max_entropy", "entropies"),
+        ("entropy_advantage", "entropies"),
+    ],
+)
 def test_a_missing_tensor_is_named(source, missing):
     objective, batch = load_objective(source), by_hand([1.0, 1.1], [1.0, -1.0])
     with pytest.raises(UserError, match=missing):

@@ -10,7 +10,9 @@ from tests.unit.objectives.flat import by_hand, coefficients
 
 
 def row(**ratio):
-    return load_objective({"advantage": "group_normalized", "ratio": ratio, "surrogate": "unclipped", "aggregation": "token_mean"})
+    return load_objective(
+        {"advantage": "group_normalized", "ratio": ratio, "surrogate": "unclipped", "aggregation": "token_mean"}
+    )
 
 
 BATCH = ([1.2, 0.9, 1.5, 0.8], [2.0, 2.0, 2.0, -1.0], [3, 1])
@@ -24,11 +26,15 @@ def test_token():
 def test_sequence_gradient_has_no_length_under_token_mean():
     """A w / N for each token (objectives.md 13.2, identity 1)."""
     assert coefficients(row(level="sequence"), by_hand(*BATCH)) == pytest.approx([2 * GEOMETRIC] * 3 + [-0.8])
-    assert coefficients(row(level="sequence", gradient="local"), by_hand(*BATCH)) == pytest.approx([2 * GEOMETRIC] * 3 + [-0.8])
+    assert coefficients(row(level="sequence", gradient="local"), by_hand(*BATCH)) == pytest.approx(
+        [2 * GEOMETRIC] * 3 + [-0.8]
+    )
 
 
 def test_algorithm_1_line_21_divides_by_the_length():
-    assert coefficients(row(level="sequence", gradient="line_21"), by_hand(*BATCH)) == pytest.approx([2 * GEOMETRIC / 3] * 3 + [-0.8])
+    assert coefficients(row(level="sequence", gradient="line_21"), by_hand(*BATCH)) == pytest.approx(
+        [2 * GEOMETRIC / 3] * 3 + [-0.8]
+    )
 
 
 def test_arithmetic_mean():
@@ -50,7 +56,9 @@ def test_prefix():
     p = [1.2, math.sqrt(1.08), GEOMETRIC]
     assert coefficients(row(level="prefix"), by_hand(*BATCH)) == pytest.approx([2 * x for x in p] + [-0.8])
     full = [p[0] + p[1] / 2 + p[2] / 3, p[1] / 2 + p[2] / 3, p[2] / 3]
-    assert coefficients(row(level="prefix", gradient="full"), by_hand(*BATCH)) == pytest.approx([2 * x for x in full] + [-0.8])
+    assert coefficients(row(level="prefix", gradient="full"), by_hand(*BATCH)) == pytest.approx(
+        [2 * x for x in full] + [-0.8]
+    )
 
 
 def test_prefix_on_policy_weights_early_tokens_by_harmonic_sums():

@@ -32,10 +32,15 @@ def test_covariance_takes_its_means_over_all_ranks():
     others = Ranks([tensor(-5.0 * 4, 8.0, 4.0)])  # four tokens there: log-probs sum to -20, advantages to 8
     found = covariance(tensor(-1.0, -3.0), tensor(1.0, -1.0), others)
     mean_log, mean_advantage = -24 / 6, 8 / 6
-    assert found.tolist() == pytest.approx([(-1 - mean_log) * (1 - mean_advantage), (-3 - mean_log) * (-1 - mean_advantage)])
+    assert found.tolist() == pytest.approx(
+        [(-1 - mean_log) * (1 - mean_advantage), (-3 - mean_log) * (-1 - mean_advantage)]
+    )
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, [0, 0, 1, 0, 0]), (2, [0, 0, 1, 0, 1]), (3, [1, 0, 1, 0, 1]), (4, [1, 1, 1, 0, 1]), (9, [1, 1, 1, 0, 1])])
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(1, [0, 0, 1, 0, 0]), (2, [0, 0, 1, 0, 1]), (3, [1, 0, 1, 0, 1]), (4, [1, 1, 1, 0, 1]), (9, [1, 1, 1, 0, 1])],
+)
 def test_top_tokens_breaks_ties_by_the_smaller_draw(count, expected):
     """Scores 2 1 3 -inf 2; the first 2 has the larger draw. -inf is never chosen."""
     found = top_tokens(tensor(2, 1, 3, -torch.inf, 2), tensor(0.9, 0.1, 0.5, 0.1, 0.2), count, None)
@@ -91,7 +96,9 @@ def test_clip_cov_keeps_strictly_inside_its_bounds():
 
 def test_clip_cov_leaves_tokens_the_clip_already_stopped():
     """A token past the clip has no gradient to lose: it must not use up the draw."""
-    objective = load_objective(changed("clip_cov", {"surrogate": {"low": 0.2, "high": 0.2}, "weight": {"fraction": 1.0, "low": 0.0}}))
+    objective = load_objective(
+        changed("clip_cov", {"surrogate": {"low": 0.2, "high": 0.2}, "weight": {"fraction": 1.0, "low": 0.0}})
+    )
     batch = by_hand([3.0, 1.1, 0.1], [2.0, 2.0, -4.0], uid=torch.arange(1))
     assert weights(objective, batch) == [1.0, 0.0, 1.0]
 
@@ -103,7 +110,9 @@ def test_clip_cov_without_candidates_drops_nothing():
 def test_clip_cov_drops_another_token_with_another_salt():
     case = make_case(3, repeat=4)
     objective = clip_cov(fraction=0.05, low=0.05)
-    dropped = {tuple(i for i, w in enumerate(weights(objective, case.batch(objective), salt)) if w == 0) for salt in range(8)}
+    dropped = {
+        tuple(i for i, w in enumerate(weights(objective, case.batch(objective), salt)) if w == 0) for salt in range(8)
+    }
     assert all(len(places) == int(0.05 * 96) for places in dropped)
     assert len(dropped) == 8
 

@@ -34,7 +34,9 @@ def test_ppo_clip_negative_advantage():
     batch = by_hand(RATIOS, [-2.0] * 5)
     objective = row("ppo_clip", low=0.2, high=0.28)
     assert coefficients(objective, batch) == pytest.approx([0.0, -1.8, -2.2, -3.0, -8.0])
-    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx((1.6 + 1.8 + 2.2 + 3.0 + 8.0) / 5)
+    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(
+        (1.6 + 1.8 + 2.2 + 3.0 + 8.0) / 5
+    )
 
 
 def test_zero_advantage_has_no_gradient():
@@ -62,13 +64,19 @@ def test_eq_4_to_the_letter():
 @pytest.mark.parametrize("advantage", [2.0, -2.0])
 def test_cispo_never_drops_a_token(advantage):
     """The clipped ratio is the weight, in every cell of the table; no lower bound unless asked for."""
-    assert coefficients(row("cispo", high=0.28), by_hand(RATIOS, [advantage] * 5)) == pytest.approx([advantage * w for w in (0.5, 0.9, 1.1, 1.28, 1.28)])
-    assert coefficients(row("cispo", low=0.2, high=4.0), by_hand(RATIOS, [advantage] * 5)) == pytest.approx([advantage * w for w in (0.8, 0.9, 1.1, 1.5, 4.0)])
+    assert coefficients(row("cispo", high=0.28), by_hand(RATIOS, [advantage] * 5)) == pytest.approx(
+        [advantage * w for w in (0.5, 0.9, 1.1, 1.28, 1.28)]
+    )
+    assert coefficients(row("cispo", low=0.2, high=4.0), by_hand(RATIOS, [advantage] * 5)) == pytest.approx(
+        [advantage * w for w in (0.8, 0.9, 1.1, 1.5, 4.0)]
+    )
 
 
 def test_cispo_value_holds_the_log_prob():
     objective, batch = row("cispo"), by_hand([2.0], [3.0])
-    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(-1.28 * 3.0 * (math.log(2.0) - 1))
+    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(
+        -1.28 * 3.0 * (math.log(2.0) - 1)
+    )
 
 
 def test_sapo_gate():
@@ -76,12 +84,16 @@ def test_sapo_gate():
     assert coefficients(row("sapo"), by_hand([1.0, 1.0], [2.0, -2.0])) == pytest.approx([2.0, -2.0])
     for advantage, tau in ((2.0, 1.0), (-2.0, 1.05)):
         s = 1 / (1 + math.exp(-tau * 0.5))
-        assert coefficients(row("sapo"), by_hand([1.5], [advantage])) == pytest.approx([advantage * 4 * s * (1 - s) * 1.5])
+        assert coefficients(row("sapo"), by_hand([1.5], [advantage])) == pytest.approx(
+            [advantage * 4 * s * (1 - s) * 1.5]
+        )
 
 
 def test_unclipped_and_log_prob():
     assert coefficients(row("unclipped"), by_hand(RATIOS, [2.0] * 5)) == pytest.approx([2 * r for r in RATIOS])
-    assert coefficients(row("log_prob"), by_hand(RATIOS, [2.0, -1.0, 0.5, 1.0, 3.0])) == pytest.approx([2.0, -1.0, 0.5, 1.0, 3.0])
+    assert coefficients(row("log_prob"), by_hand(RATIOS, [2.0, -1.0, 0.5, 1.0, 3.0])) == pytest.approx(
+        [2.0, -1.0, 0.5, 1.0, 3.0]
+    )
 
 
 def test_gmpo_clips_tokens_not_responses():

@@ -16,7 +16,9 @@ def entropy(z: Tensor) -> Tensor:
 def table(seed: int, size: int = 6) -> tuple[Tensor, Tensor]:
     """Random logits and advantages."""
     generator = torch.Generator().manual_seed(seed)
-    return 1.5 * torch.randn(size, generator=generator, dtype=torch.float64), torch.randn(size, generator=generator, dtype=torch.float64)
+    return 1.5 * torch.randn(size, generator=generator, dtype=torch.float64), torch.randn(
+        size, generator=generator, dtype=torch.float64
+    )
 
 
 def covariance(z: Tensor, a: Tensor) -> Tensor:
@@ -157,7 +159,9 @@ def test_sequence_weights_of_appendix_b():
     """Two tokens, all four responses enumerated: the product of ratios gives the exact off-policy gradient; the token ratio (GRPO)
     and the geometric mean (TEPO, GSPO) do not. What TEPO keeps of Appendix B is one weight for the whole response, not its value."""
     generator = torch.Generator().manual_seed(0)
-    theta = torch.randn(3, 2, generator=generator, dtype=torch.float64).requires_grad_()  # rows: first token; second after 0; after 1
+    theta = torch.randn(
+        3, 2, generator=generator, dtype=torch.float64
+    ).requires_grad_()  # rows: first token; second after 0; after 1
     old = (theta + 0.5 * torch.randn(3, 2, generator=generator, dtype=torch.float64)).detach()
     rewards = {(0, 0): 1.0, (0, 1): -0.5, (1, 0): 0.3, (1, 1): -1.0}
 

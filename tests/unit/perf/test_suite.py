@@ -84,16 +84,30 @@ def test_committed_baselines_guard_every_short_benchmark() -> None:
 
 
 def test_jobs_of_the_fused_op_are_not_mixed() -> None:
-    variants = {"naive": 4.0, "tepo": 2.0, "naive with entropy gradient": 9.0, "tepo with entropy gradient": 3.0, "trl": 8.0}
-    found = fused_rows({"tokens": 4096, "rows": {name: {"cpu_s": value, "peak_mib": value} for name, value in variants.items()}})
+    variants = {
+        "naive": 4.0,
+        "tepo": 2.0,
+        "naive with entropy gradient": 9.0,
+        "tepo with entropy gradient": 3.0,
+        "trl": 8.0,
+    }
+    found = fused_rows(
+        {"tokens": 4096, "rows": {name: {"cpu_s": value, "peak_mib": value} for name, value in variants.items()}}
+    )
     ratios = {found_row.name: found_row.ratio for found_row in found if found_row.name.endswith("time")}
-    assert ratios == {"fused op / naive, time": 0.5, "fused op / naive with entropy gradient, time": 1 / 3, "fused op / trl, time": 0.25}
+    assert ratios == {
+        "fused op / naive, time": 0.5,
+        "fused op / naive with entropy gradient, time": 1 / 3,
+        "fused op / trl, time": 0.25,
+    }
 
 
 def test_cost_model_takes_no_negative_part() -> None:
     features = np.array([[1.0, 10.0], [1.0, 20.0], [1.0, 40.0]])
     assert fit(features, np.array([13.0, 23.0, 43.0])) == pytest.approx([13.0, 23.0, 43.0])
-    assert np.abs(fit(features, np.array([10.0, 40.0, 160.0])) / [10.0, 40.0, 160.0] - 1).max() > 0.15  # quadratic growth shows
+    assert (
+        np.abs(fit(features, np.array([10.0, 40.0, 160.0])) / [10.0, 40.0, 160.0] - 1).max() > 0.15
+    )  # quadratic growth shows
 
 
 def test_a_growth_cell_makes_responses_of_its_length() -> None:

@@ -21,7 +21,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(mode: str) -> int:
-    fixed = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc's own threshold rises by itself, or not, as the heap happens to lie
+    fixed = os.environ | {
+        "MALLOC_MMAP_THRESHOLD_": "131072"
+    }  # glibc's own threshold rises by itself, or not, as the heap happens to lie
     done = subprocess.run([sys.executable, "-c", _FAULTS, mode], capture_output=True, text=True, env=fixed)
     if "no glibc" in done.stderr:
         pytest.skip("the C library is not glibc")

@@ -13,7 +13,11 @@ PIECES = st.lists(st.sampled_from([BOX_OPEN, BOX_CLOSE, *CHARACTERS]), max_size=
 
 @pytest.fixture(scope="module", params=["built", "shipped"])
 def tokenizer(request):
-    return build_tokenizer(256) if request.param == "built" else AutoTokenizer.from_pretrained(resolve("package:laptop"), trust_remote_code=False)
+    return (
+        build_tokenizer(256)
+        if request.param == "built"
+        else AutoTokenizer.from_pretrained(resolve("package:laptop"), trust_remote_code=False)
+    )
 
 
 def test_every_token_is_one_id(tokenizer):

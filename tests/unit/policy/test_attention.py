@@ -43,7 +43,9 @@ def test_packed_equals_plain(family, changes, short, monkeypatch):
     theirs = gradients(plain, (weights * (logprobs + 0.3 * entropies)).sum())
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
-        torch.testing.assert_close(ours[name], expected, atol=2e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            ours[name], expected, atol=2e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_float32_within_1e_5():
@@ -67,8 +69,13 @@ def test_a_prepared_model_behaves_as_before_elsewhere():
     token_statistics(model, pack(make_groups()))
     ids = torch.tensor([[0, 0, 3, 4, 5], [7, 8, 9, 10, 11]])
     mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    torch.testing.assert_close(model(input_ids=ids, attention_mask=mask).logits, plain(input_ids=ids, attention_mask=mask).logits)
-    kept = [m.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=0) for m in (model, plain)]
+    torch.testing.assert_close(
+        model(input_ids=ids, attention_mask=mask).logits, plain(input_ids=ids, attention_mask=mask).logits
+    )
+    kept = [
+        m.generate(input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=0)
+        for m in (model, plain)
+    ]
     assert torch.equal(*kept)
 
 
@@ -76,7 +83,9 @@ def test_soft_capping_is_refused():
     packed = pack(make_groups())
     rows = torch.zeros(1, 1, len(packed.tokens), 8)
     with pytest.raises(UserError, match="soft-capping"):
-        attention.packed_attention(torch.nn.Module(), rows, rows, rows, None, packed_layout=Layout(packed), softcap=30.0)
+        attention.packed_attention(
+            torch.nn.Module(), rows, rows, rows, None, packed_layout=Layout(packed), softcap=30.0
+        )
 
 
 def test_ragged_segments_list_prompt_then_own_keys():
@@ -91,8 +100,15 @@ def test_varlen_kernel_against_blocks():
     packed = pack(make_groups(longest=60)).to("cuda")
     layout = Layout(packed)
     torch.manual_seed(0)
-    query, key, value = (torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
-    torch.testing.assert_close(varlen(query, key, value, layout, 0.125, None), sdpa_blocks(query, key, value, layout, 0.125, None), atol=2e-2, rtol=2e-2)
+    query, key, value = (
+        torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2)
+    )
+    torch.testing.assert_close(
+        varlen(query, key, value, layout, 0.125, None),
+        sdpa_blocks(query, key, value, layout, 0.125, None),
+        atol=2e-2,
+        rtol=2e-2,
+    )
 
 
 @pytest.fixture

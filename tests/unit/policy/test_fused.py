@@ -21,20 +21,30 @@ def naive(hidden, weight, targets, temperature=1.0):
 
 def inputs(tokens, vocabulary, width, dtype=torch.float64, spread=1.0):
     torch.manual_seed(tokens)
-    return torch.randn(tokens, width, dtype=dtype, requires_grad=True), (spread * torch.randn(vocabulary, width, dtype=dtype)).requires_grad_(), torch.randint(0, vocabulary, (tokens,))
+    return (
+        torch.randn(tokens, width, dtype=dtype, requires_grad=True),
+        (spread * torch.randn(vocabulary, width, dtype=dtype)).requires_grad_(),
+        torch.randint(0, vocabulary, (tokens,)),
+    )
 
 
 def both_gradients(function, hidden, weight, targets, **options):
     logprobs, entropies = function(hidden, weight, targets, **options)[:2]
     weights = torch.linspace(-1, 1, len(hidden), dtype=logprobs.dtype)
-    return (logprobs.detach(), entropies.detach(), *torch.autograd.grad((weights * logprobs).sum() + (weights.flip(0) * entropies).sum(), (hidden, weight)))
+    return (
+        logprobs.detach(),
+        entropies.detach(),
+        *torch.autograd.grad((weights * logprobs).sum() + (weights.flip(0) * entropies).sum(), (hidden, weight)),
+    )
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients(shape, temperature, budget):
-    found = both_gradients(linear_statistics, *inputs(*shape), temperature=temperature, entropy_gradient=True, budget=budget)
+    found = both_gradients(
+        linear_statistics, *inputs(*shape), temperature=temperature, entropy_gradient=True, budget=budget
+    )
     for value, expected in zip(found, both_gradients(naive, *inputs(*shape), temperature=temperature), strict=True):
         torch.testing.assert_close(value, expected, atol=1e-10, rtol=1e-8)
 
@@ -52,7 +62,9 @@ def test_gradcheck(budget):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_tokens_at_all(dtype):
     hidden = torch.zeros(0, 64, dtype=dtype, requires_grad=True)
-    logprobs, entropies, _ = linear_statistics(hidden, torch.zeros(3000, 64, dtype=dtype), torch.zeros(0, dtype=torch.int64), budget=1)
+    logprobs, entropies, _ = linear_statistics(
+        hidden, torch.zeros(3000, 64, dtype=dtype), torch.zeros(0, dtype=torch.int64), budget=1
+    )
     logprobs.sum().backward()
     assert (logprobs.shape, entropies.shape, hidden.grad.shape) == ((0,), (0,), (0, 64))
 
@@ -60,11 +72,17 @@ def test_no_tokens_at_all(dtype):
 def test_gradcheck_of_the_exact_kl():
     hidden, weight, targets = inputs(4, 9, 3)
     reference = torch.log_softmax(torch.randn(4, 9, dtype=torch.float64), -1)
-    assert torch.autograd.gradcheck(lambda h, w: linear_statistics(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference), (hidden, weight))
+    assert torch.autograd.gradcheck(
+        lambda h, w: linear_statistics(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference),
+        (hidden, weight),
+    )
     logp = torch.log_softmax(hidden @ weight.t() / 1.3, -1)
     found = linear_statistics(hidden, weight, targets, temperature=1.3, reference=reference)[2]
     torch.testing.assert_close(found, (logp.exp() * (logp - reference)).sum(-1))
-    assert linear_statistics(hidden, weight, targets, reference=torch.log_softmax(hidden @ weight.t(), -1))[2].abs().max() < 1e-12
+    assert (
+        linear_statistics(hidden, weight, targets, reference=torch.log_softmax(hidden @ weight.t(), -1))[2].abs().max()
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
@@ -113,7 +131,10 @@ def test_a_frozen_matrix_gets_no_gradient():
     assert hidden.grad is not None
 
 
-@pytest.mark.parametrize(("tokens", "vocabulary", "budget"), [(4096, 151936, 128 << 20), (100_000, 152_064, 512 << 20), (7, 50_000, 1 << 20), (1, 5, 0), (10_000, 300, 4 << 20)])
+@pytest.mark.parametrize(
+    ("tokens", "vocabulary", "budget"),
+    [(4096, 151936, 128 << 20), (100_000, 152_064, 512 << 20), (7, 50_000, 1 << 20), (1, 5, 0), (10_000, 300, 4 << 20)],
+)
 def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
     shape = _tile_shape(tokens, vocabulary, budget)
     tiles = list(_tiles(tokens, vocabulary, shape))
@@ -146,7 +167,14 @@ for s in (None, slope):
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed (it comes with CUDA builds of torch)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (it comes with CUDA builds of torch)"
+)
 def test_triton_kernels_interpreted_on_cpu():
-    done = subprocess.run([sys.executable, "-c", _INTERPRETED], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERPRETED],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr

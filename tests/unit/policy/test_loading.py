@@ -46,7 +46,9 @@ def test_half_a_folder_names_what_is_missing(copy, name):
 
 
 def test_a_shard_named_by_the_index_is_missing(copy):
-    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}}))
+    (copy / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}})
+    )
     with pytest.raises(UserError, match="model-00001-of-00002"):
         resolve(str(copy))
 
@@ -71,7 +73,10 @@ def test_pickled_weights_are_not_taken(copy):
         load_policy(str(copy))
 
 
-@pytest.mark.parametrize(("path", "text"), [("/no/such/folder", "no model there"), ("package:labtop", "did you mean 'laptop'"), ("./a/b", "no model there")])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("/no/such/folder", "no model there"), ("package:labtop", "did you mean 'laptop'"), ("./a/b", "no model there")],
+)
 def test_misspelt_paths(path, text):
     with pytest.raises(UserError, match=text):
         load_policy(path)

@@ -34,7 +34,9 @@ def test_trained_share_at_laptop_scale():
     assert pack(groups).trained_share >= 0.95
 
 
-sequences = st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(0, 12), min_size=1, max_size=5)), min_size=1, max_size=6)
+sequences = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(st.integers(0, 12), min_size=1, max_size=5)), min_size=1, max_size=6
+)
 
 
 @settings(max_examples=60, deadline=None)

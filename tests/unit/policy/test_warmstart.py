@@ -19,7 +19,9 @@ from tepo.policy.recipes import RECIPES
 from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train
 from tepo.problems.procedural import generate, generate_examples
 
-SMALL = Recipe(tasks={"add2": 1, "max2": 1}, phases=(Phase(3), Phase(1, guesses=0.5, slip=0.5)), batch=6, warmup_steps=2)
+SMALL = Recipe(
+    tasks={"add2": 1, "max2": 1}, phases=(Phase(3), Phase(1, guesses=0.5, slip=0.5)), batch=6, warmup_steps=2
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,13 @@ def test_labels_stand_on_response_tokens_only():
     for ids, labels in make_batch(SMALL, 0, tokenizer):
         for row, marks in zip(ids.tolist(), labels.tolist(), strict=True):
             text = tokenizer.decode([token for token, mark in zip(row, marks, strict=True) if mark != -100])
-            prompt = tokenizer.decode([token for token, mark in zip(row, marks, strict=True) if mark == -100 and token != tokenizer.pad_token_id])
+            prompt = tokenizer.decode(
+                [
+                    token
+                    for token, mark in zip(row, marks, strict=True)
+                    if mark == -100 and token != tokenizer.pad_token_id
+                ]
+            )
             assert re.fullmatch(r"\d+\+\d+=|max\(.*\)=", prompt)
             assert text.endswith("}<eos>")
             assert all(mark in (-100, token) for token, mark in zip(row, marks, strict=True))
@@ -51,8 +59,12 @@ def test_the_texts_of_a_phase_have_its_shares():
     clean = [response_text(example, Phase(1, guesses=0.1, skip=0.3), random) for example in examples]
     noisy = [response_text(example, Phase(1, guesses=0.5, slip=0.3), random) for example in examples]
     assert all(right(text, example.problem.answer) for text, example in zip(clean, examples, strict=True))
-    assert [sum(text.startswith("\\boxed") for text in texts) / 400 for texts in (clean, noisy)] == pytest.approx([0.1 + 0.9 * 0.3**3, 0.5], abs=0.08)
-    assert sum(text.count("=") == 3 for text in clean) / 400 == pytest.approx(0.9 * 0.7**3, abs=0.08)  # three steps to leave out
+    assert [sum(text.startswith("\\boxed") for text in texts) / 400 for texts in (clean, noisy)] == pytest.approx(
+        [0.1 + 0.9 * 0.3**3, 0.5], abs=0.08
+    )
+    assert sum(text.count("=") == 3 for text in clean) / 400 == pytest.approx(
+        0.9 * 0.7**3, abs=0.08
+    )  # three steps to leave out
     chains = [right(text, example.problem.answer) for text, example in zip(noisy, examples, strict=True) if "=" in text]
     assert sum(chains) / len(chains) == pytest.approx(0.7**3, abs=0.12)  # three results a chain
 
@@ -81,7 +93,9 @@ def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):
     save_base(tmp_path / "base", first, tokenizer, record)
     policy = load_policy(str(tmp_path / "base"))
     assert torch.equal(policy.model.get_input_embeddings().weight, weights[0])
-    assert json.loads((tmp_path / "base" / "recipe.json").read_text())["recipe"] == json.loads(json.dumps(asdict(SMALL)))
+    assert json.loads((tmp_path / "base" / "recipe.json").read_text())["recipe"] == json.loads(
+        json.dumps(asdict(SMALL))
+    )
 
 
 def test_a_short_recipe_learns():
@@ -97,7 +111,9 @@ def _greedy_accuracy(model, tokenizer, task: str) -> float:
     batch = tokenizer([problem.prompt for problem in problems], return_tensors="pt", padding=True)
     out = model.generate(**batch, max_new_tokens=32, do_sample=False)
     texts = tokenizer.batch_decode(out[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    return sum(text.endswith(f"\\boxed{{{problem.answer}}}") for text, problem in zip(texts, problems, strict=True)) / len(problems)
+    return sum(
+        text.endswith(f"\\boxed{{{problem.answer}}}") for text, problem in zip(texts, problems, strict=True)
+    ) / len(problems)
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

@@ -2,7 +2,17 @@
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from tepo.policy.packing import Tokens
 
@@ -40,10 +50,15 @@ def make_groups(seed: int = 0, groups: int = 3, longest: int = 12, prompt: int =
     def tokens(least: int, most: int) -> Tokens:
         return rng.integers(0, VOCABULARY, size=rng.integers(least, most + 1)).astype(np.int32)
 
-    return [(tokens(1, prompt), [tokens(1, 1), *(tokens(1, longest) for _ in range(rng.integers(1, 5)))]) for _ in range(groups)]
+    return [
+        (tokens(1, prompt), [tokens(1, 1), *(tokens(1, longest) for _ in range(rng.integers(1, 5)))])
+        for _ in range(groups)
+    ]
 
 
-def plain_statistics(model: PreTrainedModel, groups: list[Group], temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def plain_statistics(
+    model: PreTrainedModel, groups: list[Group], temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies of every response token, each sequence pushed through the plain model alone."""
     logprobs, entropies = [], []
     for prompt, responses in groups:

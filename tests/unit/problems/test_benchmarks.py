@@ -12,7 +12,15 @@ from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benc
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
 
-PAPER = {"aime24": (30, 32), "aime25": (30, 32), "amc": (83, 32), "math500": (500, 1), "omni_math": (2821, 1), "olympiadbench": (675, 1), "minerva": (272, 1)}
+PAPER = {
+    "aime24": (30, 32),
+    "aime25": (30, 32),
+    "amc": (83, 32),
+    "math500": (500, 1),
+    "omni_math": (2821, 1),
+    "olympiadbench": (675, 1),
+    "minerva": (272, 1),
+}
 GOOD = "title: T\nprocedural: {tasks: {add3: 1}, seed: 1}\ncount: 4\nsamples: 2\ntemperature: 1.0\nmax_new_tokens: 8\n"
 
 
@@ -27,7 +35,10 @@ def toy(tmp_path, monkeypatch):
     def write(folder, rows, **columns):
         folder.mkdir(exist_ok=True)
         names = {"id": "id", "problem": "problem", "answer": "answer"} | columns
-        lines = [{names["id"]: problem.id, names["problem"]: problem.prompt, names["answer"]: problem.answer} for problem in rows]
+        lines = [
+            {names["id"]: problem.id, names["problem"]: problem.prompt, names["answer"]: problem.answer}
+            for problem in rows
+        ]
         (folder / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return folder
 
@@ -67,7 +78,10 @@ def test_every_shipped_benchmark_is_valid():
         (GOOD + "prompt: boxd\n", "did you mean 'boxed'"),
         (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
-        ("title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x.jsonl, fields: {answer: a}}\n", "`fields` is for sets of the hub"),
+        (
+            "title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x.jsonl, fields: {answer: a}}\n",
+            "`fields` is for sets of the hub",
+        ),
         (GOOD + "name: x\n", "'name' is not allowed"),
         (GOOD + "tolerances: {add3-1: 0}\n", "tolerances must be positive"),
         (GOOD + "tolerances: {add3-1: wide}\n", "tolerances.add3-1 must be a number"),
@@ -99,8 +113,22 @@ def test_unknown_names_and_subsets():
 
 def test_a_fingerprint_changes_with_what_changes_responses_only():
     benchmark = load_benchmark("amc")
-    same = [replace(benchmark, title="x"), replace(benchmark, defects=()), replace(benchmark, grader=replace(benchmark.grader, timeout=1.0))]
-    other = [replace(benchmark, **change) for change in ({"samples": 8}, {"temperature": 1.0}, {"prompt": "raw"}, {"max_new_tokens": 9}, {"hash": "x"}, {"without": ("amc-0",)})]
+    same = [
+        replace(benchmark, title="x"),
+        replace(benchmark, defects=()),
+        replace(benchmark, grader=replace(benchmark.grader, timeout=1.0)),
+    ]
+    other = [
+        replace(benchmark, **change)
+        for change in (
+            {"samples": 8},
+            {"temperature": 1.0},
+            {"prompt": "raw"},
+            {"max_new_tokens": 9},
+            {"hash": "x"},
+            {"without": ("amc-0",)},
+        )
+    ]
     assert {part.fingerprint for part in same} == {benchmark.fingerprint}
     assert len({part.fingerprint for part in [benchmark, *other]}) == 7
 
@@ -122,7 +150,14 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
         load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
 
 
-@pytest.mark.parametrize(("line", "message"), [('{"id": 1, "problem": "p"}', "line 1 is not a row"), ("{", "line 1"), ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id")])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": 1, "problem": "p"}', "line 1 is not a row"),
+        ("{", "line 1"),
+        ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id"),
+    ],
+)
 def test_broken_problem_files_name_the_line(tmp_path, line, message):
     path = tmp_path / "x.jsonl"
     path.write_text(line)
@@ -145,7 +180,10 @@ def test_lines_end_at_newlines_only(tmp_path):
 def test_pinned_rows_are_found_in_any_order_and_among_others(toy):
     problems, _ = toy
     extra = Problem("x", "What else?", "7")
-    shuffled = [replace(problem, id=f"h{i}") for i, problem in enumerate([problems[3], extra, problems[1], problems[0], problems[2]])]
+    shuffled = [
+        replace(problem, id=f"h{i}")
+        for i, problem in enumerate([problems[3], extra, problems[1], problems[0], problems[2]])
+    ]
     assert pick_pinned(shuffled, row_hashes(problems), "toy") == problems
     assert pick_pinned(shuffled[1:], row_hashes(problems), "toy") is None
 
@@ -158,7 +196,9 @@ def test_the_hub_through_a_local_data_set(toy, tmp_path, monkeypatch):
     folder = write(tmp_path / "hub", problems[::-1], problem="question", answer="final")
     source = Dataset(str(folder), split="train", fields=Fields(problem="question", answer="final"))
     assert load_dataset_problems(source, "toy", 4, set_hash(problems)) == problems
-    pinned_file = Dataset("json", "0" * 40, split="train", data_files=(str(folder / "{revision}.jsonl"),), fields=source.fields)
+    pinned_file = Dataset(
+        "json", "0" * 40, split="train", data_files=(str(folder / "{revision}.jsonl"),), fields=source.fields
+    )
     (folder / "toy.jsonl").rename(folder / ("0" * 40 + ".jsonl"))
     assert load_dataset_problems(pinned_file, "toy", 4, set_hash(problems)) == problems
     with pytest.raises(UserError, match=r"no column 'problem'\n(?s:.*)columns: id, question, final"):
@@ -175,13 +215,22 @@ def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
         {"problem": "r", "answer": r"first \boxed{1}, then \boxed{\frac{1}{2}}."},
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"problem": "p", "answer": [value], "s": ["x", "y"]}) + "\n" for value in (142.0, 0.5)))
+    (tmp_path / "b.jsonl").write_text(
+        "".join(json.dumps({"problem": "p", "answer": [value], "s": ["x", "y"]}) + "\n" for value in (142.0, 0.5))
+    )
     from tepo.problems.sources import read_hub
 
-    boxed = read_hub(Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True)), "a")
+    boxed = read_hub(
+        Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True)), "a"
+    )
     assert [(problem.prompt, problem.answer) for problem in boxed] == [("p", ""), ("q", ""), ("r", r"\frac{1}{2}")]
-    listed = read_hub(Dataset("json", split="train", data_files=(str(tmp_path / "b.jsonl"),), fields=Fields(family="s")), "b")
-    assert [(problem.id, problem.answer, problem.family) for problem in listed] == [("b-0", "142", "x; y"), ("b-1", "0.5", "x; y")]
+    listed = read_hub(
+        Dataset("json", split="train", data_files=(str(tmp_path / "b.jsonl"),), fields=Fields(family="s")), "b"
+    )
+    assert [(problem.id, problem.answer, problem.family) for problem in listed] == [
+        ("b-0", "142", "x; y"),
+        ("b-1", "0.5", "x; y"),
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))

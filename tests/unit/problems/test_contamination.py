@@ -38,7 +38,11 @@ def test_jaccard_is_that_of_the_sets_of_shingles():
 
 def test_decoration_does_not_hide_a_copy_and_chinese_is_not_compared():
     plain = Problem("a", r"Find the sum of \left(\dfrac{1}{2}\right) and $x$, where x is a positive integer.", "1")
-    dressed = Problem("b", r"find the \textbf{SUM} of (\frac12) and \text{x} where $x$ is a positive integer [asy]draw(a--b);[/asy]", "1")
+    dressed = Problem(
+        "b",
+        r"find the \textbf{SUM} of (\frac12) and \text{x} where $x$ is a positive integer [asy]draw(a--b);[/asy]",
+        "1",
+    )
     chinese = replace(plain, id="c", prompt="设 " + plain.prompt)
     assert [(overlap.training, overlap.jaccard) for overlap in overlaps([plain], [dressed, chinese])] == [("b", 1.0)]
 
@@ -67,14 +71,19 @@ def test_dapo_math_and_what_is_left_out(real_sets):
     assert all(COUNTED[name] <= counts[name] <= COUNTED[name] + 3 for name in COUNTED)
     listed = listed_contamination("dapo_math")
     assert listed == {overlap.training for overlap in same}
-    assert [problem.id for problem in load_training_problems("dapo_math", exclude_contaminated=True)] == [problem.id for problem in training if problem.id not in listed]
+    assert [problem.id for problem in load_training_problems("dapo_math", exclude_contaminated=True)] == [
+        problem.id for problem in training if problem.id not in listed
+    ]
 
 
 def test_an_own_file_is_compared_with_the_benchmarks(real_sets, tmp_path):
     import json
 
     copied = load_benchmark("aime24").load_problems()[0]
-    rows = [{"id": "copy", "problem": copied.prompt, "answer": copied.answer}, {"id": "own", "problem": "How many primes lie between 10 and 20?", "answer": "4"}]
+    rows = [
+        {"id": "copy", "problem": copied.prompt, "answer": copied.answer},
+        {"id": "own", "problem": "How many primes lie between 10 and 20?", "answer": "4"},
+    ]
     path = tmp_path / "own.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert [problem.id for problem in load_training_problems(str(path), exclude_contaminated=True)] == ["own"]

@@ -68,7 +68,9 @@ def test_every_equation_of_a_clean_chain_holds(name):
     for example in generate_examples({name: 1}, 30, seed=4, split="train"):
         for part in example.solution().split("\\boxed")[0].strip(",").split(","):
             *sides, last = part.split("=")
-            assert [_value(side) for side in sides] == [int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]]
+            assert [_value(side) for side in sides] == [
+                int(re.match(r"\d+", side).group()) for side in [*sides[1:], last]
+            ]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,12 @@ def test_a_split_without_any_prompt_says_so(monkeypatch):
 
 @pytest.mark.parametrize(
     ("tasks", "split", "message"),
-    [({"ad3": 1}, "train", "did you mean 'add3'"), ({"add3": -1}, "train", "not negative"), ({"add3": 0}, "train", "no task has"), ({"add3": 1}, "tset", "did you mean 'test'")],
+    [
+        ({"ad3": 1}, "train", "did you mean 'add3'"),
+        ({"add3": -1}, "train", "not negative"),
+        ({"add3": 0}, "train", "no task has"),
+        ({"add3": 1}, "tset", "did you mean 'test'"),
+    ],
 )
 def test_bad_input_is_named(tasks, split, message):
     with pytest.raises(UserError, match=message):

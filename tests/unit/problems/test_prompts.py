@@ -8,7 +8,10 @@ from tepo.errors import UserError
 from tepo.problems.prompts import BOXED_INSTRUCTION, encode_prompts, render_prompt
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-SWITCH = PLAIN + "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+SWITCH = (
+    PLAIN
+    + "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+)
 OPENS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
 LEAVES = PLAIN + "{# the model writes <think> itself, </think> is cut from history #}"
 REQUEST = "1+1?\n\n" + BOXED_INSTRUCTION
@@ -16,7 +19,9 @@ REQUEST = "1+1?\n\n" + BOXED_INSTRUCTION
 
 def tokenizer(template=None):
     """Bytes as tokens; `<s>` in front of what is no chat."""
-    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))} | {"<s>": 256}
+    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))} | {
+        "<s>": 256
+    }
     core = Tokenizer(models.BPE(vocabulary, [], unk_token="<s>"))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     from tokenizers.processors import TemplateProcessing
@@ -75,7 +80,9 @@ def test_settings_that_cannot_be_met_are_refused():
 
 
 def test_braces_in_a_statement_are_left_alone():
-    assert render_prompt(r"{problem} {request} \frac{1}{2}", tokenizer(), prompt="boxed", wrap="raw").startswith(r"{problem} {request} \frac{1}{2}")
+    assert render_prompt(r"{problem} {request} \frac{1}{2}", tokenizer(), prompt="boxed", wrap="raw").startswith(
+        r"{problem} {request} \frac{1}{2}"
+    )
 
 
 def test_a_chat_prompt_gets_no_second_start_token():

@@ -12,4 +12,12 @@ from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 def table() -> Table:
     """Three measured rows, one that was not run, and two rows of the paper."""
     reference = {"a": reference_row("table1", method="grpo_dapo"), "c": reference_row("table1", method="tepo")}
-    return build_table(samples({"a": 0.3, "b": 0.31, "c": 0.7}), ROWS, BENCHMARKS, name="panel_e", title="Table 3, Panel E", baseline="GRPO/DAPO", reference=reference)
+    return build_table(
+        samples({"a": 0.3, "b": 0.31, "c": 0.7}),
+        ROWS,
+        BENCHMARKS,
+        name="panel_e",
+        title="Table 3, Panel E",
+        baseline="GRPO/DAPO",
+        reference=reference,
+    )

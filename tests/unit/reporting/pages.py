@@ -11,7 +11,9 @@ NASTY = "</script><b>&amp;\u2028"
 def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
     """Three responses of a few tokens, the second with a token that looks like markup."""
     responses = []
-    for number, tokens in enumerate((["1", "2", "+", "3", "\n", "\\boxed{", "1", "5", "}", "<eos>"], ["so", " ", NASTY, "4"], ["7"])):
+    for number, tokens in enumerate(
+        (["1", "2", "+", "3", "\n", "\\boxed{", "1", "5", "}", "<eos>"], ["so", " ", NASTY, "4"], ["7"])
+    ):
         change = [(-0.1, 0.2, -0.3)[place % 3] for place in range(len(tokens))]
         advantage = [1.5 if number == 0 else -0.5] * len(tokens)
         values: dict[str, list] = {
@@ -19,16 +21,49 @@ def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
         }  # fmt: skip
         if mask:
             values["kl_mask"] = [int(a > 0 and h < 0) for a, h in zip(advantage, change, strict=True)]
-        responses.append({"prompt": f"12+3={NASTY}", "answer": "15", "reward": 1.0 - number, "tokens": tokens, "values": values, "finished": number == 0})
+        responses.append(
+            {
+                "prompt": f"12+3={NASTY}",
+                "answer": "15",
+                "reward": 1.0 - number,
+                "tokens": tokens,
+                "values": values,
+                "finished": number == 0,
+            }
+        )
     return parse_dump({"format": 1, "step": step, "objective": objective, "responses": responses})
 
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
     runs = [
-        PageRun("run-1", f"GRPO/DAPO {NASTY}", "grpo_dapo", 0, {"seed": 0, "objective": {"name": "grpo_dapo"}, "train": {"steps": 4}}, {"steps": 4}, [dump(4, "grpo_dapo", mask=False)]),
-        PageRun("run-2", "TEPO", "tepo", 1, {"seed": 1, "objective": {"name": "tepo"}, "train": {"steps": 4}}, {"steps": 4}, [dump(4, "tepo", mask=True)]),
+        PageRun(
+            "run-1",
+            f"GRPO/DAPO {NASTY}",
+            "grpo_dapo",
+            0,
+            {"seed": 0, "objective": {"name": "grpo_dapo"}, "train": {"steps": 4}},
+            {"steps": 4},
+            [dump(4, "grpo_dapo", mask=False)],
+        ),
+        PageRun(
+            "run-2",
+            "TEPO",
+            "tepo",
+            1,
+            {"seed": 1, "objective": {"name": "tepo"}, "train": {"steps": 4}},
+            {"steps": 4},
+            [dump(4, "tepo", mask=True)],
+        ),
     ]
-    curves = [RunCurves(run.label, run.method, run.seed, [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)]) for run in runs]
+    curves = [
+        RunCurves(
+            run.label,
+            run.method,
+            run.seed,
+            [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)],
+        )
+        for run in runs
+    ]
     figures = tuple(PageFigure(name, f"Reward {NASTY}", svg(training_figure(curves))) for name in ("first", "second"))
     return build_page(f"Laptop {NASTY}", [PageStudy(table, figures)], runs, subtitle="made up")

@@ -14,7 +14,14 @@ ROWS = (
 )
 
 
-def samples(chances: dict[str, float], *, seeds: int = 2, problems: int = 40, per_problem: int = 4, benchmarks: tuple[str, ...] = ("add3", "gcd")) -> pd.DataFrame:
+def samples(
+    chances: dict[str, float],
+    *,
+    seeds: int = 2,
+    problems: int = 40,
+    per_problem: int = 4,
+    benchmarks: tuple[str, ...] = ("add3", "gcd"),
+) -> pd.DataFrame:
     """Every sample right with its row's chance, the same easy and hard problems for every row."""
     rng = np.random.default_rng(7)
     frames = []
@@ -24,5 +31,16 @@ def samples(chances: dict[str, float], *, seeds: int = 2, problems: int = 40, pe
             for seed in range(seeds):
                 right = rng.random((problems, per_problem)) < np.clip(chance + ease, 0, 1)[:, None]
                 problem = np.repeat([f"{benchmark}-{index}" for index in range(problems)], per_problem)
-                frames.append(pd.DataFrame({"row": row, "seed": seed, "benchmark": benchmark, "problem": problem, "sample": np.tile(range(per_problem), problems), "correct": right.ravel()}))
+                frames.append(
+                    pd.DataFrame(
+                        {
+                            "row": row,
+                            "seed": seed,
+                            "benchmark": benchmark,
+                            "problem": problem,
+                            "sample": np.tile(range(per_problem), problems),
+                            "correct": right.ravel(),
+                        }
+                    )
+                )
     return pd.concat(frames, ignore_index=True)

@@ -5,7 +5,17 @@ import io
 import pytest
 from rich.console import Console
 
-from tepo.reporting.audit import OMNI_BY_CELLS, WEIGHTS, Audit, audit, average, cells_possible, distinct_rows, omni_sizes, rows_following
+from tepo.reporting.audit import (
+    OMNI_BY_CELLS,
+    WEIGHTS,
+    Audit,
+    audit,
+    average,
+    cells_possible,
+    distinct_rows,
+    omni_sizes,
+    rows_following,
+)
 from tepo.reporting.audit_view import render
 from tepo.reporting.reference import all_rows, reference_row
 
@@ -46,7 +56,11 @@ def test_27_of_39_rows_follow(result: Audit) -> None:
 )
 def test_averages_that_do_not_follow(result: Audit, where: dict, recomputed: float) -> None:
     row = reference_row(**where)
-    check = next(check for check in result.averages if (check.row.table, check.row.label, check.row.model) == (row.table, row.label, row.model))
+    check = next(
+        check
+        for check in result.averages
+        if (check.row.table, check.row.label, check.row.model) == (row.table, row.label, row.model)
+    )
     assert not check.follows
     assert check.recomputed == pytest.approx(recomputed, abs=0.006)
 
@@ -93,7 +107,14 @@ def test_findings(result: Audit, code: str, where: str, found: str) -> None:
 
 def test_what_follows_is_not_accused(result: Audit) -> None:
     text = " ".join(finding.where for finding in result.findings)
-    for fine in ("TEPO over GPG", "Mistral-7B, TEPO over", "Min-Entropy", "Table 4", "Qwen2.5-7B, Δ AIME24", "Qwen2.5-7B, AIME24"):
+    for fine in (
+        "TEPO over GPG",
+        "Mistral-7B, TEPO over",
+        "Min-Entropy",
+        "Table 4",
+        "Qwen2.5-7B, Δ AIME24",
+        "Qwen2.5-7B, AIME24",
+    ):
         assert fine not in text
     assert result.checked > 4 * len(result.findings)
 

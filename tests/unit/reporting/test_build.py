@@ -50,7 +50,9 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
 
 
 def test_no_average_when_a_benchmark_has_no_samples_at_all() -> None:
-    table = build_table(samples({"a": 0.3, "c": 0.5}), ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(
+        samples({"a": 0.3, "c": 0.5}), ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t", baseline="GRPO/DAPO"
+    )
     assert cell(table, "a", "gcd").mean is not None
     assert cell(table, "a", "average").mean is None
     assert cell(table, "c", "delta").mean is None
@@ -101,13 +103,20 @@ def test_best_and_second_with_ties_at_the_printed_precision() -> None:
 
 
 def test_models_are_ranked_and_compared_apart() -> None:
-    rows = [RowSpec(f"{model}-{label}", label, label, model=model) for model in ("7B", "14B") for label in ("grpo", "tepo")]
+    rows = [
+        RowSpec(f"{model}-{label}", label, label, model=model) for model in ("7B", "14B") for label in ("grpo", "tepo")
+    ]
     frame = samples({"7B-grpo": 0.2, "7B-tepo": 0.4, "14B-grpo": 0.6, "14B-tepo": 0.8})
-    reference = {"7B-tepo": reference_row("table1", method="tepo"), "14B-tepo": reference_row("table1", method="tepo", model="Qwen3-14B")}
+    reference = {
+        "7B-tepo": reference_row("table1", method="tepo"),
+        "14B-tepo": reference_row("table1", method="tepo", model="Qwen3-14B"),
+    }
     table = build_table(frame, rows, BENCHMARKS, name="t", title="t", baseline="grpo", reference=reference)
     assert [block.title for block in table.blocks][:2] == ["Measured: 7B", "Measured: 14B"]
     assert "Qwen3-14B" in table.blocks[3].title
-    assert [cell(table, key, "add3", block).rank for key, block in (("7B-tepo", 0), ("7B-grpo", 0), ("14B-tepo", 1))] == [1, 2, 1]
+    assert [
+        cell(table, key, "add3", block).rank for key, block in (("7B-tepo", 0), ("7B-grpo", 0), ("14B-tepo", 1))
+    ] == [1, 2, 1]
     assert cell(table, "14B-tepo", "delta", 1).mean == pytest.approx(20, abs=6)
     assert cell(table, "7B-tepo", "delta").mean == pytest.approx(20, abs=6)
 
@@ -127,6 +136,8 @@ def test_the_untrained_model_is_compared_with_every_seed() -> None:
     frame = samples({"base": 0.1, "a": 0.5})
     frame = frame[(frame["row"] != "base") | (frame["seed"] == 0)]
     table = build_table(frame, rows, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
-    assert cell(table, "base", "delta").mean == pytest.approx(cell(table, "base", "average").mean - cell(table, "a", "average").mean)
+    assert cell(table, "base", "delta").mean == pytest.approx(
+        cell(table, "base", "average").mean - cell(table, "a", "average").mean
+    )
     assert cell(table, "base", "verdict").text == "worse"
     assert not any("still to be measured" in note for note in table.notes)

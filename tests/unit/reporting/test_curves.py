@@ -33,7 +33,13 @@ def test_band_spans_the_seeds_at_the_steps_they_share() -> None:
 
 
 def test_figure_shows_only_panels_with_data_and_one_line_per_label() -> None:
-    figure = training_figure([run("GRPO", "grpo_dapo", 0, [0.1, 0.2]), run("TEPO", "tepo", 0, [0.2, 0.3]), run("TEPO", "tepo", 1, [0.2, 0.4])])
+    figure = training_figure(
+        [
+            run("GRPO", "grpo_dapo", 0, [0.1, 0.2]),
+            run("TEPO", "tepo", 0, [0.2, 0.3]),
+            run("TEPO", "tepo", 1, [0.2, 0.4]),
+        ]
+    )
     (axes,) = figure.axes
     assert axes.get_title(loc="left") == TRAINING_PANELS[0].title
     assert [line.get_label() for line in axes.lines] == ["GRPO", "TEPO"]
@@ -67,7 +73,9 @@ def test_methods_differ_in_colour_or_dash() -> None:
 
 
 def test_rows_of_one_method_keep_its_colour_and_take_other_dashes() -> None:
-    found = colours.looks({"beta 1": "tepo_kl_all", "beta 0.1": "tepo_kl_all", "beta 0.01": "tepo_kl_all", "TEPO": "tepo"})
+    found = colours.looks(
+        {"beta 1": "tepo_kl_all", "beta 0.1": "tepo_kl_all", "beta 0.01": "tepo_kl_all", "TEPO": "tepo"}
+    )
     assert len({style.colour for style in found.values()}) == 2
     assert len(set(found.values())) == 4
     assert found["TEPO"] == colours.look("tepo")

@@ -11,7 +11,10 @@ from tepo.reporting.table import Table
 
 
 def runs(*metrics: str) -> list[RunCurves]:
-    rows = [{"training/global_step": step, **{metric: 0.1 * step + place for place, metric in enumerate(metrics)}} for step in (1, 2, 3)]
+    rows = [
+        {"training/global_step": step, **{metric: 0.1 * step + place for place, metric in enumerate(metrics)}}
+        for step in (1, 2, 3)
+    ]
     return [RunCurves("GRPO/DAPO", "grpo_dapo", 0, rows), RunCurves("TEPO", "tepo", 0, rows)]
 
 
@@ -44,13 +47,20 @@ def test_best_of_k_takes_the_largest_groups_of_the_runs() -> None:
 
 
 def test_all_figures_of_the_papers_are_there() -> None:
-    assert {spec.title for spec in FIGURES.values()} >= {f"GTPO (arXiv 2508.04349), Figure {number}" for number in (1, 2, 3, 4)}
+    assert {spec.title for spec in FIGURES.values()} >= {
+        f"GTPO (arXiv 2508.04349), Figure {number}" for number in (1, 2, 3, 4)
+    }
     assert {"2a", "2b", "3a", "3b"} <= set(FIGURES)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("2c", "did you mean '2[ab]'"), ("3a", "no run holds critic/score/mean"), ("gtpo-3", "no metric critic/score/best@k"), ("v1-1", "drawn from a result table")],
+    [
+        ("2c", "did you mean '2[ab]'"),
+        ("3a", "no run holds critic/score/mean"),
+        ("gtpo-3", "no metric critic/score/best@k"),
+        ("v1-1", "drawn from a result table"),
+    ],
 )
 def test_what_is_missing_is_named(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -61,7 +71,11 @@ def test_benchmarks_as_bars_with_intervals_and_radar(table: Table) -> None:
     block = table.blocks[0]
     figure = paper_figure("v1-1", [], block)
     radar, bars = figure.axes
-    heights = [[bar.get_height() for bar in container.patches] for container in bars.containers if hasattr(container, "patches")]
+    heights = [
+        [bar.get_height() for bar in container.patches]
+        for container in bars.containers
+        if hasattr(container, "patches")
+    ]
     measured = [[cell.mean for cell in row.cells[:2]] for row in block.rows if row.cells[0].mean is not None]
     np.testing.assert_allclose(heights, measured)
     assert [label.get_text() for label in bars.get_xticklabels()] == ["add3", "gcd"]

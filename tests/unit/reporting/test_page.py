@@ -63,7 +63,10 @@ def test_well_formed_with_unique_ids_and_links_that_lead_somewhere(document: _Do
 def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
     assert document.outside == []
     assert "default-src 'none'" in text
-    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
 
 
@@ -77,7 +80,15 @@ def test_texts_cannot_break_out(text: str, document: _Document) -> None:
 
 def test_everything_is_there_without_javascript(document: _Document) -> None:
     shown = " ".join("".join(document.text).split())
-    for expected in ("Table 3, Panel E", "As printed in the paper", "32.59", "tokens by class over 3 responses", "objective.name", "train.steps", "this objective has no mask"):
+    for expected in (
+        "Table 3, Panel E",
+        "As printed in the paper",
+        "32.59",
+        "tokens by class over 3 responses",
+        "objective.name",
+        "train.steps",
+        "this objective has no mask",
+    ):
         assert expected in shown
     assert shown.count("this objective has no mask") == 1
 

@@ -22,7 +22,13 @@ def browser(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(table), encoding="utf-8")
     options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1300,1000"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1300,1000",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.binary_location = shutil.which("chromium") or ""  # both named, or selenium asks the network for them
@@ -68,7 +74,9 @@ def test_tables_sort_within_their_sections_and_back(browser: Any) -> None:
 
 
 def background(browser: Any, index: int) -> str:
-    return browser.execute_script("return getComputedStyle(document.getElementById('response').children[arguments[0]]).backgroundColor", index)
+    return browser.execute_script(
+        "return getComputedStyle(document.getElementById('response').children[arguments[0]]).backgroundColor", index
+    )
 
 
 def test_token_view_by_keyboard(browser: Any) -> None:
@@ -104,7 +112,9 @@ def test_token_view_by_mouse(browser: Any) -> None:
 
 def test_another_run_has_its_own_counts(browser: Any) -> None:
     assert "this objective has no mask" in one(browser, ".counts:not([hidden])").text
-    browser.execute_script("const s = document.getElementById('dump'); s.value = '1'; s.dispatchEvent(new Event('change'));")
+    browser.execute_script(
+        "const s = document.getElementById('dump'); s.value = '1'; s.dispatchEvent(new Event('change'));"
+    )
     assert "TEPO, seed 1" in one(browser, ".counts:not([hidden])").text
     assert "KL mask" in one(browser, "#views").text
 
@@ -118,7 +128,9 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize(("scheme", "dark"), [("light", False), ("dark", True)])
 def test_light_and_dark_can_be_read(browser: Any, scheme: str, dark: bool) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
     style = "getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
     paper = luminance(browser.execute_script(f"return {style}", "body", "backgroundColor"))
     assert (paper < 0.1) is dark
@@ -137,7 +149,12 @@ def test_prints_without_its_controls(browser: Any) -> None:
 
 
 def test_nothing_is_loaded_and_nothing_overflows(browser: Any, tmp_path: Path) -> None:
-    assert browser.execute_script("return performance.getEntriesByType('resource').filter((entry) => !entry.name.startsWith('data:')).length") == 0
+    assert (
+        browser.execute_script(
+            "return performance.getEntriesByType('resource').filter((entry) => !entry.name.startsWith('data:')).length"
+        )
+        == 0
+    )
     browser.set_window_size(500, 900)
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     browser.set_window_size(1300, 1000)

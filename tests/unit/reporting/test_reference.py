@@ -16,7 +16,9 @@ def test_shape_of_the_printed_tables() -> None:
 def test_rows_printed_in_two_tables_agree() -> None:
     for method in ("clip_cov", "kl_cov", "entropy_advantage", "gpg", "gspo", "grpo_dapo", "tepo"):
         assert reference_row("table1", method=method).scores == reference_row("table3", method=method).scores
-    assert reference_row("table4", method="tepo", steps=72, seed=2).scores == reference_row("table1", method="tepo").scores
+    assert (
+        reference_row("table4", method="tepo", steps=72, seed=2).scores == reference_row("table1", method="tepo").scores
+    )
 
 
 def test_a_dash_is_missing_and_not_zero() -> None:

@@ -43,7 +43,9 @@ def test_terminal_fits_the_screen_without_losing_a_number(table: Table, width: i
 def test_terminal_marks_best_and_second(table: Table) -> None:
     out = io.StringIO()
     Console(file=out, width=140, force_terminal=True, color_system="truecolor").print(render(table))
-    best, second = (next(row.cells[2].mean for row in table.blocks[0].rows if row.cells[2].rank == rank) for rank in (1, 2))
+    best, second = (
+        next(row.cells[2].mean for row in table.blocks[0].rows if row.cells[2].rank == rank) for rank in (1, 2)
+    )
     assert f"\x1b[1m{best:.1f}" in out.getvalue()
     assert f"\x1b[4m{second:.1f}" in out.getvalue()
 
@@ -59,7 +61,9 @@ def test_markdown_lines_have_as_many_cells_as_the_header(table: Table) -> None:
 def test_csv_is_tidy_and_unrounded(table: Table) -> None:
     lines = list(csv_reader.DictReader(io.StringIO(as_text(table, "csv"))))
     assert len(lines) == sum(len(block.rows) * len(block.columns) for block in table.blocks)
-    measured = next(line for line in lines if line["row"] == "c" and line["column"] == "average" and line["block"] == "Measured")
+    measured = next(
+        line for line in lines if line["row"] == "c" and line["column"] == "average" and line["block"] == "Measured"
+    )
     cell = table.blocks[0].rows[2].cells[2]
     assert float(measured["value"]) == pytest.approx(cell.mean, rel=1e-5)
     assert float(measured["low"]) == pytest.approx(cell.low, rel=1e-5)
@@ -70,7 +74,9 @@ def test_csv_is_tidy_and_unrounded(table: Table) -> None:
 def test_latex_is_balanced_and_escaped(table: Table) -> None:
     text = as_text(table, "latex")
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
-    assert text.replace(r"\{", "").replace(r"\}", "").count("{") == text.replace(r"\{", "").replace(r"\}", "").count("}")
+    assert text.replace(r"\{", "").replace(r"\}", "").count("{") == text.replace(r"\{", "").replace(r"\}", "").count(
+        "}"
+    )
     for body in re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.S):
         columns = len(re.match(r"\\begin\{tabular\}\{(\w+)\}", body)[1])
         rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
@@ -82,7 +88,14 @@ def test_latex_is_balanced_and_escaped(table: Table) -> None:
 @pytest.mark.latex
 def test_latex_compiles(table: Table, tmp_path: Path) -> None:
     (tmp_path / "table.tex").write_text(as_text(table, "latex"))
-    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Missing character" not in done.stdout
 

@@ -20,10 +20,19 @@ def dump(*responses: dict) -> dict:
 @pytest.mark.parametrize(
     ("tokens", "classes"),
     [
-        (["1", "2", "+", "3", "=", "1", "5", ";"], ["digit", "digit", "operator", "digit", "operator", "digit", "digit", "other"]),
-        (["so", " the", "\n", "4", "\\boxed{", "4", "6", "}", "<eos>"], ["word", "word", "other", "digit", "word", "answer", "answer", "operator", "other"]),
+        (
+            ["1", "2", "+", "3", "=", "1", "5", ";"],
+            ["digit", "digit", "operator", "digit", "operator", "digit", "digit", "other"],
+        ),
+        (
+            ["so", " the", "\n", "4", "\\boxed{", "4", "6", "}", "<eos>"],
+            ["word", "word", "other", "digit", "word", "answer", "answer", "operator", "other"],
+        ),
         (["\\boxed{1}", " ", "\\boxed{", "-", "2", "}"], ["digit", "other", "word", "answer", "answer", "operator"]),
-        (["\\boxed{", "\\frac{", "1", "}{", "2", "}", "}"], ["word", "answer", "answer", "answer", "answer", "answer", "operator"]),
+        (
+            ["\\boxed{", "\\frac{", "1", "}{", "2", "}", "}"],
+            ["word", "answer", "answer", "answer", "answer", "answer", "operator"],
+        ),
         (["\\boxed{", "7"], ["word", "digit"]),  # cut off: no complete answer
         (["\\boxed{3}\\boxed{", "7"], ["digit", "digit"]),  # the complete box is the earlier one, inside a single token
         (["a <", "b>c", "", "²"], ["word", "word", "other", "digit"]),
@@ -35,7 +44,13 @@ def test_classes(tokens: list[str], classes: list[str]) -> None:
 
 
 def test_counts_by_class() -> None:
-    parsed = parse_dump(dump(response(["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1], entropy_change=[-0.5, 0.0, None, -0.1, 0.1])))
+    parsed = parse_dump(
+        dump(
+            response(
+                ["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1], entropy_change=[-0.5, 0.0, None, -0.1, 0.1]
+            )
+        )
+    )
     counts = {count.name: count for count in class_counts(parsed.responses)}
     assert list(counts) == ["digit", "operator", "word", "answer", "all"]
     assert (counts["operator"].tokens, counts["operator"].masked) == (2, 1)
@@ -68,7 +83,10 @@ def test_reads_what_the_loop_writes(tmp_path: Path) -> None:
         (json.dumps({"format": 9, "responses": []}), "found 9"),
         (json.dumps({"format": 1}), "no list of responses"),
         (json.dumps(dump({"prompt": "x"})), "response 0 has no list of tokens"),
-        (json.dumps(dump(response(["1"]), response(["1", "2"], entropy=[0.1]))), "response 1: 'entropy' does not have 2 numbers"),
+        (
+            json.dumps(dump(response(["1"]), response(["1", "2"], entropy=[0.1]))),
+            "response 1: 'entropy' does not have 2 numbers",
+        ),
         (json.dumps(dump(response(["1"], entropy=["a lot"]))), "not a number"),
     ],
 )

@@ -114,9 +114,20 @@ def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
 
     def diagnose(rank):
         trainer = torch.tensor([-1.0, -2.0]) if rank == 0 else torch.empty(0)
-        alarm = GapAlarm(1e-3, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32", comm=Rank(rank), fresh=lambda pairs: [trainer.numpy() for _ in pairs])
+        alarm = GapAlarm(
+            1e-3,
+            temperature=1.0,
+            sampler_dtype="float32",
+            trainer_dtype="float32",
+            comm=Rank(rank),
+            fresh=lambda pairs: [trainer.numpy() for _ in pairs],
+        )
         with pytest.raises(RunFailed, match="stale prefix cache"):
-            alarm.check(trainer - torch.tensor([0.5, 1.5])[: len(trainer)], trainer, Evidence(lambda temperature: trainer, [([1], [2, 3])] if rank == 0 else [], None))
+            alarm.check(
+                trainer - torch.tensor([0.5, 1.5])[: len(trainer)],
+                trainer,
+                Evidence(lambda temperature: trainer, [([1], [2, 3])] if rank == 0 else [], None),
+            )
         return True
 
     with ThreadPoolExecutor(2) as pool:

@@ -22,7 +22,9 @@ def stepper_of(decoder: Decoder) -> Stepper:
     """Rows with prompts of 1 to 4 tokens, the same random cache each time."""
     arenas = [Arena(decoder.dtype, decoder.device) for _ in range(2)]
     cache = KeyValueCache(arenas[0], len(decoder.layers), ROWS, decoder.kv_heads, WINDOW, decoder.head_dim)
-    cache.data.zero_()[..., :START, :, :] = torch.randn(cache.data[..., :START, :, :].shape, generator=torch.Generator().manual_seed(1))
+    cache.data.zero_()[..., :START, :, :] = torch.randn(
+        cache.data[..., :START, :, :].shape, generator=torch.Generator().manual_seed(1)
+    )
     lengths = torch.tensor([1, 4, 2, 3, 4])
     hidden = torch.ones(ROWS, WINDOW, dtype=torch.bool)
     hidden[:, :START] = torch.arange(START) >= lengths[:, None]
@@ -48,8 +50,14 @@ def test_generation_by_such_steps_over_several_windows_and_compactions(monkeypat
     model = tiny_model("qwen3", vocab_size=101)
     arenas = (Arena(torch.float32, torch.device("cpu")), Arena(torch.float32, torch.device("cpu")))
     settings = {"temperature": 2.0, "max_new_tokens": 200}
-    found = Generation(Decoder(model), arenas, PROMPTS, KEYS, first=0, count=12, stop=[EOS], graphs=True, **settings).run()
-    expected = [response for group in TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=12, **settings) for response in group]
+    found = Generation(
+        Decoder(model), arenas, PROMPTS, KEYS, first=0, count=12, stop=[EOS], graphs=True, **settings
+    ).run()
+    expected = [
+        response
+        for group in TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=12, **settings)
+        for response in group
+    ]
     assert len({len(response.tokens) for response in expected}) > 20
     assert max(len(response.tokens) for response in expected) > 128
     for one, other in zip(found, expected, strict=True):
@@ -63,12 +71,16 @@ def test_generation_by_such_steps_over_several_windows_and_compactions(monkeypat
 def test_graphs_change_nothing_on_cuda(family, dtype):
     model = tiny_model(family, vocab_size=101).to("cuda", dtype)
     settings = {"n": 12, "temperature": 2.0, "max_new_tokens": 200}
-    with_graphs, without = (TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, **settings) for graphs in (True, False))
+    with_graphs, without = (
+        TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, **settings) for graphs in (True, False)
+    )
     bound = 1e-4 if dtype == torch.float32 else 0.1
     for one, other in zip(chain(*with_graphs), chain(*without), strict=True):
         same = min(len(one.tokens), len(other.tokens))
         if dtype == torch.float32:
             np.testing.assert_array_equal(one.tokens, other.tokens)
-        differs = np.flatnonzero(one.tokens[:same] != other.tokens[:same])  # bfloat16: another window may round a draw over an edge
+        differs = np.flatnonzero(
+            one.tokens[:same] != other.tokens[:same]
+        )  # bfloat16: another window may round a draw over an edge
         agreed = int(differs[0]) if len(differs) else same
         np.testing.assert_allclose(one.logprobs[:agreed], other.logprobs[:agreed], atol=bound)

@@ -47,7 +47,13 @@ def test_logprobs_and_entropies_match_a_recompute(family, temperature):
     assert largest_gap(model, model, groups, temperature or 1.0)[0] < 4e-5
 
 
-@pytest.mark.parametrize("rope", [{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}, {"rope_type": "linear", "factor": 2.0}])
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        {"rope_type": "linear", "factor": 2.0},
+    ],
+)
 def test_scaled_rotary_embeddings(rope):
     model = tiny_model("llama", rope_parameters={"rope_theta": 10000.0, **rope})
     groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=20)
@@ -68,7 +74,11 @@ def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
     model = tiny_model("qwen2").bfloat16()
     exact = tiny_model("qwen2").bfloat16().float()
     groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=8, temperature=1.0, max_new_tokens=20)
-    theirs = [np.abs(np.subtract(recomputed(model, prompt, response), recomputed(exact, prompt, response))).ravel() for prompt, group in zip(PROMPTS, groups, strict=True) for response in group]
+    theirs = [
+        np.abs(np.subtract(recomputed(model, prompt, response), recomputed(exact, prompt, response))).ravel()
+        for prompt, group in zip(PROMPTS, groups, strict=True)
+        for response in group
+    ]
     assert 0 < largest_gap(model, exact, groups)[1] < 1.3 * np.concatenate(theirs).mean()
 
 
@@ -88,7 +98,9 @@ def test_end_of_sequence_and_length():
 def test_samples_follow_the_softmax():
     """Chi-square of the first token's frequencies in 20,000 samples, at temperature 1.3."""
     model, prompt, draws = tiny_model(), [5, 7], 20000
-    [group] = TorchSampler(model, TOKENIZER).sample([prompt], [derive(0, "test")], n=draws, temperature=1.3, max_new_tokens=1)
+    [group] = TorchSampler(model, TOKENIZER).sample(
+        [prompt], [derive(0, "test")], n=draws, temperature=1.3, max_new_tokens=1
+    )
     counts = np.bincount([response.tokens[0] for response in group], minlength=29)
     with torch.no_grad():
         expected = draws * (model(torch.tensor([prompt])).logits[0, -1] / 1.3).softmax(-1).numpy()
@@ -129,7 +141,10 @@ def test_all_stop_tokens_end_a_response():
 
 @pytest.mark.parametrize(
     ("family", "changes", "word"),
-    [("qwen2", {"hidden_act": "gelu"}, "gelu"), ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic")],
+    [
+        ("qwen2", {"hidden_act": "gelu"}, "gelu"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
+    ],
 )
 def test_models_it_cannot_run(family, changes, word):
     with pytest.raises(UserError, match=word):
@@ -144,7 +159,9 @@ def test_bad_requests():
         ([[5] * 9], {}, "16 the model can attend to"),
     ]:
         with pytest.raises(UserError, match=word):
-            sampler.sample(prompts, [0] * len(prompts), **({"n": 1, "temperature": 1.0, "max_new_tokens": 8} | settings))
+            sampler.sample(
+                prompts, [0] * len(prompts), **({"n": 1, "temperature": 1.0, "max_new_tokens": 8} | settings)
+            )
     assert sampler.sample([], [], n=1, temperature=1.0, max_new_tokens=8) == []
 
 

@@ -26,7 +26,9 @@ def peak(run: Callable[[], None]) -> int:
 
 
 def highest(events: Iterable[Any]) -> int:
-    return max((max(getattr(event.extra_fields, "total_allocated", 0), highest(event.children)) for event in events), default=0)
+    return max(
+        (max(getattr(event.extra_fields, "total_allocated", 0), highest(event.children)) for event in events), default=0
+    )
 
 
 def update(sizes: dict[str, Any], checkpointing: bool, dtype: str, prompt: int, response: int, group: int) -> int:

@@ -17,7 +17,9 @@ BY_NAME = {machine.name: machine for machine in machines()}
 
 
 def test_every_machine_of_the_plan_is_there() -> None:
-    assert {(machine.gpu, machine.ranks) for machine in machines()} == {(gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)}
+    assert {(machine.gpu, machine.ranks) for machine in machines()} == {
+        (gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)
+    }
 
 
 @pytest.mark.parametrize("model", CONFIGS)
@@ -62,7 +64,9 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
 def test_a_reference_policy_is_counted() -> None:
     assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
     assert needs_reference(compose(["scale=paper", "objective=grpo"]))
-    plain, anchored = (fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"], reference=reference).memory for reference in (False, True))
+    plain, anchored = (
+        fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"], reference=reference).memory for reference in (False, True)
+    )
     assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
 
 
@@ -72,7 +76,9 @@ def test_a_step_gets_shorter_with_more_and_better_gpus_and_longer_with_epochs() 
     def seconds(name: str, epochs: int = 2) -> float:
         machine = BY_NAME[name]
         changed = replace(config, train=replace(config.train, epochs=epochs))
-        return step_time(changed, shape, machine, memory(changed, shape, ranks=machine.ranks, device_bytes=machine.bytes)).total
+        return step_time(
+            changed, shape, machine, memory(changed, shape, ranks=machine.ranks, device_bytes=machine.bytes)
+        ).total
 
     assert seconds("8 A100") > seconds("8 H100") > seconds("2 x 8 H100")
     assert seconds("8 H100") > seconds("8 H100", epochs=1)

@@ -21,7 +21,9 @@ def test_no_two_rows_of_a_study_look_alike() -> None:
 
 def test_the_first_row_of_a_method_looks_as_the_method_does() -> None:
     rows = {row.label: row for row in load_study("panel-e").rows}
-    assert {label: row.look for label, row in rows.items()} == {label: look(row.objective or "base") for label, row in rows.items()}
+    assert {label: row.look for label, row in rows.items()} == {
+        label: look(row.objective or "base") for label, row in rows.items()
+    }
 
 
 def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
@@ -29,10 +31,14 @@ def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
     ((study, units),) = plan_all(["panel-a"], "laptop", store=tmp_path)
     own = {row.label: row.look for row in study.rows}
     some = [unit for unit in reversed(units) if unit.row.objective][:3]
-    drawn = training_figure([replace(curve, rows=[{STEP: step, "critic/score/mean": 0.5} for step in (1, 2)]) for curve in curves(some)])
+    drawn = training_figure(
+        [replace(curve, rows=[{STEP: step, "critic/score/mean": 0.5} for step in (1, 2)]) for curve in curves(some)]
+    )
     page = html.render(study_table(study, "laptop", units))
     lines = {str(line.get_label()): line for line in drawn.axes[0].lines}
-    legend = dict(zip((text.get_text() for text in drawn.legends[0].get_texts()), drawn.legends[0].get_lines(), strict=True))
+    legend = dict(
+        zip((text.get_text() for text in drawn.legends[0].get_texts()), drawn.legends[0].get_lines(), strict=True)
+    )
     assert len(lines) == len(legend) == 3
     for label, line in lines.items():
         style = own[label]

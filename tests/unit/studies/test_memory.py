@@ -13,9 +13,27 @@ from tepo.sampling.room import gpu_cache_bytes
 from tepo.studies.memory import GIB, memory
 from tepo.studies.shapes import KNOWN, Shape
 
-DEEP = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
-WIDE = {"hidden_size": 384, "intermediate_size": 768, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 8192}
-MANY_WORDS = WIDE | {"hidden_size": 128, "num_attention_heads": 2, "vocab_size": 150_000}  # logits above the budget: in parts
+DEEP = {
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+}
+WIDE = {
+    "hidden_size": 384,
+    "intermediate_size": 768,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 8192,
+}
+MANY_WORDS = WIDE | {
+    "hidden_size": 128,
+    "num_attention_heads": 2,
+    "vocab_size": 150_000,
+}  # logits above the budget: in parts
 PROMPT, RESPONSE, GROUP = 32, 64, 4
 CASES: dict[str, dict[str, Any]] = {
     "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32"},
@@ -32,7 +50,9 @@ def peaks() -> dict[str, int]:
     """Measured, by case."""
     cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in CASES.values()]
     command = [sys.executable, "-m", "tests.unit.studies.peak_of_update", json.dumps(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], timeout=280)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], timeout=280
+    )
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
@@ -42,16 +62,37 @@ def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
     case = CASES[name]
     sizes = case["sizes"]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
-    shape = Shape(sizes["hidden_size"], sizes["intermediate_size"], sizes["num_hidden_layers"], sizes["num_attention_heads"], 2, head_dim, sizes["vocab_size"], True)
-    lengths = [f"train.max_prompt_tokens={PROMPT}", f"train.max_new_tokens={RESPONSE}", f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}"]
-    config = compose([*lengths, f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"])
+    shape = Shape(
+        sizes["hidden_size"],
+        sizes["intermediate_size"],
+        sizes["num_hidden_layers"],
+        sizes["num_attention_heads"],
+        2,
+        head_dim,
+        sizes["vocab_size"],
+        True,
+    )
+    lengths = [
+        f"train.max_prompt_tokens={PROMPT}",
+        f"train.max_new_tokens={RESPONSE}",
+        f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}",
+    ]
+    config = compose(
+        [*lengths, f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
+    )
     predicted = memory(config, shape)
     assert predicted.gradients + predicted.activations + predicted.logits == pytest.approx(peaks[name], rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("path", "billions"),
-    [("Qwen/Qwen2.5-7B", 7.61), ("Qwen/Qwen3-14B", 14.8), ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 8.03), ("mistralai/Mistral-7B-Instruct-v0.2", 7.24), ("Qwen/Qwen2.5-32B", 32.5)],
+    [
+        ("Qwen/Qwen2.5-7B", 7.61),
+        ("Qwen/Qwen3-14B", 14.8),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 8.03),
+        ("mistralai/Mistral-7B-Instruct-v0.2", 7.24),
+        ("Qwen/Qwen2.5-32B", 32.5),
+    ],
 )
 def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> None:
     assert KNOWN[path].parameters / 1e9 == pytest.approx(billions, rel=0.01)

@@ -17,8 +17,17 @@ from tepo.studies.measure import measure
 from tepo.training.run_folder import base_folder
 from tepo_cli.data import verify
 
-DECLARED = {"title": "mine", "dataset": {"path": "mine.jsonl"}, "count": 4, "samples": 1, "temperature": 1.0, "max_new_tokens": 40}
-ROWS = [{"id": f"m{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in (111, 222, 333, 444)]
+DECLARED = {
+    "title": "mine",
+    "dataset": {"path": "mine.jsonl"},
+    "count": 4,
+    "samples": 1,
+    "temperature": 1.0,
+    "max_new_tokens": 40,
+}
+ROWS = [
+    {"id": f"m{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in (111, 222, 333, 444)
+]
 STUDY = "title: s\nrows:\n  - {label: base, base: true}\nscales:\n  laptop: {models: [laptop], seeds: [0], overrides: ['data.benchmarks=[mine]']}\n"
 
 
@@ -49,7 +58,13 @@ def test_the_fingerprint_is_of_the_rows_wherever_they_lie(own: Path, monkeypatch
     (own / "evals" / "mine.yaml").write_text(yaml.safe_dump(DECLARED | {"dataset": {"path": "json", "file": "other"}}))
     monkeypatch.setenv("TEPO_DATA", str(own / "evals" / "sub"))
     assert load_benchmark("mine").fingerprint == before
-    for row, changes in (({"answer": "1"}, {}), ({"id": "n"}, {}), ({"problem": "111+111= "}, {}), ({}, {"samples": 2}), ({}, {"temperature": 0.5})):
+    for row, changes in (
+        ({"answer": "1"}, {}),
+        ({"id": "n"}, {}),
+        ({"problem": "111+111= "}, {}),
+        ({}, {"samples": 2}),
+        ({}, {"temperature": 0.5}),
+    ):
         declare(own, [ROWS[0] | row, *ROWS[1:]], **changes)
         assert load_benchmark("mine").fingerprint != before
 
@@ -57,13 +72,20 @@ def test_the_fingerprint_is_of_the_rows_wherever_they_lie(own: Path, monkeypatch
 @pytest.mark.parametrize(
     ("rows", "changes", "message", "fix"),
     [
-        ([ROWS[0] | {"answer": "223"}, *ROWS[1:]], {}, "another definition of the benchmark", "away and let it be measured anew"),
+        (
+            [ROWS[0] | {"answer": "223"}, *ROWS[1:]],
+            {},
+            "another definition of the benchmark",
+            "away and let it be measured anew",
+        ),
         (ROWS, {"temperature": 0.5}, "another definition of the benchmark", "away and let it be measured anew"),
         (ROWS, {"grader": {"fallbacks": ["bare"]}}, "graded under other settings", "tepo regrade"),
         (ROWS, {"tolerances": {"m111": 500.0}}, "graded under other settings", "tepo regrade"),
     ],
 )
-def test_a_stored_result_of_another_definition_is_refused(own: Path, rows: list[dict], changes: dict, message: str, fix: str) -> None:
+def test_a_stored_result_of_another_definition_is_refused(
+    own: Path, rows: list[dict], changes: dict, message: str, fix: str
+) -> None:
     store = own / "runs"
     config = compose(["data.benchmarks=[mine]", f"store={store}"])
     folder = base_folder(config)
@@ -71,7 +93,10 @@ def test_a_stored_result_of_another_definition_is_refused(own: Path, rows: list[
     assert measure(folder, config, ["mine"], trained=False) == [result]
     plan_all(["study"], "laptop", store=store)
     declare(own, rows, **changes)
-    for ask in (lambda: measure(folder, config, ["mine"], trained=False), lambda: plan_all(["study"], "laptop", store=store)):
+    for ask in (
+        lambda: measure(folder, config, ["mine"], trained=False),
+        lambda: plan_all(["study"], "laptop", store=store),
+    ):
         with pytest.raises(UserError, match=message) as caught:
             ask()
         assert fix in caught.value.fix
@@ -95,7 +120,9 @@ def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) ->
         measure(base_folder(other), other, ["mine"], trained=False)
 
 
-def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = set_hash(load_benchmark("mine").load_problems())
     (own / "evals" / "broken.yaml").write_text("title: [unclosed\n")
     with pytest.raises(UserError, match="not verified: broken"):
@@ -112,7 +139,9 @@ def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file
 
 
 @pytest.mark.parametrize("changes", [{"count": 5}, {"hash": "0" * 64}])
-def test_an_error_names_the_hash_that_would_be_right(own: Path, changes: dict, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_names_the_hash_that_would_be_right(
+    own: Path, changes: dict, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = set_hash(load_benchmark("mine").load_problems())
     declare(own, **changes)
     with pytest.raises(UserError, match="not verified: mine"):

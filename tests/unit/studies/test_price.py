@@ -31,9 +31,13 @@ def test_runs_on_the_same_data_price_a_plan(store: Path, capsys: pytest.CaptureF
     assert "(205 s; about 2 minutes on two idle cores), 0.2M sampled tokens" in shown("laptop", store, capsys)
 
 
-def test_runs_on_other_data_do_not(store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_on_other_data_do_not(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     probed = []
-    monkeypatch.setattr(price, "probe", lambda unit: (probed.append(unit), replace(COST, data=unit.config.data.name, training_s=72))[1])
+    monkeypatch.setattr(
+        price, "probe", lambda unit: (probed.append(unit), replace(COST, data=unit.config.data.name, training_s=72))[1]
+    )
     text = shown("laptop", store, capsys, "data=laptop_sparse")
     assert len(probed) == 1
     assert "from a probe of two steps" in text

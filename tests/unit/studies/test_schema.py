@@ -28,7 +28,11 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
         (ROW % ", by_model: {lapto: [train.steps=1]}", "unknown model 'lapto'", 3),
         (ROW % ", reference: [1]", "a reference is a method", 3),
         (ROW % ", label: b", "'label' is there twice", 3),
-        (f"title: x\nreference: foo\nrows:\n  - {{label: a, objective: tepo, reference: tepo}}\n{SCALES}", "reference is a mapping", 2),
+        (
+            f"title: x\nreference: foo\nrows:\n  - {{label: a, objective: tepo, reference: tepo}}\n{SCALES}",
+            "reference is a mapping",
+            2,
+        ),
         (SCALE % "{models: laptop, seeds: [0]}", "models is a list", 5),
         (SCALE % "{models: [lapto], seeds: [0]}", "unknown model 'lapto'", 5),
         (SCALE % "{models: [], seeds: [0]}", "models is a list", 5),

@@ -24,13 +24,19 @@ def _check(unit: Unit) -> None:
     assert unit.model == unit.config.model.name
 
 
-@pytest.mark.parametrize("scale", SCALES)  # one test a scale: compositions (a tenth of a second each) are shared between studies
+@pytest.mark.parametrize(
+    "scale", SCALES
+)  # one test a scale: compositions (a tenth of a second each) are shared between studies
 def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) -> None:
     planned = plan_all(study_names(), scale, store=tmp_path)
     assert {study.name for study, _ in planned} == {name for name in study_names() if not load_study(name).panels}
     for study, units in planned:
         chosen = study.scale(scale)
-        assert len(units) == sum(len(chosen.models) * (len(chosen.seeds) if row.objective else 1) for row in study.rows) > 0
+        assert (
+            len(units)
+            == sum(len(chosen.models) * (len(chosen.seeds) if row.objective else 1) for row in study.rows)
+            > 0
+        )
         for unit in units:
             _check(unit)
         if study.rows[0].reference is not None:
@@ -40,7 +46,10 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
 
 def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
     """The same rows on the sparse mix: other runs, another base, the mix's own benchmarks."""
-    default, sparse = (make_plan(load_study("table4"), "laptop", store=tmp_path, overrides=words) for words in ((), ("data=laptop_sparse",)))
+    default, sparse = (
+        make_plan(load_study("table4"), "laptop", store=tmp_path, overrides=words)
+        for words in ((), ("data=laptop_sparse",))
+    )
     assert not {unit.id for unit in default} & {unit.id for unit in sparse}
     for unit in sparse:
         _check(unit)

@@ -36,7 +36,9 @@ def test_exit_code_output_and_environment_of_a_command(tmp_path: Path) -> None:
 
 
 def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
-    process = start([sys.executable, "-m", "tepo_cli", "train", "objectve=tepo"], tmp_path / "log.txt", job_environment())
+    process = start(
+        [sys.executable, "-m", "tepo_cli", "train", "objectve=tepo"], tmp_path / "log.txt", job_environment()
+    )
     process.join(120)
     assert process.exitcode == 2
     assert "did you mean 'objective'" in (tmp_path / "log.txt").read_text()

@@ -50,9 +50,26 @@ def finish(unit: Unit, **metrics: float) -> Unit:
     for step in (1, 2):
         run.append_metrics({"training/global_step": step, **metrics})
     run.mark("finished", steps=2)
-    sample = {"family": "add3", "prompt": "1+1=", "gold": "2", "response": "2", "extracted": "2", "correct": True, "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0, "grader": "g"}
-    write_table(unit.folder / "eval" / "add3" / SAMPLES, table_of({"problem": "p", "sample": number, **sample} for number in range(4)))
-    write_json(unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, None, SCORES, {}, "g", {})))
+    sample = {
+        "family": "add3",
+        "prompt": "1+1=",
+        "gold": "2",
+        "response": "2",
+        "extracted": "2",
+        "correct": True,
+        "reason": "",
+        "tokens": 1,
+        "finish": "stop",
+        "logprob": 0.0,
+        "grader": "g",
+    }
+    write_table(
+        unit.folder / "eval" / "add3" / SAMPLES,
+        table_of({"problem": "p", "sample": number, **sample} for number in range(4)),
+    )
+    write_json(
+        unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, None, SCORES, {}, "g", {}))
+    )
     return unit
 
 
@@ -79,15 +96,43 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "half the metrics": (lambda run: _shorten(run / "metrics.jsonl"), "1 of 2 steps", "metrics.jsonl"),
     "no samples": (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "are missing", SAMPLES),
     "half the samples": (lambda run: _shorten(run / "eval/add3" / SAMPLES), "cannot be read", SAMPLES),
-    "a configuration without keys": (lambda run: _hold(run / "config.json", "[]"), "another version of tepo (unknown)", "config.json"),
-    "a configuration without its parts": (lambda run: _hold(run / "config.json", '{"recipe": 1, "full": {}}'), "another version of tepo", "config.json"),
+    "a configuration without keys": (
+        lambda run: _hold(run / "config.json", "[]"),
+        "another version of tepo (unknown)",
+        "config.json",
+    ),
+    "a configuration without its parts": (
+        lambda run: _hold(run / "config.json", '{"recipe": 1, "full": {}}'),
+        "another version of tepo",
+        "config.json",
+    ),
     "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
-    "a line of metrics without keys": (lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"), "line 1 is not a JSON object", "metrics.jsonl"),
+    "a line of metrics without keys": (
+        lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"),
+        "line 1 is not a JSON object",
+        "metrics.jsonl",
+    ),
     "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
-    "a result without scores": (lambda run: _change(run / "eval/add3/result.json", scores={}), "the result is damaged", "result.json"),
-    "a result with a word for a number": (lambda run: _change(run / "eval/add3/result.json", accuracy="high"), "the result is damaged", "result.json"),
-    "a result without a task": (lambda run: _change(run / "eval/add3/result.json", task=None), "the result is damaged", "result.json"),
-    "a result that is a list": (lambda run: _hold(run / "eval/add3/result.json", "[]"), "not a result of this version", "result.json"),
+    "a result without scores": (
+        lambda run: _change(run / "eval/add3/result.json", scores={}),
+        "the result is damaged",
+        "result.json",
+    ),
+    "a result with a word for a number": (
+        lambda run: _change(run / "eval/add3/result.json", accuracy="high"),
+        "the result is damaged",
+        "result.json",
+    ),
+    "a result without a task": (
+        lambda run: _change(run / "eval/add3/result.json", task=None),
+        "the result is damaged",
+        "result.json",
+    ),
+    "a result that is a list": (
+        lambda run: _hold(run / "eval/add3/result.json", "[]"),
+        "not a result of this version",
+        "result.json",
+    ),
     "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
 }
 
@@ -113,7 +158,10 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
     study = load_study("mine")
     assert not any("budget" in note for note in study_table(study, "laptop", [unit]).notes)
     _change(unit.folder / "eval" / "add3" / "result.json", timeouts=3)
-    assert study_table(study, "laptop", [unit]).notes[-1] == "Answers that ran out of the grader's budget and count as wrong: 3."
+    assert (
+        study_table(study, "laptop", [unit]).notes[-1]
+        == "Answers that ran out of the grader's budget and count as wrong: 3."
+    )
 
 
 def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:
@@ -126,9 +174,16 @@ def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_
 
 @pytest.mark.parametrize(
     ("column", "values"),
-    [("correct", [True, True, True, None]), ("correct", [True, True, True, False]), ("problem", ["p", "p", "p", "q"]), ("other", [1, 2, 3, 4])],
+    [
+        ("correct", [True, True, True, None]),
+        ("correct", [True, True, True, False]),
+        ("problem", ["p", "p", "p", "q"]),
+        ("other", [1, 2, 3, 4]),
+    ],
 )
-def test_a_table_is_not_made_from_other_samples_than_the_result(column: str, values: list, own: Path, tmp_path: Path) -> None:
+def test_a_table_is_not_made_from_other_samples_than_the_result(
+    column: str, values: list, own: Path, tmp_path: Path
+) -> None:
     unit = finished_run(tmp_path / "store")
     assert len(read_samples([unit])) == 4
     path = unit.folder / "eval" / "add3" / SAMPLES
@@ -140,7 +195,16 @@ def test_a_table_is_not_made_from_other_samples_than_the_result(column: str, val
 
 
 def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
-    cost = {"data": "laptop", "objective": "", "steps": 1, "benchmarks": 0, "cpu_s": "x", "training_s": 1, "measuring_s": 1, "tokens": 1}
+    cost = {
+        "data": "laptop",
+        "objective": "",
+        "steps": 1,
+        "benchmarks": 0,
+        "cpu_s": "x",
+        "training_s": 1,
+        "measuring_s": 1,
+        "tokens": 1,
+    }
     write_json(tmp_path / "cost.json", [cost])
     with pytest.raises(UserError, match="a word where a number belongs"):
         costs_of(tmp_path)
@@ -154,7 +218,9 @@ def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path
         check_store([unit])
 
 
-def test_runs_of_another_version_are_listed_and_kept(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_another_version_are_listed_and_kept(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unit = finished_run(tmp_path / "store")
     assert other_versions(tmp_path / "store") == []
     _old(unit.folder / "manifest.json")
@@ -181,7 +247,12 @@ def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reference", "message"),
-    [("tepoo", "did you mean 'tepo'"), ("{method: tepo, panel: Z}", "unknown panel"), ("{method: tepo, colum: 3}", "unknown key of a reference 'colum'"), ("{table: table9, method: tepo}", "table9")],
+    [
+        ("tepoo", "did you mean 'tepo'"),
+        ("{method: tepo, panel: Z}", "unknown panel"),
+        ("{method: tepo, colum: 3}", "unknown key of a reference 'colum'"),
+        ("{table: table9, method: tepo}", "table9"),
+    ],
 )
 def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: str, message: str, own: Path) -> None:
     text = STUDY.format(row=f", reference: {reference}").replace("baseline:", "reference: {table: table1}\nbaseline:")
@@ -192,10 +263,25 @@ def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: 
     assert "mine.yaml:5" in caught.value.where
 
 
-@pytest.mark.parametrize(("launcher", "hint"), [("slurn", "did you mean 'slurm'"), ("slurm", "no Slurm on this machine")])
+@pytest.mark.parametrize(
+    ("launcher", "hint"), [("slurn", "did you mean 'slurm'"), ("slurm", "no Slurm on this machine")]
+)
 def test_a_launcher_that_is_not_there_trains_nothing(launcher: str, hint: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tepo_cli", "ablate", "panel-e", "--launcher", launcher, "--store", str(tmp_path / "store"), *(part for word in WORDS for part in ("--set", word))]
-    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": "/nowhere", "HOME": str(tmp_path)}, timeout=120, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "tepo_cli",
+        "ablate",
+        "panel-e",
+        "--launcher",
+        launcher,
+        "--store",
+        str(tmp_path / "store"),
+        *(part for word in WORDS for part in ("--set", word)),
+    ]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={"PATH": "/nowhere", "HOME": str(tmp_path)}, timeout=120, check=False
+    )
     assert done.returncode == 2, done.stderr
     assert hint in done.stderr
     assert "Traceback" not in done.stderr

@@ -45,9 +45,20 @@ class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
         name, device = str(operator), options.get("device")
-        moved = name.startswith("aten._to_copy") and device is not None and args[0].device != torch.device(device) and not options.get("non_blocking")
+        moved = (
+            name.startswith("aten._to_copy")
+            and device is not None
+            and args[0].device != torch.device(device)
+            and not options.get("non_blocking")
+        )
         if moved or "_local_scalar_dense" in name or "nonzero" in name or "_unique" in name:
-            self.places.add(next(f"{Path(frame.filename).name}:{frame.name} {name}" for frame in reversed(traceback.extract_stack()) if "/tepo/" in frame.filename))
+            self.places.add(
+                next(
+                    f"{Path(frame.filename).name}:{frame.name} {name}"
+                    for frame in reversed(traceback.extract_stack())
+                    if "/tepo/" in frame.filename
+                )
+            )
         return operator(*args, **options)
 
 
@@ -67,7 +78,9 @@ def moved(model: nn.Module) -> nn.Module:
     for module in model.modules():
         for name, value in list(module._parameters.items()):
             if value is not None:
-                module._parameters[name] = seen.setdefault(id(value), nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=DEVICE)))
+                module._parameters[name] = seen.setdefault(
+                    id(value), nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=DEVICE))
+                )
         for name, buffer in list(module._buffers.items()):
             if buffer is not None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=DEVICE)
@@ -86,7 +99,10 @@ def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
 def resumed(engine: TorchEngine) -> list[str]:
     """Devices of the optimiser's state after a load, by kind."""
     (name, master), *_ = engine.masters.items()
-    state = {f"{kind}.{name}": torch.zeros(master.shape if kind != "step" else ()) for kind in ("step", *optimizer_state.KEYS)}
+    state = {
+        f"{kind}.{name}": torch.zeros(master.shape if kind != "step" else ())
+        for kind in ("step", *optimizer_state.KEYS)
+    }
     with mock.patch.object(optimizer_state, "read", return_value=iter(state.items())):
         engine.load(Path())
     return sorted(f"{kind} {value.device}" for kind, value in engine.optimizer.state[master].items())
@@ -110,7 +126,9 @@ def products() -> list[str]:
     hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     with Products() as found:
-        logprobs, entropies, _ = linear_statistics(hidden, weight, torch.zeros(600, dtype=torch.int64, device=DEVICE), entropy_gradient=True, budget=0)
+        logprobs, entropies, _ = linear_statistics(
+            hidden, weight, torch.zeros(600, dtype=torch.int64, device=DEVICE), entropy_gradient=True, budget=0
+        )
         assert entropies is not None
         (logprobs.sum() + entropies.sum()).backward()
     return sorted(found.names)
@@ -122,19 +140,37 @@ def main() -> None:
     setattr(fake_tensor.FakeTensor, "is_cuda", property(lambda tensor: tensor.device.type == "gpu"))  # noqa: B010  (a type checker knows it as a bool)
     torch.tensor = on_device(torch.tensor)
     counts = [CASE.context - 256] * CASE.sequences
-    for owner in (TokenBatch, Plan):  # what is read from the device once a mini-batch is not in the loop that is looked at
+    for owner in (
+        TokenBatch,
+        Plan,
+    ):  # what is read from the device once a mini-batch is not in the loop that is looked at
         setattr(owner, "counts", property(lambda part: counts))  # noqa: B010
     setattr(Updater, "_check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
-    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
+    with (
+        fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+        mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),
+    ):
         model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
         engine = TorchEngine(model, config.train)
-        updater = Updater(config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16"))
+        updater = Updater(
+            config,
+            load_objective("tepo"),
+            engine,
+            GapAlarm(1.0, temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16"),
+        )
         rollout = rollout_of(CASE, 512, DEVICE)
         flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
-        found = {"flash": flash, "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]}, "resumed": resumed(engine), "products": products()}
+        found = {
+            "flash": flash,
+            "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
+            "resumed": resumed(engine),
+            "products": products(),
+        }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+    os._exit(
+        0
+    )  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
 
 
 if __name__ == "__main__":

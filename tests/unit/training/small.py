@@ -9,7 +9,13 @@ from tepo.config.schema import RunConfig
 from tepo.training.metrics import VOLATILE
 from tepo.training.run_folder import RunFolder
 
-SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4", "train.steps=3", "train.max_new_tokens=40")
+SMALL = (
+    "train.prompts_per_step=8",
+    "train.samples_per_prompt=4",
+    "train.mini_batch_prompts=4",
+    "train.steps=3",
+    "train.max_new_tokens=40",
+)
 
 
 def small(store: Path, *overrides: str) -> RunConfig:
@@ -18,10 +24,16 @@ def small(store: Path, *overrides: str) -> RunConfig:
 
 def lasting(folder: Path) -> list[dict]:
     """Metrics without the figures that differ between two equal runs."""
-    return [{key: value for key, value in row.items() if not key.startswith(VOLATILE)} for row in RunFolder(folder).metrics()]
+    return [
+        {key: value for key, value in row.items() if not key.startswith(VOLATILE)}
+        for row in RunFolder(folder).metrics()
+    ]
 
 
 def weights(folder: Path) -> dict[str, bytes]:
     """The bits of every tensor; the files themselves differ in the order of their headers."""
     run = RunFolder(folder)
-    return {name: value.numpy().tobytes() for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()}
+    return {
+        name: value.numpy().tobytes()
+        for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()
+    }

@@ -82,7 +82,12 @@ def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_vllm_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_LOGGING_LEVEL", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "TORCHDYNAMO_DISABLE"):
+    for name in (
+        "VLLM_ENABLE_V1_MULTIPROCESSING",
+        "VLLM_LOGGING_LEVEL",
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+        "TORCHDYNAMO_DISABLE",
+    ):
         monkeypatch.setenv(name, "0")  # put back afterwards, whatever is set on the way
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="vLLM is not installed") as caught:
@@ -94,7 +99,13 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
-        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1])}.items():
+        for name, value in {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(holder.getsockname()[1]),
+        }.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
             distributed.start(torch.device("cpu"))
@@ -113,8 +124,15 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
     monkeypatch.setenv("WORLD_SIZE", "2")
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(RunFailed, match=r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)") as caught, distributed.lost_ranks():
-            raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. This generally indicates a remote worker hanging")
+        with (
+            pytest.raises(
+                RunFailed, match=r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)"
+            ) as caught,
+            distributed.lost_ranks(),
+        ):
+            raise RuntimeError(
+                "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. This generally indicates a remote worker hanging"
+            )
         assert "goes on from the last checkpoint" in caught.value.fix
         with pytest.raises(RuntimeError, match="shapes"), distributed.lost_ranks():
             raise RuntimeError("shapes do not match")

@@ -32,7 +32,9 @@ def id_on(path: Path, *more: str) -> str:
 def test_the_same_problems_elsewhere_are_the_same_run(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a.jsonl", ROWS), tmp_path / "else where" / "b.jsonl"
     second.parent.mkdir()
-    second.write_text("\n" + "".join(json.dumps({"note": 1, **dict(reversed(row.items()))}) + "\n\n" for row in ROWS))  # other bytes, the same problems
+    second.write_text(
+        "\n" + "".join(json.dumps({"note": 1, **dict(reversed(row.items()))}) + "\n\n" for row in ROWS)
+    )  # other bytes, the same problems
     assert id_on(first) == id_on(second) == id_on(first, "data.name=mine", "model.name=mine")
     os.utime(first, (0, 0))
     assert id_on(first) == id_on(second)
@@ -67,12 +69,26 @@ def test_a_declared_set_has_its_pinned_hash_and_nothing_is_downloaded(monkeypatc
 
 
 def test_what_a_mix_of_tasks_trains_depends_on_their_order_and_not_on_weights_of_zero() -> None:
-    one, other = (run_id(compose(words)) for words in (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"]))
+    one, other = (
+        run_id(compose(words))
+        for words in (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"])
+    )
     assert one != other
     assert run_id(compose(["data.tasks.bin4=0"])) == run_id(compose([]))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json", "chat_template.jinja", "adapter_config.json", "model.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "config.json",
+        "chat_template.jinja",
+        "adapter_config.json",
+        "model.safetensors",
+    ],
+)
 def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: str) -> None:
     for folder in ("one", "other"):
         shutil.copytree(PACKAGE / "assets/laptop", tmp_path / folder)
@@ -92,11 +108,15 @@ def test_a_hub_model_is_its_name_and_revision() -> None:
     assert ids[0] == ids[2] != ids[1]
 
 
-def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
     build = loop.build
-    monkeypatch.setattr(loop, "build", lambda *given: (write(path, ROWS[::-1]), build(*given))[1])  # between the id and the reading
+    monkeypatch.setattr(
+        loop, "build", lambda *given: (write(path, ROWS[::-1]), build(*given))[1]
+    )  # between the id and the reading
     with pytest.raises(RunFailed, match="changed while the run was starting"):
         train(config)
     (run,) = (tmp_path / "runs").iterdir()

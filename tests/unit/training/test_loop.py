@@ -19,8 +19,24 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
     folder = train(config)
     rows = RunFolder(folder).metrics()
     assert [row["training/global_step"] for row in rows] == [1, 2, 3]
-    wanted = {"critic/score/mean", "actor/pg_loss", "actor/pg_clipfrac", "actor/ppo_kl", "actor/grad_norm", "actor/entropy", "response_length/mean", "actor/kl_loss"}
-    wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}
+    wanted = {
+        "critic/score/mean",
+        "actor/pg_loss",
+        "actor/pg_clipfrac",
+        "actor/ppo_kl",
+        "actor/grad_norm",
+        "actor/entropy",
+        "response_length/mean",
+        "actor/kl_loss",
+    }
+    wanted |= {
+        "timing_s/gen",
+        "timing_s/update_actor",
+        "timing_s/step",
+        "training/rollout_probs_diff_mean",
+        "perf/sampled_tokens",
+        "rollout/prompts",
+    }
     assert wanted <= rows[0].keys()
     assert rows[0]["actor/updates"] == 4.0  # two mini-batches, two epochs
     names = load_file(final_model(folder) / "model.safetensors").keys()
@@ -99,7 +115,11 @@ def test_a_nan_loss_stops_the_run_and_keeps_the_last_checkpoint(tmp_path: Path) 
     assert caught.value.exit_code == 1
     run = RunFolder.of(config)
     assert run.manifest()["status"] == "failed"
-    assert all(torch.isfinite(value).all() for step in run.checkpoints() for value in AutoModelForCausalLM.from_pretrained(run.checkpoint(step)).state_dict().values())
+    assert all(
+        torch.isfinite(value).all()
+        for step in run.checkpoints()
+        for value in AutoModelForCausalLM.from_pretrained(run.checkpoint(step)).state_dict().values()
+    )
 
 
 def test_no_mixed_group_after_the_last_round_is_an_error(tmp_path: Path) -> None:
@@ -117,7 +137,9 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
     config = small(tmp_path)
     run = RunFolder.of(config)
     code = f"import sys; from pathlib import Path; from tepo.training.run_folder import RunFolder; lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "held"
         with pytest.raises(UserError, match="another process has this run"):
@@ -134,7 +156,10 @@ def test_old_checkpoints_are_cleared_away(tmp_path: Path) -> None:
 
 
 def test_micro_batches_change_the_steps_only_by_rounding(tmp_path: Path) -> None:
-    whole, cut = (RunFolder(train(small(tmp_path, f"engine.micro_batch_tokens={tokens}", "train.steps=1"))).metrics()[0] for tokens in (100_000, 150))
+    whole, cut = (
+        RunFolder(train(small(tmp_path, f"engine.micro_batch_tokens={tokens}", "train.steps=1"))).metrics()[0]
+        for tokens in (100_000, 150)
+    )
     for name in ("actor/pg_loss", "actor/grad_norm", "actor/kl_loss", "actor/entropy", "actor/pg_clipfrac"):
         assert whole[name] == pytest.approx(cut[name], rel=2e-3, abs=1e-6), name
 

@@ -13,7 +13,13 @@ OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
 @pytest.fixture(scope="module")
 def found() -> dict:
     root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-m", "tests.unit.training.pretend_gpu", *OBJECTIVES], cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.training.pretend_gpu", *OBJECTIVES],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 

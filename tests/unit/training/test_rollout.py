@@ -36,11 +36,15 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     monkeypatch.setattr(torch_sampler, "Generation", Waiting)
     with Telling(GraderOptions()) as grader:
         two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
-        rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(0, 1, Stopwatch())
+        rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(
+            0, 1, Stopwatch()
+        )
     assert waited == [2, 2, 2, 2]
     monkeypatch.undo()
     with Grader(GraderOptions()) as grader:
-        whole = Collector(config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None).collect(0, 1, Stopwatch())
+        whole = Collector(
+            config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None
+        ).collect(0, 1, Stopwatch())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
 
@@ -61,11 +65,15 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
     assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
 
 
-def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prompts, "_MOST_MADE", 50)
     tokenizer = load_policy("package:laptop").tokenizer
     stream = PromptStream(small(tmp_path, "train.max_rounds=100000000"), tokenizer)
     first, *_, last = stream.take(0, 51)
     assert (last.number, last.problem) == (50, first.problem)
-    whole = PromptStream(small(tmp_path), tokenizer)  # 3 steps x 8 prompts x 2 rounds: the same stream as far as it goes
+    whole = PromptStream(
+        small(tmp_path), tokenizer
+    )  # 3 steps x 8 prompts x 2 rounds: the same stream as far as it goes
     assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]

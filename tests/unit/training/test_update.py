@@ -33,20 +33,33 @@ GROUPS = make_groups()
 def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
     config = configuration(len(GROUPS))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
-    return Updater(config, load_objective(source), engine, GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32"))
+    return Updater(
+        config,
+        load_objective(source),
+        engine,
+        GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32"),
+    )
 
 
 def truncated(groups: list[Group]) -> list[Group]:
     """The same groups, every response cut at the length limit."""
-    return [replace(group, responses=[replace(response, finished=False) for response in group.responses]) for group in groups]
+    return [
+        replace(group, responses=[replace(response, finished=False) for response in group.responses])
+        for group in groups
+    ]
 
 
 def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     """With the sampler's log-probs as the old ones, every weight would be 1."""
     source = changed("grpo_dapo", {"correction": {"kind": "truncated", "cap": 10.0}})
-    updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), FlatRollout(GROUPS, torch.device("cpu"))
+    updater, rollout = (
+        updater_of(source, KeepingEngine(make_policy(torch.float32))),
+        FlatRollout(GROUPS, torch.device("cpu")),
+    )
     updater.update(rollout, 1, Stopwatch(), Tallies())
-    weights = correction_weights(updater.objective.correction, rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT))  # type: ignore[arg-type]
+    weights = correction_weights(
+        updater.objective.correction, rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
+    )  # type: ignore[arg-type]
     assert weights.std() > 0.1
 
 
@@ -105,7 +118,16 @@ def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: lis
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
     """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4: with the sampler's log-probs a third was clipped."""
-    train(config := small(tmp_path, "objective=gspo", f"model.dtype={dtype}", "train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8"))
+    train(
+        config := small(
+            tmp_path,
+            "objective=gspo",
+            f"model.dtype={dtype}",
+            "train.steps=1",
+            "train.epochs=1",
+            "train.mini_batch_prompts=8",
+        )
+    )
     (row,) = RunFolder.of(config).metrics()
     assert row["actor/pg_clipfrac"] == 0
     assert row["actor/ratio_max"] == pytest.approx(1, abs=1e-5)

@@ -2,12 +2,13 @@
 
     python -m perf [--short] [--check | --runs N | --stored] [NAME …]
 
-Names: cli sampler update grader fused step limit growth vllm (perf/suite.py). Each runs in a process of its own, measures both
-sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json with machine and versions.
-`--stored` prints the committed table and measures nothing. `--short` takes a minute and leaves out what needs other
-environments. `--runs N` measures N times and keeps the worst of each ratio, which is how baselines are made: its
-spread over the runs is kept beside it. `--check` compares the guarded rows with the committed baseline, measures a
-row that is over 20% worse once more with three times the turns, and fails when it stays so; it writes nothing.
+Names: cli sampler update grader fused step limit growth vllm (perf/suite.py). Each runs in a process of its own,
+measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json with
+machine and versions. `--stored` prints the committed table and measures nothing. `--short` takes a minute and leaves
+out what needs other environments. `--runs N` measures N times and keeps the worst of each ratio, which is how baselines
+are made: its spread over the runs is kept beside it. `--check` compares the guarded rows with the committed baseline,
+measures a row that is over 20% worse once more with three times the turns, and fails when it stays so;
+it writes nothing.
 """
 
 import argparse
@@ -93,11 +94,15 @@ def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) 
 def line(row: Row, note: str = "") -> str:
     """One line of the table."""
     bound = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.3g}"
-    return f"{row.name:52} {row.unit:14} {row.ours:10.4g} {row.peer:10.4g} {row.ratio:8.3g} {bound:>9} {'' if row.met else 'missed':7}{note}"
+    return (
+        f"{row.name:52} {row.unit:14} {row.ours:10.4g} {row.peer:10.4g} {row.ratio:8.3g} {bound:>9} "
+        f"{'' if row.met else 'missed':7}{note}"
+    )
 
 
 def check(name: str) -> bool:
-    """Compare the guarded rows of the short form with their baselines; a second, longer look at what seems worse. True when all hold."""
+    """Compare the guarded rows of the short form with their baselines;
+    a second, longer look at what seems worse. True when all hold."""
     baselines = {row["name"]: row["ratio"] for row in stored(name, True).get("rows", []) if row["guarded"]}
 
     def failed(rows: list[Row]) -> set[str]:

@@ -1,6 +1,8 @@
-"""CPU time of commands at their start, in turn in one run: `tepo --help` against `import typer`, others against `import torch`.
+"""CPU time of commands at their start, in turn in one run:
+`tepo --help` against `import typer`, others against `import torch`.
 
-The store of the others holds one evaluation of the untrained policy, so that `eval` finds its result and `plan` its price.
+The store of the others holds one evaluation of the untrained policy,
+so that `eval` finds its result and `plan` its price.
 """
 
 import os

@@ -1,15 +1,18 @@
-"""How the cost of an RL step grows: response length 64 -> 1,024 and group count 64 -> 512, beside a model of attention and linear cost.
+"""How the cost of an RL step grows: response length 64 -> 1,024 and group count 64 -> 512,
+beside a model of attention and linear cost.
 
     OMP_NUM_THREADS=1 python -m perf.cost_growth [--turns 3] [--samples 2] [--short]
 
-The laptop policy without its stop token, so that each of `samples` responses a prompt has exactly L tokens; G groups; a step is the
-sampling and four mini-batches, once each, of the embedded engine, CPU seconds of one thread. With N = G x samples x L tokens the model is
+The laptop policy without its stop token, so that each of `samples` responses a prompt has exactly L tokens; G groups;
+a step is the sampling and four mini-batches, once each, of the embedded engine, CPU seconds of one thread. With
+N = G x samples x L tokens the model is
 
     sampling: a L + b N + c N (L / 2 + P)        decode steps, tokens, keys that tokens look at (P: prompt tokens)
     updates:  d + e N + f N (L / 2 + P)
 
-with coefficients that cannot be negative, fitted to the cells of both series (least squares of relative errors). What is tested: that nothing
-grows faster than tokens and the keys they look at. Cells take turns; medians over turns. Target: no step further than 15% from the model.
+with coefficients that cannot be negative, fitted to the cells of both series (least squares of relative errors). What
+is tested: that nothing grows faster than tokens and the keys they look at. Cells take turns; medians over turns.
+Target: no step further than 15% from the model.
 """
 
 import argparse
@@ -148,10 +151,14 @@ def measure(turns: int = 3, samples: int = 2, short: bool = False) -> dict[str, 
 def show(result: dict[str, Any]) -> None:
     """One table."""
     print(
-        f"{'groups':>7} {'length':>7} {'tokens':>9} {'sampling s':>11} {'updates s':>10} {'step s':>8} {'model s':>8} {'deviation':>10}"
+        f"{'groups':>7} {'length':>7} {'tokens':>9} {'sampling s':>11} {'updates s':>10} {'step s':>8} {'model s':>8} "
+        f"{'deviation':>10}"
     )
     for row in result["rows"]:
-        figures = f"{row['sampling_s']:11.2f} {row['updates_s']:10.2f} {row['step_s']:8.2f} {row['model_s']:8.2f} {100 * row['deviation']:+9.1f}%"
+        figures = (
+            f"{row['sampling_s']:11.2f} {row['updates_s']:10.2f} {row['step_s']:8.2f} {row['model_s']:8.2f} "
+            f"{100 * row['deviation']:+9.1f}%"
+        )
         print(f"{row['groups']:7} {row['length']:7} {row['tokens']:9,} {figures}")
     print(f"furthest from the model: {100 * result['worst']:.1f}% (target 15%)")
 

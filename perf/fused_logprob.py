@@ -4,9 +4,9 @@ Forward + backward, float32, one thread, gradients for the hidden states and the
 process of its own; variants take turns, and ratios are medians over turns. Memory is the peak above the inputs (it
 includes the two gradients). `bare products` is what cannot be avoided without keeping the logits: logits twice, and the
 two gradients. Two jobs: `with entropy gradient` asks for gradients of log-prob and entropy, the plain one for that of
-the log-prob, with the entropy's value beside it (what training does unless the objective holds an entropy term). TRL's op
-is run as its trainer runs it (tiles of 4,096 tokens x 32,768 columns). Liger gives no entropy at all, so its rows do less: its log-prob op over all
-tokens at once, and its GRPO loss, which takes a row of 512 tokens after the other.
+the log-prob, with the entropy's value beside it (what training does unless the objective holds an entropy term). TRL's
+op is run as its trainer runs it (tiles of 4,096 tokens x 32,768 columns). Liger gives no entropy at all, so its rows do
+less: its log-prob op over all tokens at once, and its GRPO loss, which takes a row of 512 tokens after the other.
 
 Run: OMP_NUM_THREADS=1 python -m perf.fused_logprob [--short] [--peers PYTHON] [--only VARIANT …]
 PYTHON is the interpreter of an environment that holds torch, trl and liger-kernel (perf/peers.txt).
@@ -70,7 +70,8 @@ def _function(variant: str) -> Callable[..., Any]:
 
 
 def _liger_loss(hidden, weight, targets):
-    """The GRPO loss as a trainer calls it: rows of up to 512 tokens, a row at a time, no reference model; its arithmetic on log-probs is not worth compiling."""
+    """The GRPO loss as a trainer calls it: rows of up to 512 tokens, a row at a time, no reference model;
+    its arithmetic on log-probs is not worth compiling."""
     import torch
     from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 
@@ -130,7 +131,8 @@ def _memory(name: str) -> int:
 def measure(
     short: bool = False, turns: int = 1, peers: str | None = None, only: list[str] | None = None
 ) -> dict[str, Any]:
-    """Seconds and peak of every variant, ratios of ours (log-prob and entropy, plain job) to naive and to the bare products."""
+    """Seconds and peak of every variant, ratios of ours (log-prob and entropy, plain job)
+    to naive and to the bare products."""
     shape = SHORT if short else FULL
     variants = [*LIMITS, *OURS, *([] if short else ["torch.compile"]), *(PEERS if peers else ())]
     runs: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants if not only or variant in only}
@@ -174,7 +176,8 @@ def _environment() -> dict[str, str]:
 def show(result: dict[str, Any]) -> None:
     """One table."""
     print(
-        f"{result['name']}: N = {result['tokens']:,}, V = {result['vocabulary']:,}, H = {result['hidden']:,}, one thread"
+        f"{result['name']}: N = {result['tokens']:,}, V = {result['vocabulary']:,}, H = {result['hidden']:,}, "
+        "one thread"
     )
     rows = result["rows"]
     print(f"{'':32} {'CPU s':>8} {'to naive':>9} {'to bare':>9} {'peak MiB':>9} {'to naive':>9}")

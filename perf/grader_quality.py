@@ -1,10 +1,11 @@
-"""False positives and negatives of the grader beside plain math-verify: on the hand-made cases, and on every gold of the benchmarks.
+"""False positives and negatives of the grader beside plain math-verify:
+on the hand-made cases, and on every gold of the benchmarks.
 
     python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show]
 
-DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings, and
-rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables, and what the dearest
-answers took of the workers' CPU time."""
+DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings,
+and rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables, and what
+the dearest answers took of the workers' CPU time."""
 
 import argparse
 import json

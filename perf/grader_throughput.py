@@ -2,9 +2,11 @@
 
     python -m perf.grader_throughput [--data DIR]
 
-"rollout": what a training step grades: golds with several responses each, many of them the gold itself or a plain number.
-"fresh": pairs that need sympy, none seen before. "wrong": pairs that need sympy and differ. Workers are started and both sides
-are warm before the clock runs; rates are per second of CPU time (parent and worker together). Prints the ratio for each batch."""
+"rollout": what a training step grades:
+golds with several responses each, many of them the gold itself or a plain number.
+"fresh": pairs that need sympy, none seen before. "wrong": pairs that need sympy and differ.
+Workers are started and both sides are warm before the clock runs; rates are per second of CPU time
+(parent and worker together). Prints the ratio for each batch."""
 
 import argparse
 import json
@@ -22,8 +24,8 @@ Pairs = list[tuple[str, str]]
 
 
 def rollout(golds: Sequence[str], draw: random.Random, groups: int = 64, samples: int = 16) -> Pairs:
-    """Per gold 16 responses of about 1,500 characters: half right as the gold is written, a quarter one wrong number, the rest
-    spread over a few other spellings and mistakes, repeated as samples of one policy repeat each other."""
+    """Per gold 16 responses of about 1,500 characters: half right as the gold is written, a quarter one wrong number,
+    the rest spread over a few other spellings and mistakes, repeated as samples of one policy repeat each other."""
     prose = "We compute step by step and check each case of the problem again. " * 22
     pairs = []
     for gold in draw.choices(golds, k=groups):
@@ -76,7 +78,8 @@ def math_verify(pairs: Pairs, golds: dict[str, list[object]]) -> list[bool]:
 
 
 def cpu_seconds(workers: Sequence[int] = ()) -> float:
-    """CPU time of this process and of the given worker processes: what one core would need, however busy the machine is."""
+    """CPU time of this process and of the given worker processes:
+    what one core would need, however busy the machine is."""
     ticks = 0
     for pid in workers:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -133,7 +136,10 @@ def main() -> None:
         else []
     )
     for name, row in measure(golds).items():
-        rates = f"tepo {row['tepo_per_core_second']:8.0f}/s, math-verify {row['math_verify_per_core_second']:8.0f}/s, ratio {row['ratio']:6.2f}"
+        rates = (
+            f"tepo {row['tepo_per_core_second']:8.0f}/s, math-verify {row['math_verify_per_core_second']:8.0f}/s, "
+            f"ratio {row['ratio']:6.2f}"
+        )
         print(f"{name:8} {row['pairs']:5} pairs: {rates}; {row['verdicts_equal']} verdicts equal")
 
 

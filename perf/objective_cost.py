@@ -1,9 +1,11 @@
-"""What an objective itself costs: `prepare`, `loss` and its backward pass down to the log-probs, in CPU milliseconds a mini-batch.
+"""What an objective itself costs:
+`prepare`, `loss` and its backward pass down to the log-probs, in CPU milliseconds a mini-batch.
 
     python perf/objective_cost.py [--sequences 128] [--tokens 27] [--update-ms 90] [--rows tepo,gspo]
 
-Target: at most 5% of an update's CPU time at laptop scale. The update's cost is an argument, as measured by a training run
-(`perf/cpu_s` and `timing_s/update_actor` in its metrics). Medians of several rounds, the rows interleaved, one thread.
+Target: at most 5% of an update's CPU time at laptop scale. The update's cost is an argument, as measured by a training
+run (`perf/cpu_s` and `timing_s/update_actor` in its metrics). Medians of several rounds,
+the rows interleaved, one thread.
 """
 
 import argparse
@@ -17,7 +19,8 @@ from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
 
 
 def mini_batch(sequences: int, tokens: int, generator: torch.Generator) -> tuple[Groups, TokenBatch]:
-    """Synthetic tensors in the shape of a laptop mini-batch: groups of 8, lengths around `tokens`, a policy a few updates old."""
+    """Synthetic tensors in the shape of a laptop mini-batch:
+    groups of 8, lengths around `tokens`, a policy a few updates old."""
     lengths = torch.randint(max(1, tokens // 2), tokens + tokens // 2 + 1, (sequences,), generator=generator)
     total = int(lengths.sum())
     rewards = (torch.rand(sequences, generator=generator) < 0.5).float()
@@ -82,14 +85,16 @@ def main() -> None:
         for name, objective in rows.items():
             seconds[name].append(cost(objective, replace(batch, advantages=advantages[name][1])))
     print(
-        f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, {arguments.rounds} rounds"
+        f"{arguments.sequences} sequences, {int(batch.lengths.sum())} tokens, "
+        f"update of {arguments.update_ms:g} ms CPU, torch {torch.__version__}, 1 thread, {arguments.rounds} rounds"
     )
     print(f"{'row':22}{'median ms':>11}{'best ms':>10}{'share':>8}{'advantages ms (once a rollout)':>34}")
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name in sorted(rows, key=lambda name: -medians[name]):
         share = medians[name] * 1e5 / arguments.update_ms
         print(
-            f"{name:22}{medians[name] * 1e3:11.2f}{min(seconds[name]) * 1e3:10.2f}{share:7.1f}%{advantages[name][0] * 1e3:34.2f}"
+            f"{name:22}{medians[name] * 1e3:11.2f}{min(seconds[name]) * 1e3:10.2f}{share:7.1f}%"
+            f"{advantages[name][0] * 1e3:34.2f}"
         )
 
 

@@ -1,10 +1,11 @@
-"""One RL step at laptop scale (sample, grade, 8 updates on the kept groups): CPU seconds of one thread, and where they go.
+"""One RL step at laptop scale (sample, grade, 8 updates on the kept groups):
+CPU seconds of one thread, and where they go.
 
     OMP_NUM_THREADS=1 python -m perf.rl_step [--steps 6] [--objectives grpo_dapo,tepo]
 
-Trains from the shipped base in a scratch store; medians over the steps after the first. `bare matrix products` is the time
-of the matrix products that the updates cannot avoid (three products for each linear layer and trained token), measured in the
-same process, as the limit beside it. Target: at most 1.0 CPU second a step (the prototype: 0.85-0.96).
+Trains from the shipped base in a scratch store; medians over the steps after the first. `bare matrix products` is the
+time of the matrix products that the updates cannot avoid (three products for each linear layer and trained token),
+measured in the same process, as the limit beside it. Target: at most 1.0 CPU second a step (the prototype: 0.85-0.96).
 """
 
 import argparse

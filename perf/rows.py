@@ -1,10 +1,11 @@
-"""Every trained row of a study: final accuracy, gain over the untrained base, entropy, clip fraction, CPU seconds a step.
+"""Every trained row of a study:
+final accuracy, gain over the untrained base, entropy, clip fraction, CPU seconds a step.
 
     python -m perf.rows [--study objectives] [--store runs] [--seeds 0,1,2]
 
 Reads the store alone (`tepo ablate objectives` fills it, `tepo base` measures the base). Accuracy is the mean over all
-samples of the seven benchmarks, in percent, with the spread (lowest to highest) over seeds; entropy and clip fraction are
-those of the last five steps.
+samples of the seven benchmarks, in percent, with the spread (lowest to highest) over seeds; entropy and clip fraction
+are those of the last five steps.
 """
 
 import argparse
@@ -42,7 +43,8 @@ def line(label: str, units: list[Unit], base: float | None) -> str:
     gain = "–" if base is None else f"{mean(scores) - base:+.1f}"
     seconds = median(row["perf/cpu_s"] for rows in runs for row in rows)
     return (
-        f"| {label} | {mean(scores):.1f} ({min(scores):.1f} – {max(scores):.1f}) | {gain} | {mean(row['actor/entropy'] for row in last):.3f} "
+        f"| {label} | {mean(scores):.1f} ({min(scores):.1f} – {max(scores):.1f}) | {gain} "
+        f"| {mean(row['actor/entropy'] for row in last):.3f} "
         f"| {f'{100 * mean(clipped):.2f}' if clipped else '–'} | {seconds:.2f} | {len(scores)} |"
     )
 
@@ -58,7 +60,8 @@ def main() -> None:
     base = accuracy(base_folder(units[0].config), units[0].config.data.benchmarks)
     print(f"base: {'not measured' if base is None else f'{base:.1f}%'}; {units[0].config.train.steps} steps\n")
     print(
-        "| row | accuracy % (lowest – highest seed) | gain | entropy | clipped % | CPU s a step | seeds |\n|---|---|---|---|---|---|---|"
+        "| row | accuracy % (lowest – highest seed) | gain | entropy | clipped % | CPU s a step | seeds |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for row in study.rows:
         print(line(row.label, [unit for unit in units if unit.row.label == row.label], base))

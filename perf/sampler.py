@@ -1,8 +1,9 @@
 """Tokens per CPU second of the embedded sampler against `transformers` generate(), on the laptop model, one thread.
 
 64 prompts of the laptop training mix x 8 samples at temperature 1, at most 72 new tokens; stop at the end of sequence.
-Candidates take turns in one process and the ratio is the median over turns, so that a busy machine slows all alike. Ours
-returns log-probabilities and entropies as well, generate() tokens alone. Run: OMP_NUM_THREADS=1 python -m perf.sampler
+Candidates take turns in one process and the ratio is the median over turns, so that a busy machine slows all alike.
+Ours returns log-probabilities and entropies as well, generate() tokens alone.
+Run: OMP_NUM_THREADS=1 python -m perf.sampler
 """
 
 import statistics
@@ -36,7 +37,8 @@ def laptop_case() -> tuple:
 
 
 def generate_case(model, tokenizer, prompts: list[list[int]], cache: str) -> Callable[[int], int]:
-    """A call of generate() on all rows, as sparing as it goes: no top-k, tokens alone. It returns the number of sampled tokens."""
+    """A call of generate() on all rows, as sparing as it goes: no top-k, tokens alone.
+    It returns the number of sampled tokens."""
     longest, eos = max(map(len, prompts)), tokenizer.eos_token_id
     ids = torch.tensor([[eos] * (longest - len(p)) + p for p in prompts]).repeat_interleave(SAMPLES, dim=0)
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts]).repeat_interleave(SAMPLES, dim=0)

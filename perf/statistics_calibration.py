@@ -1,7 +1,9 @@
-"""How often a 95% interval holds the truth, and how often the paired test cries wolf or finds a real gap, on simulated studies.
+"""How often a 95% interval holds the truth,
+and how often the paired test cries wolf or finds a real gap, on simulated studies.
 
-Verdicts of `problems` x `samples` under a few seeds; skill of a problem and luck of a seed are normal on the logit scale. Run: python
-perf/statistics_calibration.py
+Verdicts of `problems` x `samples` under a few seeds;
+skill of a problem and luck of a seed are normal on the logit scale.
+Run: python perf/statistics_calibration.py
 """
 
 import numpy as np
@@ -30,7 +32,8 @@ def study(seeds: int, luck: float, random: np.random.Generator) -> tuple[bool, b
 
 def main() -> None:
     print(
-        f"{STUDIES} studies of {PROBLEMS} problems x {SAMPLES} samples; gap {GAP} in logit\nseeds  luck  covered  false alarms  gap found"
+        f"{STUDIES} studies of {PROBLEMS} problems x {SAMPLES} samples; gap {GAP} in logit\n"
+        "seeds  luck  covered  false alarms  gap found"
     )
     for seeds in (1, 2, 3, 5):
         for luck in (0.0, 0.15, 0.3):

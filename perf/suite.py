@@ -1,4 +1,5 @@
-"""The benchmarks as rows of one table, each measured in a process of its own: python -m perf.suite NAME TURNS [--short] prints JSON."""
+"""The benchmarks as rows of one table, each measured in a process of its own:
+python -m perf.suite NAME TURNS [--short] prints JSON."""
 
 import argparse
 import importlib
@@ -13,7 +14,8 @@ from typing import Any
 class Row:
     """One line: our figure and the peer's in `unit`, their ratio and the target it is held to, if any.
 
-    `guarded`: CI compares the ratio of the short form with the committed baseline; only where it is steady on a busy machine.
+    `guarded`: CI compares the ratio of the short form with the committed baseline;
+    only where it is steady on a busy machine.
     """
 
     name: str
@@ -233,8 +235,16 @@ def fused_rows(found: dict[str, Any]) -> list[Row]:
 
 
 BENCHMARKS: dict[str, Callable[[int, bool], Found]] = {
-    "cli": cli, "sampler": sampler, "update": update, "grader": grader, "fused": fused, "step": step, "limit": limit, "growth": growth, "vllm": vllm,
-}  # fmt: skip
+    "cli": cli,
+    "sampler": sampler,
+    "update": update,
+    "grader": grader,
+    "fused": fused,
+    "step": step,
+    "limit": limit,
+    "growth": growth,
+    "vllm": vllm,
+}
 GUARDED = (
     "cli",
     "sampler",

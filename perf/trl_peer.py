@@ -1,9 +1,11 @@
-"""TRL's GRPOTrainer as a process that does one RL step a line of its standard input. Run by `perf.trl_step` with the peers' Python.
+"""TRL's GRPOTrainer as a process that does one RL step a line of its standard input.
+Run by `perf.trl_step` with the peers' Python.
 
-    PYTHON perf/trl_peer.py JOB.json      JOB: model, prompts [{prompt, answer}], prompts_per_step, samples, mini_batch, epochs, new_tokens, learning_rate, tuned
+    PYTHON perf/trl_peer.py JOB.json      JOB: model, prompts [{prompt, answer}], prompts_per_step, samples,
+                                          mini_batch, epochs, new_tokens, learning_rate, tuned
 
-Prints a JSON line when it is ready and one a step: CPU seconds of the process, by part, and the tokens it sampled. Imports
-nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
+Prints a JSON line when it is ready and one a step: CPU seconds of the process, by part, and the tokens it sampled.
+Imports nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
 """
 
 import contextlib
@@ -39,7 +41,8 @@ class Clock:
 
 
 def tune() -> None:
-    """What a user could do without changing the algorithm: a tile as wide as a small vocabulary, and freed memory kept by malloc."""
+    """What a user could do without changing the algorithm:
+    a tile as wide as a small vocabulary, and freed memory kept by malloc."""
     import trl.trainer.utils
 
     trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE = 64
@@ -50,7 +53,8 @@ def tune() -> None:
 
 
 def settings(job: dict[str, Any], steps: int) -> Any:
-    """The fastest fair ones found on CPU: no checkpointing, no reference model, no logging, one micro-batch an update."""
+    """The fastest fair ones found on CPU:
+    no checkpointing, no reference model, no logging, one micro-batch an update."""
     from trl import GRPOConfig
 
     rows = job["mini_batch"] * job["samples"]

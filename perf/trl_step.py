@@ -1,19 +1,22 @@
-"""One RL step on the laptop model against TRL's GRPOTrainer: same work, CPU seconds of one thread, the two sides in turn.
+"""One RL step on the laptop model against TRL's GRPOTrainer:
+same work, CPU seconds of one thread, the two sides in turn.
 
     OMP_NUM_THREADS=1 python -m perf.trl_step [--turns 7] [--peers PYTHON]
 
-PYTHON (or TEPO_PEERS_PYTHON, default perf/.peers/bin/python, made by `make peers`) holds trl; it runs in a process of its own.
+PYTHON (or TEPO_PEERS_PYTHON, default perf/.peers/bin/python,
+made by `make peers`) holds trl; it runs in a process of its own.
 
-The same on both sides: the shipped base in float32, the same 64 prompts each step, 8 samples a prompt at temperature 1 with at most
-72 new tokens, exact-match rewards, advantages by group mean and deviation, the clipped objective of DAPO (0.2/0.28, no KL, token mean),
-4 mini-batches of 16 prompts x 2 epochs = 8 updates with fused AdamW and clipping at 1. All groups are trained, those without variance
-too: TRL does not drop them. The learning rate is 1e-12 so that both stay at the base and sample responses of the same distribution;
-their token counts are printed, and the ratio is corrected by them (CPU seconds per sampled token).
+The same on both sides: the shipped base in float32, the same 64 prompts each step, 8 samples a prompt at temperature 1
+with at most 72 new tokens, exact-match rewards, advantages by group mean and deviation, the clipped objective of DAPO
+(0.2/0.28, no KL, token mean), 4 mini-batches of 16 prompts x 2 epochs = 8 updates with fused AdamW and clipping at 1.
+All groups are trained, those without variance too: TRL does not drop them. The learning rate is 1e-12 so that both stay
+at the base and sample responses of the same distribution; their token counts are printed, and the ratio is corrected by
+them (CPU seconds per sampled token).
 
-In TRL's favour: no gradient checkpointing (its default is on), float32 like ours (its default is bfloat16), no reference
-model, no logging, dynamic cache (faster than static: perf.sampler), one micro-batch an update. Against `trl` as it ships: its tile is 32,768 wide even
-for 42 tokens, and malloc gives memory back; `trl, tuned` has a tile of 64 and keeps freed memory, as ours does. On our side the grader's
-worker process counts too.
+In TRL's favour: no gradient checkpointing (its default is on), float32 like ours (its default is bfloat16), no
+reference model, no logging, dynamic cache (faster than static: perf.sampler), one micro-batch an update. Against `trl`
+as it ships: its tile is 32,768 wide even for 42 tokens, and malloc gives memory back; `trl, tuned` has a tile of 64 and
+keeps freed memory, as ours does. On our side the grader's worker process counts too.
 """
 
 import argparse
@@ -126,7 +129,8 @@ def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
 def measure(
     turns: int = 7, python: Path | None = None, objective: str = "grpo_dapo", tuned: bool = True
 ) -> dict[str, Any]:
-    """Medians of both sides and of the ratio turn by turn, after two turns to warm up. Raises RuntimeError without the peers' Python."""
+    """Medians of both sides and of the ratio turn by turn, after two turns to warm up.
+    Raises RuntimeError without the peers' Python."""
     python = python or peers_python()
     if python is None:
         raise RuntimeError("no environment of the peers: `make peers`, or name its Python by TEPO_PEERS_PYTHON")
@@ -169,7 +173,8 @@ def main() -> None:
     for name, row in found["rows"].items():
         print(f"{name:12} " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
     print(
-        f"TRL takes {found['ratio']:.2f}x the CPU seconds per sampled token (target 3.5), tuned {found['ratio_tuned']:.2f}x"
+        f"TRL takes {found['ratio']:.2f}x the CPU seconds per sampled token (target 3.5), "
+        f"tuned {found['ratio_tuned']:.2f}x"
     )
 
 

@@ -1,9 +1,9 @@
 """One update (forward, log-probs and entropies, backward, AdamW) on packed tokens against right-padded batches.
 
 The laptop model, 128 sequences of its own (16 prompts x 8 samples), one thread. Right-padded is what trainers without
-packing do: prompt + response padded to the longest, plain model, log-softmax over all response positions; `sorted` first
-puts sequences of like length into the same four batches. Candidates take turns in one process; the ratio is the median
-over turns. Run: OMP_NUM_THREADS=1 python -m perf.update_packing [--profile]
+packing do: prompt + response padded to the longest, plain model, log-softmax over all response positions; `sorted`
+first puts sequences of like length into the same four batches. Candidates take turns in one process; the ratio is the
+median over turns. Run: OMP_NUM_THREADS=1 python -m perf.update_packing [--profile]
 """
 
 import argparse
@@ -89,7 +89,8 @@ def update(model: PreTrainedModel, loss: Callable[[], Tensor]) -> Callable[[], f
 
 
 def measure(turns: int = 15) -> dict[str, Any]:
-    """Median CPU seconds of an update, the ratio of the better padded variant to packed, and the share of trained tokens."""
+    """Median CPU seconds of an update, the ratio of the better padded variant to packed,
+    and the share of trained tokens."""
     torch.set_num_threads(1)
     model, groups = laptop_groups()
     packed = pack(groups)
@@ -129,7 +130,8 @@ def show(result: dict[str, Any]) -> None:
     for name, seconds in result["seconds"].items():
         print(f"{name:16} {1e3 * seconds:8.1f} CPU ms {result['tokens'] / seconds:10,.0f} tokens per CPU s")
     print(
-        f"packed is {result['ratio']:.2f}x padded, {result['ratio_sorted']:.2f}x padded and sorted; trained / pushed tokens {result['trained_share']:.3f}"
+        f"packed is {result['ratio']:.2f}x padded, {result['ratio_sorted']:.2f}x padded and sorted; "
+        f"trained / pushed tokens {result['trained_share']:.3f}"
     )
 
 

@@ -1,8 +1,8 @@
 """Tokens per CPU second of the embedded sampler against vLLM on the CPU, on the laptop model, one thread.
 
-The work of `perf.sampler`, in turns in one process. vLLM runs without seeds and without log-probabilities, in float32, all
-rows at a time; eager, since compiling for a model this small costs more than it gives. CPU seconds are of the process,
-engine included. Run: OMP_NUM_THREADS=1 python -m perf.vllm_sampler
+The work of `perf.sampler`, in turns in one process. vLLM runs without seeds and without log-probabilities, in float32,
+all rows at a time; eager, since compiling for a model this small costs more than it gives. CPU seconds are of the
+process, engine included. Run: OMP_NUM_THREADS=1 python -m perf.vllm_sampler
 """
 
 import statistics

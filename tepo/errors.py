@@ -14,14 +14,16 @@ class UserError(Exception):
 
 
 class RunFailed(UserError):
-    """A run that had to stop (NaN loss, no valid group, log-prob gap …): exit code 1, the last checkpoint stays good."""
+    """A run that had to stop (NaN loss, no valid group, log-prob gap …):
+    exit code 1, the last checkpoint stays good."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = ""):
         super().__init__(what, where=where, fix=fix, exit_code=1)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
-    """The error for a name that does not exist, with the nearest valid one: that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""
+    """The error for a name that does not exist, with the nearest valid one:
+    that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""
     known = sorted(known)
     starting = [whole for whole in known if name and whole.startswith(name)]
     near = (

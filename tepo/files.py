@@ -86,7 +86,8 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def commit_folder(target: Path) -> Iterator[Path]:
-    """A scratch folder that becomes `target` (replacing it) when the block ends without an error, and vanishes otherwise."""
+    """A scratch folder that becomes `target` (replacing it) when the block ends without an error,
+    and vanishes otherwise."""
     with explain_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

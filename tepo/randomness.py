@@ -1,7 +1,8 @@
 """Stateless randomness: every draw is a function of what it is for, never of what ran before.
 
-A *key* is a signed 64-bit integer. `derive` makes one from a seed, a purpose and integers; `uniform` turns tensors of
-keys and counters into numbers in (0, 1) with the SplitMix64 finaliser (Steele, Lea, Flood 2014), the same on any device.
+A *key* is a signed 64-bit integer. `derive` makes one from a seed, a purpose and integers; `uniform` turns tensors
+of keys and counters into numbers in (0, 1) with the SplitMix64 finaliser (Steele, Lea, Flood 2014),
+the same on any device.
 """
 
 import hashlib

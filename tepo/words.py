@@ -14,8 +14,8 @@ def counted(number: int, noun: str) -> str:
 def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
     """What to type for an extra that is missing, and for tepo itself without one.
 
-    root: the folder that tepo is imported from. In a checkout pip must take it from there, in an installed wheel by name: pip
-    finds tepo installed and adds what the extra needs.
+    root: the folder that tepo is imported from. In a checkout pip must take it from there, in an installed wheel by
+    name: pip finds tepo installed and adds what the extra needs.
     """
     extras = f"[{extra}]" if extra else ""
     if not (root / "pyproject.toml").is_file():

@@ -49,9 +49,8 @@ def ablate(
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]
-    planned = plan_all(
-        [study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen
-    )  # a table of panels: panel by panel
+    # a table of panels: panel by panel
+    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         if override:

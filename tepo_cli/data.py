@@ -22,8 +22,8 @@ def verify(
         bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")
     ] = True,
 ) -> None:
-    """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not the pinned one is an
-    error that names the rows; the others are checked all the same."""
+    """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not
+    the pinned one is an error that names the rows; the others are checked all the same."""
     from tepo import paths
     from tepo.errors import UserError, unknown_name
     from tepo.problems.training import is_file, training_names
@@ -86,7 +86,8 @@ def contamination(
         Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")
     ] = None,
 ) -> None:
-    """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by benchmark."""
+    """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by
+    benchmark."""
     from tepo.files import write_atomic
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps

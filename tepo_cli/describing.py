@@ -14,7 +14,10 @@ from tepo.words import counted
 
 
 def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
-    """The configuration of `tepo train` and `tepo base`. The store does not go through Hydra, whose grammar has no ü, comma or bracket."""
+    """The configuration of `tepo train` and `tepo base`.
+
+    The store does not go through Hydra, whose grammar has no ü, comma or bracket.
+    """
     config = compose(overrides)
     return replace(config, store=str(store)) if store else config
 
@@ -30,8 +33,8 @@ def describe(config: RunConfig) -> None:
     done = f", {counted(steps[-1], 'step')} done" if steps else ""
     print(
         f"# plan: run {folder.path.name} in {folder.path}\n"
-        f"# {counted(train_config.steps, 'step')} x {counted(train_config.prompts_per_step, 'prompt')} x {counted(train_config.samples_per_prompt, 'sample')}, "
-        f"{counted(updates, 'update')} each; "
+        f"# {counted(train_config.steps, 'step')} x {counted(train_config.prompts_per_step, 'prompt')} x "
+        f"{counted(train_config.samples_per_prompt, 'sample')}, {counted(updates, 'update')} each; "
         f"{folder.manifest().get('status', 'not started')}{done}"
     )
     if config.scale == "paper":

@@ -94,7 +94,8 @@ def _engines_work(console: "Console") -> bool:
         with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
         say(
-            f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: {outcome.detail}",
+            f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: "
+            f"{outcome.detail}",
             console,
         )
         passed &= outcome.passed is not False

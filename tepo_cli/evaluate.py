@@ -41,7 +41,8 @@ def evaluate(
     store: Store = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was interrupted."""
+    """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
+    interrupted."""
     from tepo.evaluation.backend import Backend
     from tepo_cli.evaluating import Request, find_target, run_evaluations, show_plan
 

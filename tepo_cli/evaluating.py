@@ -35,7 +35,10 @@ _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Target:
-    """The weights to evaluate, and the settings that came with them. `all`: what the word `all` means for this model."""
+    """The weights to evaluate, and the settings that came with them.
+
+    `all`: what the word `all` means for this model.
+    """
 
     path: str
     identity: dict[str, Any]
@@ -146,8 +149,9 @@ def show_plan(names: Sequence[str], request: Request) -> None:
         problems = benchmark.load_problems()[: request.limit]
         done = "done" if _finished(name, request) else "to do"
         print(
-            f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} at temperature {benchmark.temperature:g}, "
-            f"at most {counted(benchmark.max_new_tokens, 'token')}; backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
+            f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} "
+            f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
+            f"backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
         )
         shown = render_prompt(
             problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=request.wrap, thinking=request.thinking
@@ -265,7 +269,8 @@ def _print_scores(results: dict[str, Result], request: Request) -> None:
         if result.timeouts:
             total = result.problems * result.samples
             say(
-                f"{name}: {result.timeouts} of {total} answers ran out of the grader's budget and count as wrong (docs/grader.md)"
+                f"{name}: {result.timeouts} of {total} answers ran out of the grader's budget and count as wrong "
+                "(docs/grader.md)"
             )
     if any(result.interval is None for result in results.values()):
         say(f"–: no interval from fewer than {FEWEST} problems")

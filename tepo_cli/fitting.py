@@ -28,14 +28,18 @@ def show_fits(units: Iterable[Unit]) -> None:
 
 
 def show_fit(config: RunConfig) -> None:
-    """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does not fit and what would help."""
+    """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
+    not fit and what would help."""
     reference = needs_reference(config)
     found = [
         fit(config, machine, reference=reference)
         for machine in machines()
         if machine.ranks == 1 or config.engine.kind == "deepspeed"
     ]
-    title = f"{config.model.name}{', with a frozen reference policy' if reference else ''}: GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
+    title = (
+        f"{config.model.name}{', with a frozen reference policy' if reference else ''}: "
+        f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
+    )
     table = Table(*map(whole, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
     for one in found:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
@@ -48,7 +52,8 @@ def show_fit(config: RunConfig) -> None:
     )
     tell(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
     tell(
-        "all: the peak of the updates, with 1.5 GiB of CUDA; sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps"
+        "all: the peak of the updates, with 1.5 GiB of CUDA; "
+        "sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps"
     )
 
 

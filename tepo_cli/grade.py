@@ -67,7 +67,10 @@ def grade(
 
 
 def _rows(file: str) -> list[dict[str, Any]]:
-    """The rows of a file or of standard input. Raises UserError naming every line that cannot be graded (the first _NAMED of them)."""
+    """The rows of a file or of standard input.
+
+    Raises UserError naming every line that cannot be graded (the first _NAMED of them).
+    """
     from tepo.errors import UserError
 
     if file != "-" and not Path(file).is_file():

@@ -32,7 +32,8 @@ def listing(
 
 
 def _runs(store: Path, every: bool) -> None:
-    """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading them)."""
+    """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading
+    them)."""
     from rich.table import Table
 
     from tepo_cli.screen import show, whole

@@ -29,7 +29,10 @@ from tepo_cli.warmstart import warmstart
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
-EXIT_CODES = "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; 3 another process has the run; 130 Ctrl-C."
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "
+    "3 another process has the run; 130 Ctrl-C."
+)
 
 
 def _version(wanted: bool) -> None:
@@ -75,13 +78,15 @@ app.command("list")(listing)
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that the encoding of a locale lacks, and where to go on: a minus must not become a question mark."""
+    """What stands for characters that the encoding of a locale lacks, and where to go on: a minus must not become a
+    question mark."""
     assert isinstance(error, UnicodeEncodeError)
     return "".join(_ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
 def main() -> None:
-    """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code, Ctrl-C exits with 130."""
+    """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code,
+    Ctrl-C exits with 130."""
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -17,7 +17,8 @@ def plan(
     override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row.")] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
-    """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by part and what does not fit.
+    """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
+    part and what does not fit.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.together import plan_all

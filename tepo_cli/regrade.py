@@ -32,7 +32,8 @@ def regrade(
         for flip in found.flips:
             now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
             console.print(
-                f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); gold {flip.gold!r}, answer {flip.extracted!r}"
+                f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); "
+                f"gold {flip.gold!r}, answer {flip.extracted!r}"
             )
         change = (
             f"{100 * found.before:.2f} -> {100 * found.after:.2f}"

@@ -24,7 +24,8 @@ def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
-    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never trains."""
+    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
+    trains."""
     from tepo.studies.together import plan_all
     from tepo_cli.studying import check_outputs, write_outputs
 

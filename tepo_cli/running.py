@@ -41,8 +41,8 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
 def measure_run(
     folder: Path, config: RunConfig, benchmarks: Sequence[str], trained: Sequence[dict[str, Any]] | None, *, quiet: bool
 ) -> None:
-    """Measure a run (trained: the metrics of the steps this process added) or a base (None), print the accuracies, and add what
-    the process cost to the run's record."""
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None), print the accuracies, and
+    add what the process cost to the run's record."""
     started, before = time.process_time(), _measured(folder)
     with bar("benchmarks", len(benchmarks), quiet or not benchmarks) as advance:
         done: list[str] = []

@@ -1,4 +1,7 @@
-"""What commands print beside their results. A person copies ids, names, paths and commands: none is cut or broken, however narrow the terminal."""
+"""What commands print beside their results.
+
+A person copies ids, names, paths and commands: none is cut or broken, however narrow the terminal.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,8 +33,11 @@ def tell(text: str) -> None:
 
 
 def show(table: Table, *, stderr: bool = False) -> None:
-    """Print a table of text cells, broken between words only. One that is wider than the screen is printed in parts, each with the
-    first column: rich would cut cells to `35ecda…`."""
+    """Print a table of text cells, broken between words only.
+
+    One that is wider than the screen is printed in parts, each with the first column: rich would cut cells to
+    `35ecda…`.
+    """
     for column in table.columns:
         texts = [str(cell) for cell in (column.header, *column.cells)]
         column.min_width = max(

@@ -67,13 +67,17 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
         basis.append("a probe of two steps")
     found = price(todo, known, " and ".join(basis))
     tell(
-        f"price: {found.cpu_s / 3600:.2f} CPU hours ({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
+        f"price: {found.cpu_s / 3600:.2f} CPU hours "
+        f"({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
         f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"
     )
 
 
 def run_units(units: Sequence[Unit], slots: Slots) -> None:
-    """Run what is not done, with a bar a unit and one for the whole. Raises RunFailed when any failed; the others are kept."""
+    """Run what is not done, with a bar a unit and one for the whole.
+
+    Raises RunFailed when any failed; the others are kept.
+    """
     todo = unfinished(unique(units))
     if not todo:
         say(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
@@ -116,7 +120,8 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
-    """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one failed run after another."""
+    """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one
+    failed run after another."""
     from tepo.training.checks import check_settings
 
     for label, config in {unit.label: unit.config for unit in todo if unit.row.objective is not None}.items():
@@ -133,7 +138,8 @@ def show_other_versions(store: Path) -> None:
     found = other_versions(store)
     if found:
         say(
-            f"{store} holds {counted(len(found), 'run')} of another version ({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here"
+            f"{store} holds {counted(len(found), 'run')} of another version "
+            f"({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here"
         )
 
 

@@ -22,7 +22,8 @@ def train(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained twice."""
+    """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
+    twice."""
     from tepo_cli.describing import composed, describe
 
     config = composed(overrides or [], store)

@@ -40,7 +40,8 @@ def warmstart(
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
     save_base(folder, model, tokenizer, record)
     say(
-        f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, last loss {record['losses'][-1]:.3f}"
+        f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, "
+        f"last loss {record['losses'][-1]:.3f}"
     )
     if measure:
         benchmarks = compose([f"data={name}"]).data.benchmarks

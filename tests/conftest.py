@@ -1,5 +1,5 @@
-"""Markers stand for system components. On a user's machine a test whose component is missing is skipped with the reason;
-in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
+"""Markers stand for system components. On a user's machine a test whose component is missing is skipped with the
+reason; in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
 
 import importlib.util
 import os

@@ -1,4 +1,5 @@
-"""From overrides to a checked RunConfig: Hydra composes, the schema checks, and an unknown name gets the nearest valid one."""
+"""From overrides to a checked RunConfig: Hydra composes, the schema checks,
+and an unknown name gets the nearest valid one."""
 
 import contextlib
 import math
@@ -30,7 +31,10 @@ def options(group: str) -> list[str]:
 
 
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
-    """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a wrong type."""
+    """Compose and check a configuration.
+
+    Raises UserError for a malformed override, an unknown key or group option, a wrong type.
+    """
     from omegaconf import OmegaConf, errors
 
     plain: dict[Any, Any] = _composed(overrides)
@@ -113,7 +117,8 @@ def _group_choice(group: str, overrides: Sequence[str]) -> str:
 
 
 def check_override(text: str) -> None:
-    """Raise UserError for a key or an option of a group that does not exist; keys below `objective` and `data.tasks` their owners check."""
+    """Raise UserError for a key or an option of a group that does not exist;
+    keys below `objective` and `data.tasks` their owners check."""
     key, value = _split(text)
     if key in GROUPS:
         if value not in options(key) and not own.is_own(key, value):

@@ -1,7 +1,8 @@
-"""A user's own problems and model: `data=FILE.jsonl`, `data.problems=NAME`, `model=FOLDER` or a hub id, and what follows from them.
+"""A user's own problems and model: `data=FILE.jsonl`, `data.problems=NAME`, `model=FOLDER` or a hub id,
+and what follows from them.
 
-Such a value stands for the option `_own` of its group, whose file holds the defaults. Labels come from what is named. Words that
-contradict each other are refused, because one of them would be ignored.
+Such a value stands for the option `_own` of its group, whose file holds the defaults. Labels come from what is named.
+Words that contradict each other are refused, because one of them would be ignored.
 """
 
 import re
@@ -18,7 +19,8 @@ _SHIPPED = "package:"
 
 
 def is_own(group: str, value: str) -> bool:
-    """Whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape; whether it is there, its reader says."""
+    """Whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape;
+    whether it is there, its reader says."""
     value = unquoted(value)
     if group == "data":
         return value.endswith(".jsonl")
@@ -50,8 +52,9 @@ def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> 
 
 
 def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
-    """Whether named problems ask for the group `_own` in place of a default of generated tasks. `data`: the section composed so far.
+    """Whether named problems ask for the group `_own` in place of a default of generated tasks.
 
+    `data`: the section composed so far.
     Raises UserError for words that say both that problems are read and that they are generated.
     """
     if not data.get("problems"):
@@ -74,7 +77,10 @@ def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
 
 
 def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
-    """Fill in what follows from the composed data and model: kind, prompt and labels. Raises UserError for a base that is not used."""
+    """Fill in what follows from the composed data and model: kind, prompt and labels.
+
+    Raises UserError for a base that is not used.
+    """
     data, model = plain["data"], plain["model"]
     if data.get("problems") and data.get("kind") == "problems":
         data["tasks"] = {}

@@ -19,7 +19,8 @@ class ModelConfig:
     dtype: str = "float32"  # float32 | bfloat16
     gradient_checkpointing: bool = False
     trust_remote_code: bool = False
-    wrap: str = "auto"  # what goes around a request: auto (chat template where there is one, else the base template) | base | raw
+    # what goes around a request: auto (chat template where there is one, else the base template) | base | raw
+    wrap: str = "auto"
     thinking: bool | None = None  # Qwen3's switch; None leaves it to the chat template
 
 
@@ -32,7 +33,9 @@ class DataConfig:
     kind: str = "procedural"  # procedural | problems
     tasks: dict[str, float] = field(default_factory=dict)  # procedural: task -> weight
     problems: str | None = None  # problems: a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)
-    prompt: str = "raw"  # raw (the statement alone) | boxed (with the instruction to box the answer) | auto (raw for a shipped base, else boxed)
+    # raw (the statement alone) | boxed (with the instruction to box the answer)
+    # | auto (raw for a shipped base, else boxed)
+    prompt: str = "raw"
     exclude_contaminated: bool = False
     overlong_prompts: str = "drop"  # drop | truncate | error
     benchmarks: list[str] = field(default_factory=list)
@@ -75,7 +78,8 @@ class TrainConfig:
     temperature: float
     max_prompt_tokens: int
     max_new_tokens: int
-    mini_batch_prompts: int  # at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
+    # at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
+    mini_batch_prompts: int
     epochs: int
     learning_rate: float
     warmup_steps: int = 0
@@ -87,7 +91,10 @@ class TrainConfig:
 
     @property
     def mini_batches(self) -> int:
-        """Of a full rollout: the fewest of at most `mini_batch_prompts` prompts. It is split into them evenly; a smaller one too."""
+        """Of a full rollout: the fewest of at most `mini_batch_prompts` prompts.
+
+        It is split into them evenly; a smaller one too.
+        """
         return math.ceil(self.prompts_per_step / self.mini_batch_prompts)
 
 

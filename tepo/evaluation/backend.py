@@ -1,4 +1,5 @@
-"""The choice of what generates in an evaluation. Imports torch only to look for a GPU: `tepo eval` of finished results needs neither."""
+"""The choice of what generates in an evaluation. Imports torch only to look for a GPU:
+`tepo eval` of finished results needs neither."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ BACKENDS = ("auto", "torch", "vllm")
 class Backend:
     """How to generate.
 
-    kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is bfloat16 on a GPU, else
-    float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side. memory: share of a GPU
-    that vLLM may take, or GiB of cache on a CPU. max_length: longest prompt plus response, in tokens.
+    kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is bfloat16 on a
+    GPU, else float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side.
+    memory: share of a GPU that vLLM may take, or GiB of cache on a CPU.
+    max_length: longest prompt plus response, in tokens.
     """
 
     kind: str = "auto"

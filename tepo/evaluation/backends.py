@@ -34,7 +34,8 @@ def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bo
 
 @contextlib.contextmanager
 def open_sampler(path: str, backend: Backend, scratch: Path) -> Iterator[Sampler]:
-    """A sampler of the model at `path` (folder, hub id, package:NAME), closed at the end. `scratch`: a folder for server logs.
+    """A sampler of the model at `path` (folder, hub id, package:NAME), closed at the end.
+    `scratch`: a folder for server logs.
 
     Raises UserError for settings that this backend does not have, or a model that does not load.
     """

@@ -21,7 +21,8 @@ def score_base(
     limit: int | None = None,
     report: Callable[[int, str], None] = lambda done, name: None,
 ) -> dict[str, dict[str, float]]:
-    """Scores (shares in 0..1; tepo.evaluation.scores) by benchmark, with `samples` a problem. `report(benchmarks done, name)` follows."""
+    """Scores (shares in 0..1; tepo.evaluation.scores) by benchmark, with `samples` a problem.
+    `report(benchmarks done, name)` follows."""
     sampler = TorchSampler(model, tokenizer)
     scores = {}
     for index, name in enumerate(benchmarks):

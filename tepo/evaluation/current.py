@@ -1,4 +1,5 @@
-"""Is a stored result one of the benchmark as it is declared now? A result of another definition must not stand in a table."""
+"""Is a stored result one of the benchmark as it is declared now?
+A result of another definition must not stand in a table."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,9 @@ from tepo.problems.benchmarks import Benchmark
 
 
 def check_current(folder: Path, result: Result, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
-    """Raise UserError for a result measured on other problems, by another protocol, or (`prompts`: wrap, thinking) with other prompts
-    around them, and for one graded by other settings. What the result does not say is not held against it."""
+    """Raise UserError for a result measured on other problems, by another protocol, or (`prompts`: wrap, thinking)
+    with other prompts around them, and for one graded by other settings.
+    What the result does not say is not held against it."""
     task = result.task
     away = f"move {folder} away and let it be measured anew"
     if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:

@@ -1,4 +1,5 @@
-"""Running a benchmark: sample, grade, one row a sample on disk, scores. Killed at any moment, it goes on where it was."""
+"""Running a benchmark: sample, grade, one row a sample on disk, scores.
+Killed at any moment, it goes on where it was."""
 
 import json
 import math
@@ -41,12 +42,13 @@ def evaluate(
     rows_per_part: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there, or return what is finished.
+    """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there,
+    or return what is finished.
 
-    seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a subset gives
-    the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path, step, hash), stored and
-    compared. wrap, thinking: see tepo.problems.prompts. rows_per_part: responses in a part, the most that a
-    kill can cost. progress: called with (rows done, rows in all) after each part.
+    seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a
+    subset gives the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path,
+    step, hash), stored and compared. wrap, thinking: see tepo.problems.prompts. rows_per_part: responses in a part, the
+    most that a kill can cost. progress: called with (rows done, rows in all) after each part.
     Raises UserError when the folder holds another evaluation.
     """
     problems = benchmark.load_problems()[:limit]
@@ -141,7 +143,8 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
 
 
 def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
-    """Make the folder this task's own. Returns the result if it is finished; raises UserError if it belongs to another task."""
+    """Make the folder this task's own.
+    Returns the result if it is finished; raises UserError if it belongs to another task."""
     path = folder / "task.json"
     if path.is_file():
         try:

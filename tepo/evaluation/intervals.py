@@ -1,14 +1,15 @@
 """The mean over seeds and problems with its 95% interval. Formulas and their reasons: docs/evaluation.md.
 
-Seeds (training runs) and problems are both samples from something larger, and every seed meets the same problems, so the two
-are crossed:
+Seeds (training runs) and problems are both samples from something larger, and every seed meets the same problems,
+so the two are crossed:
 
     x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
 
-The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn seed), n - 1 out
-of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance counts e three times (Owen
-2007, the pigeonhole bootstrap), which would hide real differences between paired rows, and its percentiles know nothing of
-small numbers of seeds. So the interval is scaled about the mean to t(df) standard errors of the crossed design.
+The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn
+seed), n - 1 out of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance
+counts e three times (Owen 2007, the pigeonhole bootstrap), which would hide real differences between paired rows,
+and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to t(df) standard
+errors of the crossed design.
 """
 
 import functools
@@ -26,7 +27,8 @@ FEWEST = 10  # problems: from fewer their spread is a guess, and an interval rea
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval, standard error and degrees of freedom; `p` is two-sided, for the hypothesis that the mean is 0.
+    """A mean with its 95% interval, standard error and degrees of freedom;
+    `p` is two-sided, for the hypothesis that the mean is 0.
 
     All but the mean are NaN where there are too few problems to say.
     """
@@ -56,9 +58,9 @@ def estimate(
     """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
 
     cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
-    the bootstrap draws places. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and come
-    in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible and
-    rows are resampled alike. Fewer than FEWEST problems in all: no interval.
+    the bootstrap draws places. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
+    come in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible
+    and rows are resampled alike. Fewer than FEWEST problems in all: no interval.
     """
     names = sorted(cells)
     share = np.array([1.0 if weights is None else weights[name] for name in names])
@@ -85,8 +87,8 @@ def estimate(
 def estimate_share(
     cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing varies and the far end is
-    Clopper and Pearson's exact bound, problems being the trials (1934)."""
+    """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing
+    varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934)."""
     found = estimate(cells, weights, draws=draws, seed=seed)
     if found.error == 0 and round(found.mean, 9) in (0, 1):
         far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
@@ -101,9 +103,9 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
 def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, float]:
     """Standard error of the weighted mean and Satterthwaite's degrees of freedom.
 
-    Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise e / (SP), so
-    it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few seeds happen to agree
-    (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
+    Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise
+    e / (SP), so it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few
+    seeds happen to agree (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
     """
     parts = [
         (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)

@@ -40,7 +40,8 @@ class Regrade:
 
 
 def evaluations(folder: Path) -> list[Path]:
-    """Finished evaluations at or below a folder (an evaluation, a run, a store). Raises UserError when there are none."""
+    """Finished evaluations at or below a folder (an evaluation, a run, a store).
+    Raises UserError when there are none."""
     found = (
         sorted(path.parent for path in folder.rglob("result.json") if (path.parent / SAMPLES).is_file())
         if folder.is_dir()
@@ -58,7 +59,8 @@ def evaluations(folder: Path) -> list[Path]:
 def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     """Judge every stored response of an evaluation again and, unless `write` is false, store verdicts and scores.
 
-    Responses, golds and problems are those on disk; nothing is sampled. Raises UserError for a folder that holds no finished evaluation.
+    Responses, golds and problems are those on disk; nothing is sampled.
+    Raises UserError for a folder that holds no finished evaluation.
     """
     result = load_result(folder)
     if result is None:

@@ -13,12 +13,13 @@ _AGAIN = "move the folder away and evaluate again"
 
 @dataclass(frozen=True)
 class Result:
-    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by problem;
-    None for too few problems.
+    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by
+    problem; None for too few problems.
 
-    `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity that a
-    resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the verdicts; `timeouts` are
-    the answers that ran out of the grader's budget and count as wrong, None where an earlier version did not count them.
+    `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity
+    that a resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the
+    verdicts; `timeouts` are the answers that ran out of the grader's budget and count as wrong, None where an earlier
+    version did not count them.
     """
 
     benchmark: str

@@ -1,7 +1,7 @@
 """One row a sample, on disk: parts while an evaluation runs, one Parquet file when it is done.
 
-Each part holds the rows of a fixed slice of the problems and appears by rename, so an evaluation that is killed keeps every
-finished part and repeats at most the one it was in.
+Each part holds the rows of a fixed slice of the problems and appears by rename, so an evaluation that is killed keeps
+every finished part and repeats at most the one it was in.
 """
 
 import io

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
     """Unbiased estimate of P(at least one of k samples is right) from `correct` of `n`: 1 - C(n-c, k) / C(n, k).
 
-    Chen et al. 2021 (arXiv 2107.03374), Eq. 1, as a product so that nothing overflows. Broadcasts. Raises ValueError for k > n.
+    Chen et al. 2021 (arXiv 2107.03374), Eq. 1, as a product so that nothing overflows. Broadcasts.
+    Raises ValueError for k > n.
     """
     n, correct = np.broadcast_arrays(np.asarray(n, dtype=np.int64), np.asarray(correct, dtype=np.int64))
     if k < 1 or (n < k).any():
@@ -28,8 +29,8 @@ def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndar
 def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
     """Probability that the most frequent answer is right, ties drawn evenly.
 
-    Right answers are one class however they are written (all equal the gold); wrong ones are told apart by their text; a
-    sample without an answer does not vote. 0 when nobody votes.
+    Right answers are one class however they are written (all equal the gold); wrong ones are told apart by their text;
+    a sample without an answer does not vote. 0 when nobody votes.
     """
     votes: Counter[str | None] = Counter()  # None stands for the gold
     for answer, right in zip(answers, correct, strict=True):
@@ -45,7 +46,8 @@ def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
 
 
 def score(table: "pa.Table") -> dict[str, float]:
-    """Scores of a table of samples (tepo.evaluation.rows), the same number of samples for every problem; shares in 0..1."""
+    """Scores of a table of samples (tepo.evaluation.rows), the same number of samples for every problem;
+    shares in 0..1."""
     problems, correct, answers = by_problem(table)
     k = correct.shape[1]
     scores = {f"avg@{k}": float(correct.mean())}

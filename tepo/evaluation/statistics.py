@@ -1,4 +1,5 @@
-"""Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons: docs/evaluation.md.
+"""Scores of rows with 95% intervals, and paired comparisons between rows.
+Formulas and their reasons: docs/evaluation.md.
 
 Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct.
 """
@@ -20,9 +21,9 @@ COLUMNS = ("row", "seed", "benchmark", "problem", "sample", "correct")
 def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
     """Every row on every benchmark, on `average` and on `mean`.
 
-    Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a benchmark (or
-    has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another number. low, high and half are
-    NaN for fewer than FEWEST problems.
+    Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a
+    benchmark (or has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another
+    number. low, high and half are NaN for fewer than FEWEST problems.
     """
     check_frame(frame)
     everything = frame["benchmark"].unique().tolist()
@@ -55,8 +56,9 @@ def compare(
 ) -> pd.DataFrame:
     """Every other row against `baseline`, paired on seeds and problems.
 
-    on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything returned), seeds,
-    verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where seeds or problems are not shared or too few).
+    on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything
+    returned), seeds, verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where
+    seeds or problems are not shared or too few).
     """
     check_frame(frame)
     by_row = _cells(frame)
@@ -112,7 +114,8 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def check_frame(frame: pd.DataFrame) -> None:
-    """Raise UserError unless the columns are there, there are rows, and every seed of a row has the same problems on a benchmark."""
+    """Raise UserError unless the columns are there, there are rows,
+    and every seed of a row has the same problems on a benchmark."""
     missing = [column for column in COLUMNS if column not in frame.columns]
     if missing:
         raise UserError(f"samples lack the column {missing[0]!r}", fix=f"needed: {', '.join(COLUMNS)}")
@@ -151,7 +154,8 @@ def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str
 def _paired(
     cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]
 ) -> dict[str, np.ndarray] | None:
-    """Differences x[s, p] - base[s, p] over the seeds both have everywhere, or None when seeds or problems are not shared."""
+    """Differences x[s, p] - base[s, p] over the seeds both have everywhere,
+    or None when seeds or problems are not shared."""
     if any(
         name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted
     ):

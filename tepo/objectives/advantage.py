@@ -1,6 +1,7 @@
 """Advantage axis: from graded groups to one number per token, once per rollout, always detached.
 
-Statistics are over whole groups; those over the batch (`gpg`, `batch_whitened`, `statistics: batch`) are over the rollout and all ranks.
+Statistics are over whole groups;
+those over the batch (`gpg`, `batch_whitened`, `statistics: batch`) are over the rollout and all ranks.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ from tepo.objectives.statistics import batch_moments, group_moments
 
 @dataclass(frozen=True)
 class GroupNormalized:
-    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response. DeepSeekMath 2402.03300, TEPO Eq. 9."""
+    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response.
+
+    DeepSeekMath 2402.03300, TEPO Eq. 9.
+    """
 
     std: bool = option(
         True,
@@ -29,7 +33,10 @@ class GroupNormalized:
 
 @dataclass(frozen=True)
 class EntropyTerm:
-    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached. Cheng et al. 2506.14758."""
+    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached.
+
+    Cheng et al. 2506.14758.
+    """
 
     alpha: float = option(0.4, "weight of the entropy", source="Cheng et al. (GRPO); TEPO 4.1 prints 4e-4", low=0)
     kappa: float = option(
@@ -45,7 +52,8 @@ class Gpg:
 
     alpha: str = option(
         "valid_groups",
-        "valid_groups: responses / responses in groups with mixed rewards; nonzero_rewards: responses / responses with a reward (verl); none: 1",
+        "valid_groups: responses / responses in groups with mixed rewards; "
+        "nonzero_rewards: responses / responses with a reward (verl); none: 1",
         source="GPG Eq. 7",
         choices=("valid_groups", "nonzero_rewards", "none"),
     )
@@ -104,7 +112,10 @@ def advantages(options: Advantage, overlong: Overlong, groups: Groups, comm: Com
 
 
 def gpg_alpha(alpha: str, groups: Groups, comm: Comm | None) -> Tensor | float:
-    """GPG's scale; 1 where no response counts (the advantages are 0 then). Judged on correctness, before any length punishment."""
+    """GPG's scale; 1 where no response counts (the advantages are 0 then).
+
+    Judged on correctness, before any length punishment.
+    """
     if alpha == "none":
         return 1.0
     counted = group_moments(groups.rewards, groups.group_ids).mixed if alpha == "valid_groups" else groups.rewards != 0

@@ -13,7 +13,10 @@ from tepo.objectives.options import option
 from tepo.objectives.overlong import length_limit
 
 OVERS = ("mini_batch", "group", "micro_batch")
-OVER_MEANING = "the set that is averaged: mini_batch; group: a mean within each prompt's group, then over groups; micro_batch: as older verl (comparison only: depends on the split)"
+OVER_MEANING = (
+    "the set that is averaged: mini_batch; group: a mean within each prompt's group, then over groups; "
+    "micro_batch: as older verl (comparison only: depends on the split)"
+)
 OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
@@ -63,7 +66,10 @@ def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
 
 
 def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
-    """Weight of each token [N] in the mini-batch's loss. totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
+    """Weight of each token [N] in the mini-batch's loss.
+
+    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`.
+    """
     if options.over == "group":
         return _group_scale(options, batch, comm)
     dtype = batch.advantages.dtype
@@ -71,7 +77,8 @@ def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: C
 
 
 def micro_batch_scale(options: Aggregation, batch: TokenBatch, totals: Tensor) -> Tensor:
-    """The formula on this micro-batch alone, weighted by its share of the mini-batch's sequences, as verl's dp_actor up to v0.7."""
+    """The formula on this micro-batch alone, weighted by its share of the mini-batch's sequences,
+    as verl's dp_actor up to v0.7."""
     own = count(batch, None)
     return token_scale(options, batch, own, None) * (own[1] / totals[1].clamp(min=1)).to(batch.advantages.dtype)
 

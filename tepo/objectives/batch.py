@@ -1,8 +1,8 @@
 """The tensors an objective works on. Flat: response tokens only, sequence after sequence, nothing padded.
 
-N tokens, S sequences. Everything but `logprobs`, `entropies` (where the objective wants their gradient) and `full_kl` is detached.
-Half precision, integers and booleans become float32 here, once: sums over thousands of tokens need it, and a policy's
-log-probs get their gradient back in their own dtype.
+N tokens, S sequences. Everything but `logprobs`, `entropies` (where the objective wants their gradient) and `full_kl`
+is detached. Half precision, integers and booleans become float32 here, once: sums over thousands of tokens need it, and
+a policy's log-probs get their gradient back in their own dtype.
 """
 
 from collections.abc import Sequence
@@ -53,8 +53,8 @@ class Groups:
 
     rewards: float, integer or bool [S]. group_ids: int64 [S], equal for the responses of one prompt.
     lengths: int64 [S], response tokens.
-    old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False when
-    cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
+    old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False
+    when cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
 
     rewards: Tensor
     group_ids: Tensor
@@ -88,11 +88,11 @@ _PER_TOKEN = (
 class TokenBatch:
     """A mini-batch or a micro-batch.
 
-    old_logprobs, advantages: float [N]; lengths: int64 [S]. logprobs: float [N] with gradient (None in the batch given to
-    `prepare` unless `needs.prepass`). entropies, old_entropies: float [N], nats, full vocabulary. initial_logprobs: of the
-    initial policy. sampler_logprobs: as reported by the sampler. full_kl: float [N] with gradient, KL(pi || anchor) over the
-    vocabulary. uid: int64 [S], unique and stable for each sequence (random draws are functions of it). group_ids: int64 [S].
-    finished: bool [S]. Which of them a row wants is `objective.needs`."""
+    old_logprobs, advantages: float [N]; lengths: int64 [S]. logprobs: float [N] with gradient (None in the batch given
+    to `prepare` unless `needs.prepass`). entropies, old_entropies: float [N], nats, full vocabulary. initial_logprobs:
+    of the initial policy. sampler_logprobs: as reported by the sampler. full_kl: float [N] with gradient,
+    KL(pi || anchor) over the vocabulary. uid: int64 [S], unique and stable for each sequence (random draws are
+    functions of it). group_ids: int64 [S]. finished: bool [S]. Which of them a row wants is `objective.needs`."""
 
     old_logprobs: Tensor
     advantages: Tensor

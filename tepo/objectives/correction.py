@@ -17,7 +17,8 @@ class NoCorrection:
 
 @dataclass(frozen=True)
 class Truncated:
-    """min(pi_old trainer / pi_old sampler, cap) on the policy term, after clipping: truncated importance sampling (TIS)."""
+    """min(pi_old trainer / pi_old sampler, cap) on the policy term, after clipping:
+    truncated importance sampling (TIS)."""
 
     level: str = option(
         "token",

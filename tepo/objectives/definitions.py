@@ -95,8 +95,10 @@ def _factor_definitions(objective: Objective) -> list[Line]:
             latex = rf"{low:g} < (\log\pi_{{i,t}} - \overline{{\log\pi}})(A_{{i,t}} - \bar A) < {high:g}"
             found.append(
                 Line(
-                    f"lambda_t = 0 on {fraction:g} N tokens (at least one) drawn among those with {low:g} < (log pi_t - mean)(A - mean) < {high:g} that the clip left alone, else 1",
-                    rf"\lambda_{{i,t}} = 0 \text{{ on }} \max(1, \lfloor {fraction:g} N \rfloor) \text{{ tokens drawn where }} {latex}",
+                    f"lambda_t = 0 on {fraction:g} N tokens (at least one) drawn among those with "
+                    f"{low:g} < (log pi_t - mean)(A - mean) < {high:g} that the clip left alone, else 1",
+                    rf"\lambda_{{i,t}} = 0 \text{{ on }} \max(1, \lfloor {fraction:g} N \rfloor) "
+                    rf"\text{{ tokens drawn where }} {latex}",
                 )
             )
         case weight.Steer(form=form, shape=shape, floor=floor, ceiling=ceiling):
@@ -132,7 +134,8 @@ def _factor_definitions(objective: Objective) -> list[Line]:
         found.append(
             Line(
                 f"v_t = min({what}, {cap:g})",
-                rf"v_{{i,t}} = \min\Big(\prod \frac{{\pi_{{\mathrm{{old}}}}}}{{\pi_{{\mathrm{{sampler}}}}}}, {cap:g}\Big)",
+                r"v_{i,t} = \min\Big(\prod \frac{\pi_{\mathrm{old}}}{\pi_{\mathrm{sampler}}}, "
+                rf"{cap:g}\Big)",
             )
         )
     return found
@@ -212,7 +215,8 @@ def advantage_line(options: advantage.Advantage) -> Line:
         case advantage.EntropyTerm(alpha=alpha, kappa=kappa):
             return Line(
                 f"A = a + min({alpha:g} sg[H_t], |a|/{kappa:g}), a = (R_i - mean) / (std + eps) over the group",
-                rf"A_{{i,t}} = a_i + \min\big({alpha:g}\,\mathrm{{sg}}[H_{{i,t}}],\ |a_i|/{kappa:g}\big),\quad a_i = \frac{{R_i - \mathrm{{mean}}(R)}}{{\mathrm{{std}}(R) + \epsilon}}",
+                rf"A_{{i,t}} = a_i + \min\big({alpha:g}\,\mathrm{{sg}}[H_{{i,t}}],\ |a_i|/{kappa:g}\big),"
+                r"\quad a_i = \frac{R_i - \mathrm{mean}(R)}{\mathrm{std}(R) + \epsilon}",
             )
         case advantage.Gpg(std=std):
             over = " / (std + eps)" if std else ""
@@ -226,11 +230,19 @@ def advantage_line(options: advantage.Advantage) -> Line:
         case advantage.BatchWhitened():
             return Line(
                 "A = (a - mean) / sqrt(var + eps) over all tokens, a = R_i - mean over the group",
-                r"A_{i,t} = \frac{a_i - \mathrm{mean}_{\text{tokens}}(a)}{\sqrt{\mathrm{var}_{\text{tokens}}(a) + \epsilon}},\quad a_i = R_i - \mathrm{mean}(R)",
+                r"A_{i,t} = \frac{a_i - \mathrm{mean}_{\text{tokens}}(a)}"
+                r"{\sqrt{\mathrm{var}_{\text{tokens}}(a) + \epsilon}},"
+                r"\quad a_i = R_i - \mathrm{mean}(R)",
             )
         case advantage.Gtpo(alpha=alpha, failures=failures):
-            text = f"A = normalised r~, r~ = r_i + {alpha:g} d_t H_t / sum_k H_k,t over the group's successes; 0 on failures"
-            latex = rf"\tilde r_{{i,t}} = r_i + {alpha:g}\, d_t \frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}\ (r_i = 1),\quad A_{{i,t}} = \mathrm{{normalise}}(\tilde r)_{{i,t}}"
+            text = (
+                f"A = normalised r~, r~ = r_i + {alpha:g} d_t H_t / sum_k H_k,t over the group's successes; "
+                "0 on failures"
+            )
+            latex = (
+                rf"\tilde r_{{i,t}} = r_i + {alpha:g}\, d_t \frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}\ (r_i = 1),"
+                r"\quad A_{i,t} = \mathrm{normalise}(\tilde r)_{i,t}"
+            )
             extra = "; failures: A = normalised r-, r- = -h_t (1/H_t) / sum_k 1/H_k,t"
             return (
                 Line(text + extra, latex + r",\quad r^-_{i,t} = -h_t \frac{1/H_{i,t}}{\sum_k 1/H_{k,t}}\ (r_i = 0)")
@@ -240,13 +252,21 @@ def advantage_line(options: advantage.Advantage) -> Line:
         case advantage.GtpoClipped(alpha1=alpha1, alpha2=alpha2, kappa=kappa):
             top = alpha1 * (1 + 1 / kappa)
             return Line(
-                f"A = normalised r~, r~ = clip({alpha1:g} + {alpha2:g} d_t H_t / sum_k H_k,t, 1, {top:g}) + R_len(i) on successes; 0 on failures",
-                rf"\tilde r_{{i,t}} = \mathrm{{clip}}\Big({alpha1:g} + {alpha2:g}\, d_t \frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}, 1, {top:g}\Big) + R_{{\mathrm{{len}}}}(i)\ (r_i = 1),"
+                f"A = normalised r~, r~ = clip({alpha1:g} + {alpha2:g} d_t H_t / sum_k H_k,t, 1, {top:g}) + R_len(i) "
+                "on successes; 0 on failures",
+                rf"\tilde r_{{i,t}} = \mathrm{{clip}}\Big({alpha1:g} + {alpha2:g}\, d_t "
+                rf"\frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}, 1, {top:g}\Big) + R_{{\mathrm{{len}}}}(i)\ (r_i = 1),"
                 r"\quad A_{i,t} = \mathrm{normalise}(\tilde r)_{i,t}",
             )
     beta, mean = options.beta, options.entropy_mean
-    text = f"A = normalised r^, r^ = r_i + {beta:g} n H_i / sum_k H_k over the group's successes (H_i: {mean} mean of the token entropies); 0 on failures"
-    latex = rf"\hat r_i = r_i + {beta:g}\, n \frac{{\hat H_i}}{{\sum_k \hat H_k}}\ (r_i = 1),\quad A_{{i,t}} = \mathrm{{normalise}}(\hat r)_i"
+    text = (
+        f"A = normalised r^, r^ = r_i + {beta:g} n H_i / sum_k H_k over the group's successes "
+        f"(H_i: {mean} mean of the token entropies); 0 on failures"
+    )
+    latex = (
+        rf"\hat r_i = r_i + {beta:g}\, n \frac{{\hat H_i}}{{\sum_k \hat H_k}}\ (r_i = 1),"
+        r"\quad A_{i,t} = \mathrm{normalise}(\hat r)_i"
+    )
     if options.failures == "zero":
         return Line(text, latex)
     return Line(
@@ -261,7 +281,8 @@ def overlong_line(options: overlong.Overlong) -> Line | None:
         case overlong.Punish(buffer=buffer, factor=factor):
             return Line(
                 f"R_i loses up to {factor:g}, linearly over the last {buffer:.0%} of the length limit",
-                rf"R_i \leftarrow R_i - {factor:g}\,\mathrm{{clip}}\Big(\frac{{T_i - {1 - buffer:g} L}}{{{buffer:g} L}}, 0, 1\Big)",
+                rf"R_i \leftarrow R_i - {factor:g}\,"
+                rf"\mathrm{{clip}}\Big(\frac{{T_i - {1 - buffer:g} L}}{{{buffer:g} L}}, 0, 1\Big)",
             )
         case overlong.Filter():
             return Line("truncated responses leave the sums, N and B", r"\text{truncated responses leave the sums}")

@@ -1,7 +1,7 @@
 """Rewards shaped by the old policy's entropy: GTPO (per token) and GRPO-S (per response), Tan & Pan 2508.04349.
 
-Successes are responses with a positive reward before any length punishment. Their reward is raised by their share of the
-entropy among the group's successes; version 2 also lowers the failures, the surest most.
+Successes are responses with a positive reward before any length punishment. Their reward is raised by their share of
+the entropy among the group's successes; version 2 also lowers the failures, the surest most.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,8 @@ class Gtpo:
 
 @dataclass(frozen=True)
 class GtpoClipped:
-    """clip(alpha1 + alpha2 d_t H_t / sum H_t, 1, alpha1 + alpha1/kappa) plus a length penalty, on successes (4.5.1, Eq. 11-12)."""
+    """clip(alpha1 + alpha2 d_t H_t / sum H_t, 1, alpha1 + alpha1/kappa) plus a length penalty,
+    on successes (4.5.1, Eq. 11-12)."""
 
     alpha1: float = option(
         0.9, "base reward; alpha1 + alpha2 = 1", source="the paper gives none; alpha2 as gtpo's alpha", low=0, high=1
@@ -100,7 +101,8 @@ class GtpoClipped:
 
 @dataclass(frozen=True)
 class GrpoS:
-    """r + beta n H_i / sum H on successes (Eq. 5), H_i the response's mean entropy, normalised over the group's responses (Eq. 8)."""
+    """r + beta n H_i / sum H on successes (Eq. 5), H_i the response's mean entropy,
+    normalised over the group's responses (Eq. 8)."""
 
     beta: float = option(
         0.1, "weight of the entropy's share", source="beta2 of v6; the paper's versions 1 and 2 give none", low=0
@@ -137,8 +139,8 @@ def entropy_advantages(
 def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
     """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere.
 
-    counted: bool [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a lone
-    success has the whole share whatever its entropy."""
+    counted: bool [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a
+    lone success has the whole share whatever its entropy."""
     columns, index = torch.unique(keys, return_inverse=True)
     zeros = weights.new_zeros(columns.shape[0])
 

@@ -1,5 +1,5 @@
-"""What an objective means: its formula, what is detached, the coefficient of grad log pi, its constants with their sources, and
-how it differs from another one. The library part of `tepo explain`."""
+"""What an objective means: its formula, what is detached, the coefficient of grad log pi,
+its constants with their sources, and how it differs from another one. The library part of `tepo explain`."""
 
 import re
 from collections.abc import Mapping

@@ -51,7 +51,8 @@ def gain(objective: Objective) -> Line:
             bottom = "0" if low is None else f"{1 - low:g}"
             return Line(
                 f"sg[clip({w.text}, {bottom}, {1 + high:g})] A log pi_t",
-                rf"\mathrm{{sg}}\big[\mathrm{{clip}}({w.latex}, {bottom}, {1 + high:g})\big] A_{{i,t}} \log \pi_\theta(y_{{i,t}})",
+                rf"\mathrm{{sg}}\big[\mathrm{{clip}}({w.latex}, {bottom}, {1 + high:g})\big] "
+                r"A_{i,t} \log \pi_\theta(y_{i,t})",
             )
         case surrogate.Sapo():
             return Line(

@@ -41,7 +41,8 @@ def text(name: str) -> str:
 
 
 def load_objective(source: str | Mapping[str, Any]) -> Objective:
-    """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes, as in `tepo/config/objective/NAME.yaml`.
+    """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes,
+    as in `tepo/config/objective/NAME.yaml`.
 
     A mapping may carry a `name`. Raises UserError for an unknown name, axis, kind, key or value, naming the nearest
     valid one, for axes that do not fit, and for a setting that could have no effect."""
@@ -135,7 +136,8 @@ def _check_fit(objective: Objective, where: str) -> None:
 
 
 def objective_mapping(objective: Objective) -> dict[str, Any]:
-    """The full mapping of an objective, defaults included: what its results depend on, and what `load_objective` takes back."""
+    """The full mapping of an objective, defaults included:
+    what its results depend on, and what `load_objective` takes back."""
     found: dict[str, Any] = {"name": objective.name}
     for axis, (tag, kinds, _) in AXES.items():
         if axis == "penalty":

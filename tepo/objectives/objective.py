@@ -44,7 +44,8 @@ WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs",
 
 @dataclass(frozen=True)
 class Plan:
-    """Denominators and selections of a mini-batch: detached tensors for each of its tokens, and totals over all ranks."""
+    """Denominators and selections of a mini-batch:
+    detached tensors for each of its tokens, and totals over all ranks."""
 
     lengths: Tensor
     totals: Tensor  # float64 [2]: tokens and non-empty sequences in the loss
@@ -66,7 +67,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Loss:
-    """loss: scalar with a graph, divided by the mini-batch's denominators. tokens: named per-token diagnostics [N], detached."""
+    """loss: scalar with a graph, divided by the mini-batch's denominators.
+
+    tokens: named per-token diagnostics [N], detached.
+    """
 
     loss: Tensor
     metrics: Metrics
@@ -121,12 +125,14 @@ class Objective:
         )
 
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
-        """Per-token advantages [N] of a rollout, detached; `comm` for the kinds with statistics over the whole rollout."""
+        """Per-token advantages [N] of a rollout, detached;
+        `comm` for the kinds with statistics over the whole rollout."""
         with torch.no_grad():
             return advantage_axis.advantages(self.advantage, self.overlong, groups, comm)
 
     def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
-        """Denominators and selections over the whole mini-batch and all ranks; `salt` (from seed, step …) varies random draws."""
+        """Denominators and selections over the whole mini-batch and all ranks;
+        `salt` (from seed, step …) varies random draws."""
         with torch.no_grad():
             kept = overlong_axis.kept_sequences(self.overlong, batch)
             own = batch if kept is None else batch.select(kept)
@@ -205,7 +211,8 @@ class Objective:
         return found
 
     def _local_plan(self, batch: TokenBatch, plan: Plan) -> dict[str, Tensor]:
-        """The plan's tensors, completed by those that are defined on a micro-batch alone (`scope` and `over: micro_batch`)."""
+        """The plan's tensors, completed by those that are defined on a micro-batch alone
+        (`scope` and `over: micro_batch`)."""
         whole = self.aggregation.over != "micro_batch"
         if whole and "micro_batch" not in self._scopes():
             return plan.tokens

@@ -1,7 +1,8 @@
-"""Typed options of one axis, checked strictly: an unknown key, kind or value is an error that names the nearest valid one.
+"""Typed options of one axis, checked strictly:
+an unknown key, kind or value is an error that names the nearest valid one.
 
-Every axis (advantage, ratio, surrogate …) is a handful of frozen dataclasses, one per kind. Fields are made with `option`,
-so that a default carries its meaning and its source (paper and section) to `tepo explain`.
+Every axis (advantage, ratio, surrogate …) is a handful of frozen dataclasses, one per kind. Fields are made with
+`option`, so that a default carries its meaning and its source (paper and section) to `tepo explain`.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ def option(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """A dataclass field of an axis: `low` and `high` bound a number (inclusive), `choices` a word, `source` is where the default comes from."""
+    """A dataclass field of an axis: `low` and `high` bound a number (inclusive), `choices` a word,
+    `source` is where the default comes from."""
     return field(
         default=default, metadata={"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
     )
@@ -31,7 +33,8 @@ def option(
 def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind", where: str = "") -> Any:
     """The options dataclass that `{kind: NAME, key: value …}` means. `tag` is the key that names the kind.
 
-    Raises UserError for anything that is not such a mapping, an unknown kind or key, and a value of the wrong type or range."""
+    Raises UserError for anything that is not such a mapping, an unknown kind or key,
+    and a value of the wrong type or range."""
     if isinstance(given, str):
         given = {tag: given}
     if not isinstance(given, Mapping):
@@ -52,7 +55,8 @@ def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind"
                 raise UserError(
                     f"{axis}.{key} belongs to {tag}: {', '.join(owners)}, not to {tag}: {name}",
                     where=where,
-                    fix=f"write {axis}: {{{tag}: {name}}} (on the command line objective.{axis}={name}), which starts the axis anew",
+                    fix=f"write {axis}: {{{tag}: {name}}} (on the command line objective.{axis}={name}), "
+                    "which starts the axis anew",
                 )
             raise unknown_name(f"key of {axis} ({tag}: {name})", str(key), [tag, *valid], where=where)
     hints = get_type_hints(cls)
@@ -84,7 +88,10 @@ def _checked(key: str, value: Any, hint: Any, metadata: Mapping[str, Any], where
 
 
 def _checked_number(key: str, value: Any, metadata: Mapping[str, Any], where: str) -> float:
-    """A finite number inside its bounds. YAML reads 1e-3 (without a point) as a word, so words that are numbers count."""
+    """A finite number inside its bounds.
+
+    YAML reads 1e-3 (without a point) as a word, so words that are numbers count.
+    """
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

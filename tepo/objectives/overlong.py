@@ -17,7 +17,10 @@ class Keep:
 
 @dataclass(frozen=True)
 class Punish:
-    """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length. DAPO Eq. 13."""
+    """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length.
+
+    DAPO Eq. 13.
+    """
 
     buffer: float = option(
         0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
@@ -27,7 +30,8 @@ class Punish:
 
 @dataclass(frozen=True)
 class Filter:
-    """Overlong filtering: truncated responses leave the loss and its denominators (their rewards still count in the group's baseline)."""
+    """Overlong filtering: truncated responses leave the loss and its denominators
+    (their rewards still count in the group's baseline)."""
 
 
 KINDS = {"keep": Keep, "punish": Punish, "filter": Filter}

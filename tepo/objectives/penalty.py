@@ -44,7 +44,8 @@ class Kl:
     )
     entropy_change: str = option(
         "measured",
-        "its sign: measured H(pi) - H(pi_old); covariance: -(log pi - mean)(A - mean), Eq. 18; omega: -A (log pi + H), STEER",
+        "its sign: measured H(pi) - H(pi_old); covariance: -(log pi - mean)(A - mean), Eq. 18; "
+        "omega: -A (log pi + H), STEER",
         source="TEPO C.2 (reading A2)",
         choices=("measured", "covariance", "omega"),
     )
@@ -69,7 +70,10 @@ class Kl:
 
 @dataclass(frozen=True)
 class EntropyBonus:
-    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it. TEPO Table 3 Panel B."""
+    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it.
+
+    TEPO Table 3 Panel B.
+    """
 
     coefficient: float = option(
         0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1"
@@ -81,8 +85,8 @@ Penalty = Kl | EntropyBonus
 
 
 def kl_estimate(estimator: str, d: Tensor, ratio: Tensor | None = None) -> Tensor:
-    """Estimate [N] of KL(pi || anchor) from d = log pi - log anchor at the sampled token: Schulman's k1, k2, k3; |d|; and
-    ratio * k3 with ratio = pi / pi_old, unbiased for samples of the old policy (DeepSeek-V3.2)."""
+    """Estimate [N] of KL(pi || anchor) from d = log pi - log anchor at the sampled token: Schulman's k1, k2, k3;
+    |d|; and ratio * k3 with ratio = pi / pi_old, unbiased for samples of the old policy (DeepSeek-V3.2)."""
     match estimator:
         case "k1":
             return d
@@ -141,7 +145,8 @@ def entropy_change(kind: str, logprobs: Tensor, batch: TokenBatch, comm: Comm | 
 
 
 def changed_tokens(tokens: str, change: Tensor, advantages: Tensor, tolerance: float) -> Tensor:
-    """The mask M of TEPO Eq. 4 and its variants (Table 3 Panel E), bool [N], from entropy changes [N] and advantages [N]."""
+    """The mask M of TEPO Eq. 4 and its variants (Table 3 Panel E), bool [N],
+    from entropy changes [N] and advantages [N]."""
     falling = (advantages > 0) & (change < -tolerance)
     if tokens == POSITIVE_FALLING:
         return falling

@@ -30,7 +30,8 @@ class Sequence:
     )
     gradient: str = option(
         "full",
-        "full: autodiff through the mean; local: each token's own log-prob only (GSPO-token); line_21: TEPO Algorithm 1 line 21 as printed, an extra 1/T",
+        "full: autodiff through the mean; local: each token's own log-prob only (GSPO-token); "
+        "line_21: TEPO Algorithm 1 line 21 as printed, an extra 1/T",
         source="autodiff of TEPO Algorithm 1 line 18 (reading A7)",
         choices=("full", "local", "line_21"),
     )
@@ -58,7 +59,10 @@ Ratio = Token | Sequence | Prefix | NoRatio
 
 
 def finite_logprobs(logprobs: Tensor) -> Tensor:
-    """Log-probs with -inf replaced by a finite floor (no gradient there). NaN stays NaN, to be caught by the trainer."""
+    """Log-probs with -inf replaced by a finite floor (no gradient there).
+
+    NaN stays NaN, to be caught by the trainer.
+    """
     return logprobs.clamp(min=LOGPROB_FLOOR)
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def rows_of(lengths: Tensor, total: int) -> Tensor:
-    """Index of the sequence of each token, int64 [total], from lengths [S] that sum to `total` (given, so that no device is asked)."""
+    """Index of the sequence of each token, int64 [total], from lengths [S] that sum to `total`
+    (given, so that no device is asked)."""
     return torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths, output_size=total)
 
 
@@ -22,7 +23,10 @@ def positions_of(lengths: Tensor, rows: Tensor) -> Tensor:
 
 
 def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
-    """Places of the tokens of the given sequences, in the order given: int64 [total]. total: the sum of their lengths; without it the device is asked."""
+    """Places of the tokens of the given sequences, in the order given: int64 [total].
+
+    total: the sum of their lengths; without it the device is asked.
+    """
     chosen = lengths[sequences]
     total = int(chosen.sum()) if total is None else total
     shift = starts_of(lengths)[sequences] - starts_of(chosen)
@@ -30,14 +34,20 @@ def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -
 
 
 def places_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
-    """The given sequences as a tensor [K] and the places of their tokens. counts: `lengths` on the host, so that a GPU is not waited for."""
+    """The given sequences as a tensor [K] and the places of their tokens.
+
+    counts: `lengths` on the host, so that a GPU is not waited for.
+    """
     numbers = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     chosen = torch.tensor(numbers, dtype=torch.int64).to(lengths.device, non_blocking=True)
     return chosen, token_places(lengths, chosen, sum(counts[number] for number in numbers))
 
 
 def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
-    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one. Deterministic on every device."""
+    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one.
+
+    Deterministic on every device.
+    """
     return torch.segment_reduce(values.double(), "sum", lengths=lengths, initial=0, unsafe=True)
 
 

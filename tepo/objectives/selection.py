@@ -1,4 +1,5 @@
-"""Which tokens stand out of a mini-batch: covariance of log-prob and advantage, top k over all ranks, stateless draws."""
+"""Which tokens stand out of a mini-batch:
+covariance of log-prob and advantage, top k over all ranks, stateless draws."""
 
 import torch
 from torch import Tensor
@@ -13,7 +14,10 @@ def token_count(batch: TokenBatch, comm: Comm | None) -> int:
 
 
 def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tensor:
-    """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N]. Cui et al. 2505.22617 Eq. 10."""
+    """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N].
+
+    Cui et al. 2505.22617 Eq. 10.
+    """
     values = torch.stack([logprobs.detach().double(), advantages.double()])
     sums = torch.cat([values.sum(1), values.new_tensor([float(values.shape[1])])])
     totals = all_sum(sums, comm)
@@ -22,15 +26,18 @@ def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tenso
 
 
 def draws(batch: TokenBatch, salt: int) -> Tensor:
-    """One uniform number per token, float64 [N]: a function of (salt, sequence's uid, position) alone, whatever the order, split or rank."""
+    """One uniform number per token, float64 [N]:
+    a function of (salt, sequence's uid, position) alone, whatever the order, split or rank."""
     uid = batch.want("uid", "a selection of tokens")
     keys = mix(uid, torch.tensor(salt, dtype=torch.int64, device=uid.device))
     return uniform(keys[batch.rows], batch.positions)
 
 
 def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:
-    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win. A score of -inf is never
-    chosen. scores, ties: float64 [N]."""
+    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win.
+
+    A score of -inf is never chosen. scores, ties: float64 [N].
+    """
     order = _best_first(scores, ties)[:count]
     all_scores, all_ties = gather(scores[order], comm), gather(ties[order], comm)
     if not all_scores.shape[0]:

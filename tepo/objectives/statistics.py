@@ -10,7 +10,8 @@ from tepo.objectives.batch import Comm, all_sum, gather
 
 @dataclass(frozen=True)
 class Moments:
-    """For each value: its group's size, mean and standard deviation (ddof 1), and whether the group's values differ. float64 / bool [K]."""
+    """For each value: its group's size, mean and standard deviation (ddof 1), and whether the group's values differ.
+    float64 / bool [K]."""
 
     size: Tensor
     mean: Tensor
@@ -18,7 +19,8 @@ class Moments:
     mixed: Tensor
 
     def normalize(self, values: Tensor, eps: float, std: bool = True) -> Tensor:
-        """(x - mean) / (std + eps), float64 [K]; exactly 0 in a group of one and where all values of the group are equal."""
+        """(x - mean) / (std + eps), float64 [K]; exactly 0 in a group of one
+        and where all values of the group are equal."""
         centred = torch.where(self.mixed, values.double() - self.mean, 0.0)
         return centred / (self.std + eps) if std else centred
 

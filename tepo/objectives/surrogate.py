@@ -13,7 +13,10 @@ from tepo.objectives.segments import sequence_mean
 
 @dataclass(frozen=True)
 class PpoClip:
-    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0. PPO 1707.06347 Eq. 7; clip-higher: DAPO 3.1."""
+    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0.
+
+    PPO 1707.06347 Eq. 7; clip-higher: DAPO 3.1.
+    """
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1", low=0)
     high: float = option(0.2, "upper clip distance", source="PPO 6.1", low=0)
@@ -27,7 +30,10 @@ class PpoClip:
 
 @dataclass(frozen=True)
 class PaperClip:
-    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1). Bounds w from above whatever the sign of A."""
+    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1).
+
+    Bounds w from above whatever the sign of A.
+    """
 
     low: float = option(0.2, "lower clip distance (never active)", source="TEPO 4.1", low=0)
     high: float = option(0.28, "upper clip distance", source="TEPO 4.1", low=0)

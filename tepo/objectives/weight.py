@@ -43,7 +43,10 @@ class ClipCov:
 
 @dataclass(frozen=True)
 class Steer:
-    """A weight that falls with the size of a token's estimated entropy change Omega. STEER 2510.10150 (TEPO's 'STEEL')."""
+    """A weight that falls with the size of a token's estimated entropy change Omega.
+
+    STEER 2510.10150 (TEPO's 'STEEL').
+    """
 
     form: str = option(
         "code",
@@ -89,7 +92,10 @@ Weight = Uniform | ClipCov | Steer
 def token_weights(
     options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None, comm: Comm | None, salt: int
 ) -> Tensor:
-    """Weight of each token [N], detached. logprobs: current, finite [N]; clipped: where the surrogate's clip acts [N]."""
+    """Weight of each token [N], detached.
+
+    logprobs: current, finite [N]; clipped: where the surrogate's clip acts [N].
+    """
     if isinstance(options, ClipCov):
         scores = covariance(logprobs, batch.advantages, comm)
         candidate = (scores > options.low) & (scores < options.high)

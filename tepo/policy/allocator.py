@@ -1,5 +1,6 @@
-"""Keep freed memory in the process. An update on CPU frees and takes the same few megabytes dozens of times; glibc gives
-them back to the system and every return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`)."""
+"""Keep freed memory in the process.
+An update on CPU frees and takes the same few megabytes dozens of times; glibc gives them back to the system and every
+return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`)."""
 
 import ctypes
 
@@ -8,7 +9,8 @@ _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc take
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc to keep up to 1 GiB of freed memory, in pieces of at most 32 MiB. False where the C library is another. Results do not change."""
+    """Ask glibc to keep up to 1 GiB of freed memory, in pieces of at most 32 MiB.
+    False where the C library is another. Results do not change."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, TypeError, OSError):  # not glibc, or not a Unix

@@ -1,8 +1,8 @@
 """The character tokenizer of the laptop scale: 42 tokens, a character each, with `\\boxed{` and `}` as single tokens.
 
-A byte-level BPE without merges, which is what Qwen2's own class makes of a tiny vocabulary: `AutoTokenizer` picks that class
-for every model of the architecture, whatever the files say. Nothing is added around a text: a prompt goes to the model as
-it is, and a response ends with `<eos>`. Characters outside the vocabulary are dropped.
+A byte-level BPE without merges, which is what Qwen2's own class makes of a tiny vocabulary: `AutoTokenizer` picks that
+class for every model of the architecture, whatever the files say. Nothing is added around a text: a prompt goes to the
+model as it is, and a response ends with `<eos>`. Characters outside the vocabulary are dropped.
 """
 
 from tokenizers import AddedToken

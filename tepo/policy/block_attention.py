@@ -1,7 +1,8 @@
 """Block attention with its own backward, for short segments on CPU.
 
 Batched products over padded blocks, the query heads of a key head folded into the rows of one product: at laptop sizes
-faster than `scaled_dot_product_attention`, whose CPU kernel works on tiles larger than a response (perf/update_packing.py).
+faster than `scaled_dot_product_attention`, whose CPU kernel works on tiles larger than a response
+(perf/update_packing.py).
 """
 
 from typing import Any
@@ -13,7 +14,8 @@ from tepo.policy.layout import Block, Layout
 
 
 class BlockAttention(torch.autograd.Function):
-    """query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]; `scale` multiplies the scores, `window` is in tokens or None."""
+    """query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]; `scale` multiplies the scores,
+    `window` is in tokens or None."""
 
     @staticmethod
     def forward(

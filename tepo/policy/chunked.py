@@ -1,8 +1,9 @@
-"""Log-prob and entropy of a linear output layer without its logits: one reused tile of [tokens, part of the vocabulary].
+"""Log-prob and entropy of a linear output layer without its logits:
+one reused tile of [tokens, part of the vocabulary].
 
 The forward keeps a running maximum, sum of exponentials and weighted sum per token (online log-sum-exp: Milakov and
-Gimelshein 2018, arXiv 1805.02867); the backward makes each tile again, turns it in place into the gradient of the logits
-and multiplies it on. That is four products of 2NVH operations where three are the least, and O(N) numbers kept.
+Gimelshein 2018, arXiv 1805.02867); the backward makes each tile again, turns it in place into the gradient of the
+logits and multiplies it on. That is four products of 2NVH operations where three are the least, and O(N) numbers kept.
 Tiles span all tokens when the budget allows, so each slice of the weight's gradient is written once.
 """
 
@@ -19,8 +20,8 @@ _LEAST_ROWS = 256
 
 
 class ChunkedStatistics(torch.autograd.Function):
-    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most `budget` bytes
-    (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64 inputs."""
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most `budget`
+    bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64 inputs."""
 
     @staticmethod
     def forward(

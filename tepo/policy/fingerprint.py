@@ -1,11 +1,13 @@
-"""What a policy is before it is trained: a hash of every file of its folder that can change what it says, wherever it lies."""
+"""What a policy is before it is trained:
+a hash of every file of its folder that can change what it says, wherever it lies."""
 
 from pathlib import Path
 
 from tepo.files import content_hash, file_digest
 from tepo.policy.location import resolve
 
-# Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer, chat templates, code of the model.
+# Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
+# chat templates, code of the model.
 _SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt", ".py")
 _RECORDS = ("recipe.json", "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 

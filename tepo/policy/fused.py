@@ -1,6 +1,7 @@
 """Log-prob, entropy and exact KL of a linear output layer, from hidden states and the output matrix.
 
-Small problems take the direct path, which holds the log-probs of the vocabulary once. Large ones never do: see `chunked`.
+Small problems take the direct path, which holds the log-probs of the vocabulary once.
+Large ones never do: see `chunked`.
 """
 
 from typing import Any
@@ -49,7 +50,8 @@ def linear_statistics(
 
 
 class DirectStatistics(torch.autograd.Function):
-    """log p(target) [N], entropy [N] or None, KL to a reference [N] or None; keeps the log-probs [N, V] for the backward."""
+    """log p(target) [N], entropy [N] or None, KL to a reference [N] or None;
+    keeps the log-probs [N, V] for the backward."""
 
     @staticmethod
     def forward(

@@ -1,7 +1,8 @@
 """Attention structure of a packed micro-batch: which queries see which keys, as padded rectangles ("blocks").
 
 A prompt is one segment and each response another. A segment attends causally to itself, and a response to all of its
-prompt. Segments of similar length share a block, so little of a rectangle is padding; nothing else in the model is padded.
+prompt. Segments of similar length share a block, so little of a rectangle is padding;
+nothing else in the model is padded.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Block:
         self._masks: dict[tuple[int | None, torch.dtype], Tensor] = {}
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """[B, Q, K]: what is added to the scores, 0 or -inf; with a window, keys `window` or more back are out of sight."""
+        """[B, Q, K]: what is added to the scores, 0 or -inf;
+        with a window, keys `window` or more back are out of sight."""
         if (window, dtype) not in self._masks:
             keys = np.arange(-self.prompt_width, self.width)
             distance = np.arange(self.width)[:, None] - keys[None, :]

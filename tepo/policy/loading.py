@@ -1,4 +1,5 @@
-"""Loading a causal language model and its tokenizer: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
+"""Loading a causal language model and its tokenizer:
+a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
 from dataclasses import dataclass
 
@@ -30,7 +31,8 @@ def load_policy(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> Policy:
-    """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory from then on (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
+    """Load model and tokenizer; weights from safetensors only. On CPU the process keeps freed memory from then on
+    (`allocator`). Raises UserError for anything missing, damaged or misspelt."""
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)

@@ -28,12 +28,16 @@ def resolve(path: str) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UserError unless the folder holds a configuration, a tokenizer and every safetensors file its index names."""
+    """Raise UserError unless the folder holds a configuration, a tokenizer
+    and every safetensors file its index names."""
     if not folder.is_dir():
         raise UserError(
             "no model there",
             where=str(folder),
-            fix="give a folder saved by a run or by save_pretrained, a hub id such as Qwen/Qwen2.5-7B, or package:laptop",
+            fix=(
+                "give a folder saved by a run or by save_pretrained, "
+                "a hub id such as Qwen/Qwen2.5-7B, or package:laptop"
+            ),
         )
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
     index = folder / "model.safetensors.index.json"

@@ -79,13 +79,18 @@ def token_statistics(
 def reference_logprobs(
     model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET
 ) -> Tensor:
-    """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later. Raises UserError above `budget` bytes."""
+    """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later.
+    Raises UserError above `budget` bytes."""
     weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)
     if needed > budget:
         raise UserError(
-            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
-            fix="set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), which needs the sampled tokens alone",
+            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
+            f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
+            fix=(
+                "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
+                "which needs the sampled tokens alone"
+            ),
         )
     hidden = hidden_states(model, packed)
     wide = torch.promote_types(

@@ -34,14 +34,16 @@ class State:
         return State(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
 
     def finish(self) -> tuple[Tensor, Tensor, Tensor]:
-        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first: near-certain tokens keep their digits."""
+        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
+        near-certain tokens keep their digits."""
         spread = self.total.log()
         return (self.target - self.maximum) - spread, spread - self.weighted / self.total, self.maximum + spread
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser. slope may be None."""
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser.
+    slope may be None."""
 
     normaliser: Tensor
     offset: Tensor
@@ -94,8 +96,8 @@ def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> N
 
 
 def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
-    """The gradient of the loss with respect to a tile of unscaled logits; the logits are spoilt. On GPU in `dtype`, that of
-    the inputs, for the products to come; on CPU as wide as the logits, since products there widen anyway."""
+    """The gradient of the loss with respect to a tile of unscaled logits; the logits are spoilt. On GPU in `dtype`,
+    that of the inputs, for the products to come; on CPU as wide as the logits, since products there widen anyway."""
     if _triton(logits):
         return _kernels().gradient(logits, coefficients, targets, scale, dtype)
     inside = (targets >= 0) & (targets < logits.shape[1])
@@ -119,7 +121,8 @@ def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale:
 class GradientSums:
     """Gradients of hidden [N, H] and weight [V, H], summed over tiles in float32 (float64); None where not needed.
 
-    Tiles come with all rows of some columns before the next columns, so one slice of the weight's gradient is open at a time.
+    Tiles come with all rows of some columns before the next columns,
+    so one slice of the weight's gradient is open at a time.
     """
 
     def __init__(self, hidden: Tensor, weight: Tensor, for_hidden: bool, for_weight: bool, columns: int):

@@ -1,4 +1,5 @@
-"""The two passes over a tile of logits as Triton kernels: one read for the sums, one read and one write for the gradient.
+"""The two passes over a tile of logits as Triton kernels:
+one read for the sums, one read and one write for the gradient.
 
 The products stay with cuBLAS; what is fused is everything between them. Same arguments and meaning as in `tile`.
 """
@@ -59,7 +60,8 @@ def _gradient(
 
 
 def _block(columns: int) -> int:
-    """Columns a program holds at a time: with 16k tokens a tile has 2,048, and half of a block of 4,096 would stand idle."""
+    """Columns a program holds at a time:
+    with 16k tokens a tile has 2,048, and half of a block of 4,096 would stand idle."""
     return min(_BLOCK, triton.next_power_of_2(columns))
 
 

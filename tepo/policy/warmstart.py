@@ -1,8 +1,8 @@
 """The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
 
-A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's mass,
-so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with steps left out,
-so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
+A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's
+mass, so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with
+steps left out, so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
 """
 
 import bisect
@@ -73,7 +73,8 @@ class Recipe:
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
-    """The untrained model, float32, one key-value head, tied embeddings; its weights are a function of the recipe's seed."""
+    """The untrained model, float32, one key-value head, tied embeddings;
+    its weights are a function of the recipe's seed."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=recipe.hidden,

@@ -1,4 +1,7 @@
-"""Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name. Schema: docs/benchmarks.md."""
+"""Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name.
+
+Schema: docs/benchmarks.md.
+"""
 
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -27,9 +30,10 @@ class Subset:
 class Benchmark:
     """A problem set and the protocol it is measured by.
 
-    Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn at
-    `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content (tepo.problems.hashes.set_hash), of every
-    shipped set and of a user's own where it is given; `grader` holds what differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
+    Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn
+    at `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content
+    (tepo.problems.hashes.set_hash), of every shipped set and of a user's own where it is given; `grader` holds what
+    differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
     """
 
     title: str
@@ -51,7 +55,10 @@ class Benchmark:
     without: tuple[str, ...] = ()
 
     def load_problems(self) -> list[Problem]:
-        """The problems, checked against `count` and `hash`. Raises UserError when they are not there or not the pinned ones."""
+        """The problems, checked against `count` and `hash`.
+
+        Raises UserError when they are not there or not the pinned ones.
+        """
         if self.procedural:
             problems = load_procedural(self.procedural, self.count)
         else:
@@ -87,7 +94,10 @@ class Benchmark:
 
 
 def load_benchmark(name: str) -> Benchmark:
-    """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets. Raises UserError for unknown names and broken files."""
+    """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets.
+
+    Raises UserError for unknown names and broken files.
+    """
     stem, _, subset = name.partition(":")
     path = paths.find("evals", stem)
     benchmark = parse_benchmark(path)

@@ -1,8 +1,8 @@
 """Which benchmark problems a training set holds almost verbatim.
 
-Two statements are compared by the Jaccard index of their 24-character shingles after case, punctuation, white space, drawings
-and LaTeX decoration are taken off. Above 0.8 they are the same problem up to an edit (not always: a few differ in a number and
-so in the answer). Chinese statements are not compared: nothing is left of them but formulas.
+Two statements are compared by the Jaccard index of their 24-character shingles after case, punctuation, white space,
+drawings and LaTeX decoration are taken off. Above 0.8 they are the same problem up to an edit (not always: a few differ
+in a number and so in the answer). Chinese statements are not compared: nothing is left of them but formulas.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""Declarations in YAML, checked strictly: an unknown key or a value of the wrong type names the file, the key and the nearest valid one."""
+"""Declarations in YAML, checked strictly: an unknown key or a value of the wrong type names the file, the key
+and the nearest valid one."""
 
 import dataclasses
 import types
@@ -32,7 +33,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def build(kind: type[T], mapping: Any, where: str, prefix: str = "") -> T:
-    """A dataclass from a plain mapping; nested dataclasses, `X | None`, lists and string-keyed mappings are checked too.
+    """A dataclass from a plain mapping;
+    nested dataclasses, `X | None`, lists and string-keyed mappings are checked too.
 
     Raises UserError for an unknown or missing key or a wrong type, naming `where` (the file) and the dotted key.
     """

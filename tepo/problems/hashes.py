@@ -1,4 +1,5 @@
-"""Fingerprints of problem sets, so that a different copy of a benchmark cannot pass for the one a table was measured on.
+"""Fingerprints of problem sets,
+so that a different copy of a benchmark cannot pass for the one a table was measured on.
 
 Copies of the same benchmark differ (QwenLM/Qwen3 issue 1183), so a set is pinned by content: one hash over all
 (statement, answer) rows in order, and a short hash a row (`pinned/NAME.txt`, line n for row n) that says which rows
@@ -18,14 +19,17 @@ ROW_DIGITS = 10  # 40 bits: no two of the 22,000 pinned rows collide, and the se
 
 
 def set_hash(problems: Sequence[Problem]) -> str:
-    """SHA-256 (hex) of the compact JSON list of [statement, answer] pairs in order, outer white space removed. Ids do not count."""
+    """SHA-256 (hex) of the compact JSON list of [statement, answer] pairs in order, outer white space removed.
+
+    Ids do not count.
+    """
     pairs = [[problem.prompt.strip(), problem.answer.strip()] for problem in problems]
     return hashlib.sha256(_json(pairs)).hexdigest()
 
 
 def rows_hash(problems: Sequence[Problem], *, ids: bool = False) -> str:
-    """SHA-256 (hex) of statements and answers in order, white space and all: two lists with the same hash give a policy the
-    same prompts and the same rewards. `ids`: they count too, as where draws depend on them."""
+    """SHA-256 (hex) of statements and answers in order, white space and all: two lists with the same hash give a policy
+    the same prompts and the same rewards. `ids`: they count too, as where draws depend on them."""
     rows = [[problem.prompt, problem.answer, *([problem.id] if ids else [])] for problem in problems]
     return hashlib.sha256(_json(rows)).hexdigest()
 

@@ -6,7 +6,8 @@ from tepo.problems.tasks import Operands, Slip, Task, columns, digits_of, draw_n
 
 
 def long_multiplication() -> Task:
-    """`47*86=`: two rows of digit products, then their sum column by column, `7*6=42,4*6=24+4=28,7*8=56,4*8=32+5=37,2+0=2,8+6=14,2+7+1=10,0+3+1=4,`."""
+    """`47*86=`: two rows of digit products, then their sum column by column,
+    `7*6=42,4*6=24+4=28,7*8=56,4*8=32+5=37,2+0=2,8+6=14,2+7+1=10,0+3+1=4,`."""
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
         left, right = operands
@@ -27,7 +28,8 @@ def _draw_bits(random: Random, bits: int) -> int:
 
 
 def binary(bits: int) -> Task:
-    """`345:2=`: halving with the remainder until nothing is left, `345/2=172+1,172/2=86+0,…`; the answer is the number in base 2."""
+    """`345:2=`: halving with the remainder until nothing is left, `345/2=172+1,172/2=86+0,…`;
+    the answer is the number in base 2."""
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
         text, value, answer, place = "", operands[0], 0, 1

@@ -38,7 +38,8 @@ class Example:
         return f"{text}\\boxed{{{answer}}}"
 
     def terse(self, random: Random, skip: float) -> str:
-        """A right chain without some of its steps: each is left out with probability `skip`, as by one who does it in the head.
+        """A right chain without some of its steps: each is left out with probability `skip`,
+        as by one who does it in the head.
 
         A step is a part between commas (where there are several), or a result that a part goes on from (`4+8=12+3=15`
         without `=12`).
@@ -63,9 +64,10 @@ def split_of(prompt: str) -> str:
 
 
 def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Example]:
-    """`count` examples with tasks drawn in proportion to their weights. Prompts repeat only where a task has no unused ones left.
+    """`count` examples with tasks drawn in proportion to their weights.
 
-    Raises UserError for an unknown task or split, a weight that is negative, or weights that sum to zero.
+    Prompts repeat only where a task has no unused ones left. Raises UserError for an unknown task or split, a weight
+    that is negative, or weights that sum to zero.
     """
     names, thresholds = check_tasks(tasks, split)
     seen: set[str] = set()

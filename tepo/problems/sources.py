@@ -38,9 +38,9 @@ class Fields:
 class Dataset:
     """A public data set, as `datasets.load_dataset` takes it.
 
-    path: a file of problems, FILE.jsonl (below the folder of the declaration; `read_problem_file`), a hub id, a local folder, or a
-    builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where
-    `data_files` hold `{revision}` it is put there. file: stem looked for in TEPO_DATA, if not the set's own name.
+    path: a file of problems, FILE.jsonl (below the folder of the declaration; `read_problem_file`), a hub id, a local
+    folder, or a builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where `data_files`
+    hold `{revision}` it is put there. file: stem looked for in TEPO_DATA, if not the set's own name.
     hash: content hash of this copy where it is known to differ in small things from the one in TEPO_DATA.
     """
 
@@ -62,8 +62,8 @@ def load_procedural(source: Procedural, count: int) -> list[Problem]:
 
 
 def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
-    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as declared and,
-    where their hash is given (`expected`), the pinned ones."""
+    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as
+    declared and, where their hash is given (`expected`), the pinned ones."""
     problems, place = read_dataset(source, name)
     found = set_hash(problems)
     if expected is None and len(problems) == count:
@@ -90,8 +90,8 @@ def problem_file(source: Dataset, name: str) -> Path | None:
 
 
 def content(source: Dataset, name: str) -> list[Any]:
-    """What the rows of a set without a pinned hash are, JSON-able: a hash of those that lie on this machine, wherever they lie, else
-    the declaration. Nothing is downloaded."""
+    """What the rows of a set without a pinned hash are, JSON-able: a hash of those that lie on this machine, wherever
+    they lie, else the declaration. Nothing is downloaded."""
     local = problem_file(source, name)
     if local:
         return [rows_hash(read_problem_file(local), ids=True)]
@@ -118,9 +118,10 @@ def local_file(stem: str) -> Path | None:
 
 
 def read_problem_file(path: Path) -> list[Problem]:
-    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family. Splits on newline only.
+    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family.
 
-    Raises UserError for a file that is missing or holds no rows, a line that is not a row, an id that is there twice.
+    Splits on newline only. Raises UserError for a file that is missing or holds no rows, a line that is not a row,
+    an id that is there twice.
     """
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
@@ -161,7 +162,10 @@ def _parsed(path: Path, text: bytes) -> tuple[Problem, ...]:
 
 
 def read_hub(source: Dataset, name: str) -> list[Problem]:
-    """Rows through `datasets`, ids `NAME-n` in the set's order. Raises UserError when the library, the set or a column is missing."""
+    """Rows through `datasets`, ids `NAME-n` in the set's order.
+
+    Raises UserError when the library, the set or a column is missing.
+    """
     instead = f"set TEPO_DATA to a folder with {source.file or name}.jsonl"
     try:
         import datasets
@@ -222,7 +226,8 @@ def _last_box(text: str) -> str:
 
 
 def mismatch(problems: list[Problem], name: str, count: int, place: str) -> UserError:
-    """The error for a set that is not the declared one; it names the rows of a shipped one, and the hash of what is there."""
+    """The error for a set that is not the declared one; it names the rows of a shipped one,
+    and the hash of what is there."""
     pinned = pinned_rows(name)
     rows = differing_rows(problems, pinned) if pinned else []
     named = ", ".join(f"{name}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")

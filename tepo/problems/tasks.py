@@ -1,8 +1,9 @@
-"""Arithmetic tasks of the laptop scale: compact symbolic prompts and short chains of thought that a tiny model can learn.
+"""Arithmetic tasks of the laptop scale:
+compact symbolic prompts and short chains of thought that a tiny model can learn.
 
 A task draws operands, prints them as a prompt, and writes the chain that leads to the answer. Every result in a chain
-goes through `slip`, the identity for a clean chain. A slip that returns a wrong result is carried on with, as a person who
-miscounts once would, so that noisy chains stay consistent with themselves.
+goes through `slip`, the identity for a clean chain. A slip that returns a wrong result is carried on with, as a person
+who miscounts once would, so that noisy chains stay consistent with themselves.
 """
 
 import math
@@ -16,7 +17,8 @@ Slip = Callable[[int, Sequence[int]], int]  # (right result, plausible wrong one
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`draw(random)` gives operands, `prompt(operands)` their text, `chain(operands, slip)` the working and the answer."""
+    """`draw(random)` gives operands, `prompt(operands)` their text,
+    `chain(operands, slip)` the working and the answer."""
 
     draw: Callable[[Random], Operands]
     prompt: Callable[[Operands], str]
@@ -115,7 +117,8 @@ def divisor_chain(operands: Operands, slip: Slip) -> tuple[str, int]:
 
 
 def draw_divisor(random: Random) -> Operands:
-    """Two numbers up to 99, the larger first, whose common divisor is spread evenly over 1 … 12 (a plain draw gives 1 in 61%)."""
+    """Two numbers up to 99, the larger first, whose common divisor is spread evenly over 1 … 12
+    (a plain draw gives 1 in 61%)."""
     divisor = random.randrange(1, 13)
     while True:
         high = random.randrange(2, 99 // divisor + 1)

@@ -1,4 +1,5 @@
-"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks) or a user's own NAME.jsonl."""
+"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks)
+or a user's own NAME.jsonl."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +44,12 @@ def load_training_set(name: str) -> TrainingSet:
 
 
 def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
-    """Problems of a declared set, or of a JSON-lines file (`name` ends in .jsonl; rows as in `sources.read_problem_file`).
+    """Problems of a declared set, or of a JSON-lines file
+    (`name` ends in .jsonl; rows as in `sources.read_problem_file`).
 
-    exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8); a declared
-    set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot be found or is not
-    the pinned content.
+    exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8);
+    a declared set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot
+    be found or is not the pinned content.
     """
     if is_file(name):
         problems = read_problem_file(Path(name).expanduser())
@@ -64,8 +66,9 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
 
 
 def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> str:
-    """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the pinned one, so
-    that nothing is downloaded. Raises UserError for a set or a file that is not there, and for a broken file."""
+    """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the
+    pinned one, so that nothing is downloaded. Raises UserError for a set or a file that is not there, and for
+    a broken file."""
     if not is_file(name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
     rows = rows_hash(read_problem_file(Path(name).expanduser()))

@@ -1,7 +1,8 @@
-"""Do the paper's own averages, differences and ranks follow from its own columns? Recomputed here from the printed tables alone.
+"""Do the paper's own averages, differences and ranks follow from its own columns?
 
-The "Avg." is the mean over all generated validation samples, not over the seven columns: AIME and AMC count 32 samples a
-problem, the others one. Only the size of OMNI-MATH is not known; it is fitted. Codes such as A16 are those of docs/readings.md.
+Recomputed here from the printed tables alone. The "Avg." is the mean over all generated validation samples, not over
+the seven columns: AIME and AMC count 32 samples a problem, the others one. Only the size of OMNI-MATH is not known; it
+is fitted. Codes such as A16 are those of docs/readings.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,16 @@ WEIGHTS = {
     "olympiadbench": 675,
     "minerva": 272,
 }
-"""Samples behind each column: problems x samples a problem. OMNI-MATH: middle of the sizes that fit most averages (`omni_sizes`)."""
+"""Samples behind each column: problems x samples a problem.
+
+OMNI-MATH: middle of the sizes that fit most averages (`omni_sizes`).
+"""
 
 OMNI_BY_CELLS = 2811
-"""The size of OMNI-MATH that the printed OMNI-MATH cells point to (`cells_possible`); the averages point to 2785. Both are kept apart."""
+"""The size of OMNI-MATH that the printed OMNI-MATH cells point to (`cells_possible`); the averages point to 2785.
+
+Both are kept apart.
+"""
 
 TOLERANCE = 0.03
 """Points. Seven cells cut to two decimals and a fitted size move an average by less than this."""
@@ -60,7 +67,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """averages: every distinct complete row. findings: what does not follow. checked: how many differences and ranks were checked."""
+    """averages: every distinct complete row. findings: what does not follow. checked: how many differences and ranks
+    were checked."""
 
     averages: tuple[AverageCheck, ...]
     findings: tuple[Finding, ...]
@@ -78,7 +86,8 @@ def average(scores: Mapping[str, float | None], weights: Mapping[str, float] = W
 
 @cache
 def distinct_rows() -> tuple[PaperRow, ...]:
-    """Complete measured rows, each once however many tables print it; the collapsed run, all zeros, fits any weights and is left out."""
+    """Complete measured rows, each once however many tables print it; the collapsed run, all zeros, fits any weights
+    and is left out."""
     seen: dict[tuple, PaperRow] = {}
     for row in all_rows():
         if row.complete and any(row.scores.values()):
@@ -99,7 +108,8 @@ def omni_sizes(sizes: Sequence[int] = range(2600, 3001)) -> list[int]:
 
 
 def cells_possible(benchmark: str, size: int) -> tuple[int, int]:
-    """How many distinct printed cells of a benchmark are a share k / size, cut or rounded to two decimals; and how many there are."""
+    """How many distinct printed cells of a benchmark are a share k / size, cut or rounded to two decimals; and how many
+    there are."""
     cells = {(row.model, row.scores[benchmark]) for row in all_rows() if row.scores[benchmark]}
     return sum(_is_share(score, size) for _, score in cells if score is not None), len(cells)
 
@@ -111,7 +121,8 @@ def _is_share(percent: float, size: int) -> bool:
 
 
 def audit() -> Audit:
-    """Everything checked, in the order: averages, printed differences, gains in the text, ranks in the text, other statements."""
+    """Everything checked, in the order: averages, printed differences, gains in the text, ranks in the text, other
+    statements."""
     averages = tuple(AverageCheck(row, average(row.scores)) for row in distinct_rows())
     models = [
         (table, model)
@@ -175,7 +186,8 @@ def _seed_means() -> tuple[list[Finding], int]:
 
 
 def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
-    """A difference of averages given in the text: first against the printed averages, then against those the columns give."""
+    """A difference of averages given in the text: first against the printed averages, then against those the columns
+    give."""
     first, second = (
         reference_row(claim.table, model=claim.model, method=method) for method in (claim.method, claim.against)
     )

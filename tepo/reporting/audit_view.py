@@ -22,7 +22,8 @@ _PER_PROBLEM = {"aime24": 32, "aime25": 32, "amc": 32}
 
 
 def render(audit: Audit, every_row: bool = False) -> RenderableType:
-    """Weights, averages that do not follow (all of them with `every_row`), then differences and claims that do not follow."""
+    """Weights, averages that do not follow (all of them with `every_row`), then differences and claims that do not
+    follow."""
     total = len(audit.averages)
     parts: list[RenderableType] = [
         Text(f"What follows from the paper's own tables ({PAPER})", style="bold"),
@@ -30,14 +31,16 @@ def render(audit: Audit, every_row: bool = False) -> RenderableType:
     ]
     parts.append(
         Text(
-            f"\n{audit.following} of {total} distinct complete rows have an Avg. that follows from their columns within {TOLERANCE}. Not following:",
+            f"\n{audit.following} of {total} distinct complete rows have an Avg. that follows from their columns "
+            f"within {TOLERANCE}. Not following:",
             style="bold",
         )
     )
     parts.append(_averages(audit, every_row))
     parts.append(
         Text(
-            f"\n{audit.checked - len(audit.findings)} of {audit.checked} printed differences, ranks and statements follow. Not following:",
+            f"\n{audit.checked - len(audit.findings)} of {audit.checked} printed differences, "
+            "ranks and statements follow. Not following:",
             style="bold",
         )
     )
@@ -55,10 +58,21 @@ def _weights() -> list[RenderableType]:
     by_average, by_cell = cells_possible("omni_math", WEIGHTS["omni_math"]), cells_possible("omni_math", OMNI_BY_CELLS)
     lines = [
         f"Avg. is the mean over samples: {named}; together {sum(WEIGHTS.values())}.",
-        f"OMNI-MATH is fitted: sizes {sizes[0]}-{sizes[-1]} explain most averages ({WEIGHTS['omni_math']} taken: {rows_following(WEIGHTS['omni_math'])} rows). Its cells point to {OMNI_BY_CELLS}: "
-        f"{by_cell[0]} of {by_cell[1]} are shares of {OMNI_BY_CELLS}, {by_average[0]} of {WEIGHTS['omni_math']}; but with {OMNI_BY_CELLS} only {rows_following(OMNI_BY_CELLS)} averages follow.",
-        f"Example: TEPO, Qwen2.5-7B: {average(row.scores):.2f} computed, {row.average:.2f} printed; the plain mean of its seven columns is {sum(v or 0 for v in row.scores.values()) / 7:.2f}.",
-        f"Rows with dashes fit if a dash counts as 0: {', '.join(f'{average(row.scores):.2f} ({row.average:.2f} printed)' for row in dashed)}.",
+        (
+            f"OMNI-MATH is fitted: sizes {sizes[0]}-{sizes[-1]} explain most averages "
+            f"({WEIGHTS['omni_math']} taken: {rows_following(WEIGHTS['omni_math'])} rows). "
+            f"Its cells point to {OMNI_BY_CELLS}: {by_cell[0]} of {by_cell[1]} are shares of {OMNI_BY_CELLS}, "
+            f"{by_average[0]} of {WEIGHTS['omni_math']}; "
+            f"but with {OMNI_BY_CELLS} only {rows_following(OMNI_BY_CELLS)} averages follow."
+        ),
+        (
+            f"Example: TEPO, Qwen2.5-7B: {average(row.scores):.2f} computed, {row.average:.2f} printed; "
+            f"the plain mean of its seven columns is {sum(v or 0 for v in row.scores.values()) / 7:.2f}."
+        ),
+        (
+            "Rows with dashes fit if a dash counts as 0: "
+            f"{', '.join(f'{average(row.scores):.2f} ({row.average:.2f} printed)' for row in dashed)}."
+        ),
     ]
     return [Padding(Text(line), (0, 0, 0, 1)) for line in lines]
 

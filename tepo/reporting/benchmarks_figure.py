@@ -15,10 +15,10 @@ from tepo.reporting.table import Block, Kind, Row
 
 
 def benchmark_figure(block: Block) -> Figure:
-    """A radar beside grouped bars, one colour per row; rows without any number are left out. Error bars: the 95% interval.
+    """A radar beside grouped bars, one colour per row; rows without any number are left out.
 
-    The earlier TEPO paper (arXiv 2510.09369) shows its benchmarks so in Figure 1. The radar's rings are percent from 0, the same
-    on every axis: rescaled axes would turn noise into spikes.
+    Error bars: the 95% interval. The earlier TEPO paper (arXiv 2510.09369) shows its benchmarks so in Figure 1. The
+    radar's rings are percent from 0, the same on every axis: rescaled axes would turn noise into spikes.
     """
     keys = [
         place

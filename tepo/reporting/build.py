@@ -1,4 +1,5 @@
-"""From samples on disk to a table: one row per method, one column per benchmark, both averages, and the difference to a baseline."""
+"""From samples on disk to a table: one row per method, one column per benchmark, both averages, and the difference to
+a baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,12 @@ from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table,
 
 @dataclass(frozen=True)
 class RowSpec:
-    """A row of a study. key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the
-    base model, which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are
-    blocks of their own, ranked and compared apart."""
+    """A row of a study.
+
+    key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
+    which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
+    of their own, ranked and compared apart.
+    """
 
     key: str
     label: str
@@ -41,8 +45,9 @@ def build_table(
 ) -> Table:
     """The table of a study.
 
-    samples: one line per graded response, with the columns of `tepo.evaluation.statistics.COLUMNS`. rows: in the study's order;
-    a row without samples becomes dashes. benchmarks: key -> printed name, in column order; samples of others are left out.
+    samples: one line per graded response, with the columns of `tepo.evaluation.statistics.COLUMNS`.
+    rows: in the study's order; a row without samples becomes dashes.
+    benchmarks: key -> printed name, in column order; samples of others are left out.
     baseline: label of the row that the other rows of a model are compared with (adds the columns Δ and Verdict).
     reference: row key -> printed row of the paper, shown in a block of its own under the paper's benchmark names.
 
@@ -107,7 +112,8 @@ def _cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
 
 
 def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
-    """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from them."""
+    """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from
+    them."""
     base = frame["row"].isin(untrained)
     seeds = frame.loc[~base, "seed"].unique()
     return (
@@ -168,16 +174,24 @@ def _notes(
         return ["nothing measured yet"]
     seeds = sorted(frame["seed"].unique())
     notes = [
-        "Avg. = mean over all samples (the paper's micro-average); Mean = plain mean over the benchmarks; best in bold, second underlined.",
-        f"± = half of the 95% interval over training seeds ({', '.join(map(str, seeds))}) and problems (bootstrap, clustered by problem).",
+        (
+            "Avg. = mean over all samples (the paper's micro-average); Mean = plain mean over the benchmarks; "
+            "best in bold, second underlined."
+        ),
+        (
+            f"± = half of the 95% interval over training seeds ({', '.join(map(str, seeds))}) and problems "
+            "(bootstrap, clustered by problem)."
+        ),
     ]
     if len(seeds) == 1:
         notes.append(
-            "One seed: intervals and verdicts hold for these trained models and do not cover what another seed would give."
+            "One seed: intervals and verdicts hold for these trained models "
+            "and do not cover what another seed would give."
         )
     if baseline:
         notes.append(
-            f"Δ Avg. = points above {baseline} on the same problems and seeds, with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
+            f"Δ Avg. = points above {baseline} on the same problems and seeds, "
+            "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
         )
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")

@@ -1,4 +1,5 @@
-"""The papers' comparisons beside ours: for each row that a study compares with its baseline, the printed difference, the measured one, and whether it shows."""
+"""The papers' comparisons beside ours: for each row that a study compares with its baseline, the printed difference,
+the measured one, and whether it shows."""
 
 from collections.abc import Sequence
 
@@ -16,9 +17,15 @@ def claims_table(tables: Sequence[Table]) -> Table:
     """One row for each compared row of each table that the paper printed too; a section for each table."""
     rows = [row for table in tables for row in _rows(table)]
     shows = sum(row.cells[2].text == "shows" for row in rows)
-    note = f"{shows} of {len(rows)} differences of the papers show here: same sign, and beyond noise after Holm's correction over their table."
+    note = (
+        f"{shows} of {len(rows)} differences of the papers show here: "
+        "same sign, and beyond noise after Holm's correction over their table."
+    )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
-    caution = "Other models on other problems: a difference that does not show here is not refuted, one that shows is not confirmed."
+    caution = (
+        "Other models on other problems: "
+        "a difference that does not show here is not refuted, one that shows is not confirmed."
+    )
     return Table("claims", "What of the papers' comparisons shows at this scale", (block,), (note, caution))
 
 

@@ -1,7 +1,7 @@
 """One look per method, the same in every figure and on the page, tellable apart without colour vision.
 
-Colours are Okabe and Ito's eight and Tol's muted set; where a colour returns, the dash pattern differs, so that every pair of
-methods differs in colour or in dash.
+Colours are Okabe and Ito's eight and Tol's muted set; where a colour returns, the dash pattern differs, so that every
+pair of methods differs in colour or in dash.
 """
 
 import hashlib
@@ -29,9 +29,8 @@ _TOL = {
 PALETTE = {**_OKABE_ITO, **_TOL}
 
 DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2)}
-_FREE = [
-    name for name in PALETTE if name not in ("black", "vermillion", "yellow")
-]  # two methods that are compared everywhere; too pale on white
+# two methods that are compared everywhere; too pale on white
+_FREE = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]
 _HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx"}
 
 
@@ -93,10 +92,11 @@ def look(method: str) -> Look:
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """Label -> look for all rows of a study, no two alike, so that a row keeps its own in every table and figure of the study.
+    """Label -> look for all rows of a study, no two alike, so that a row keeps its own in every table and figure of the
+    study.
 
-    The first row of a method has the method's look. Further ones (other settings) take the other dashes of its colour, and when
-    these are used up those of the colours that are free.
+    The first row of a method has the method's look. Further ones (other settings) take the other dashes of its colour,
+    and when these are used up those of the colours that are free.
     """
     labels = list(methods)
     first = {methods[label]: label for label in reversed(labels)}

@@ -33,7 +33,8 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class RunCurves:
-    """Metrics of one run: one mapping per step under verl's names (`critic/score/mean`, `actor/entropy` …), as in metrics.jsonl."""
+    """Metrics of one run: one mapping per step under verl's names (`critic/score/mean`, `actor/entropy` …), as in
+    metrics.jsonl."""
 
     label: str
     method: str
@@ -109,7 +110,10 @@ def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
 
 
 def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS, columns: int = 3) -> Figure:
-    """One pair of axes per panel that any run has data for, one legend for all. The band spans the seeds, lowest to highest."""
+    """One pair of axes per panel that any run has data for, one legend for all.
+
+    The band spans the seeds, lowest to highest.
+    """
     shown = [panel for panel in panels if any(series(run, panel.metric)[0].size for run in runs)]
     columns = max(1, min(columns, len(shown)))
     lines = max(1, -(-len(shown) // columns))
@@ -159,7 +163,10 @@ def svg(figure: Figure) -> str:
 
 
 def save(figure: Figure, folder: Path, name: str, option: str = STORE) -> list[Path]:
-    """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths. option: see `write_atomic`."""
+    """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths.
+
+    option: see `write_atomic`.
+    """
     image = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(image, format="png", dpi=144)

@@ -1,5 +1,6 @@
-"""The papers' figures, each as a function of the metrics of some runs (or of a result table). Their data is not published, so
-nothing of theirs is drawn: the captions say what they claim to show.
+"""The papers' figures, each as a function of the metrics of some runs (or of a result table).
+
+Their data is not published, so nothing of theirs is drawn: the captions say what they claim to show.
 """
 
 import re
@@ -29,8 +30,8 @@ _BEST = re.compile(r"critic/score/best@(\d+)$")
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """claim: what the paper reads off its figure. panels: curves over training steps, chosen by looking at the runs; None: drawn
-    from a result table."""
+    """claim: what the paper reads off its figure. panels: curves over training steps, chosen by looking at the runs;
+    None: drawn from a result table."""
 
     paper: str
     number: str
@@ -47,9 +48,11 @@ def _fixed(*panels: Panel) -> Callable[[Sequence[RunCurves]], Sequence[Panel]]:
 
 
 def best_panel(runs: Sequence[RunCurves], place: int) -> Panel:
-    """Mean over prompts of the best reward among k samples (`critic/score/best@k`): place 0 is the largest k of the runs, 1 the next.
+    """Mean over prompts of the best reward among k samples (`critic/score/best@k`): place 0 is the largest k of the
+    runs, 1 the next.
 
-    The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such metrics.
+    The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such
+    metrics.
     """
     sizes = sorted(
         {int(found[1]) for run in runs for row in run.rows for name in row if (found := _BEST.match(name))},
@@ -91,7 +94,9 @@ FIGURES = {
 
 
 def paper_figure(name: str, runs: Sequence[RunCurves], measured: Block | None = None) -> Figure:
-    """Draw one of FIGURES. runs: the rows of the figure with all their seeds. measured: the result block, for figures of benchmarks.
+    """Draw one of FIGURES.
+
+    runs: the rows of the figure with all their seeds. measured: the result block, for figures of benchmarks.
 
     Raises UserError for an unknown figure and for runs that hold none of its metrics.
     """

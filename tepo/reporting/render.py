@@ -20,7 +20,10 @@ def check_format(format: str) -> None:
 
 
 def render(table: Table, format: str = "terminal") -> "str | RenderableType":
-    """The table in one of FORMATS: a rich renderable for "terminal", text otherwise. Raises UserError for another format."""
+    """The table in one of FORMATS: a rich renderable for "terminal", text otherwise.
+
+    Raises UserError for another format.
+    """
     check_format(format)
     match format:
         case "terminal":

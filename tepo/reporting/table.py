@@ -1,7 +1,8 @@
 """What a result table is: typed cells with uncertainty, in blocks that are never mixed.
 
-A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their own, under
-the paper's benchmark names. `tepo.reporting.build` makes tables from samples, `tepo.reporting.render` prints them.
+A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their
+own, under the paper's benchmark names. `tepo.reporting.build` makes tables from samples, `tepo.reporting.render` prints
+them.
 """
 
 from collections.abc import Sequence
@@ -46,8 +47,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in figures and on the
-    page, the same for this row everywhere; None: that of `method`."""
+    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
+    figures and on the page, the same for this row everywhere; None: that of `method`."""
 
     key: str
     label: str
@@ -81,8 +82,8 @@ class Table:
 def ranked(block: Block) -> Block:
     """The block with rank 1 (best) and 2 (second) set in every SCORE column.
 
-    Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer than
-    two measured rows is not ranked.
+    Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer
+    than two measured rows is not ranked.
     """
     rows = [list(row.cells) for row in block.rows]
     for index, column in enumerate(block.columns):

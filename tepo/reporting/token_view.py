@@ -10,8 +10,8 @@ A dump is one JSON file, `<run>/tokens/step_000036.json`, written by the trainin
                    "ratio": [...], "log_ratio": [...], "entropy": [...], "entropy_change": [...],
                    "kl_mask": [0, 1, 0], "clipped": [...], "kl": [...], "weight": [...]}}]}
 
-`values` holds what the objective's per-token diagnostics are called (`tepo.objectives`), plus `entropy`, that of the old policy in
-nats; any of them may be absent. `group` numbers the prompt within the step.
+`values` holds what the objective's per-token diagnostics are called (`tepo.objectives`), plus `entropy`, that of the
+old policy in nats; any of them may be absent. `group` numbers the prompt within the step.
 """
 
 import json
@@ -59,7 +59,8 @@ class TokenDump:
 
 @dataclass(frozen=True)
 class ClassCount:
-    """tokens: how many of a class. masked: how many of them the mask takes, None without a mask. means: mean of each value over them."""
+    """tokens: how many of a class. masked: how many of them the mask takes, None without a mask. means: mean of each
+    value over them."""
 
     name: str
     tokens: int
@@ -120,8 +121,11 @@ def _response(item: Any, place: int) -> TokenResponse:
 
 
 def token_classes(tokens: Sequence[str]) -> list[str]:
-    """One of CLASSES per token. What lies within the last complete box is `answer`; a token with several kinds of characters takes
-    the first that applies of digit, word, operator."""
+    """One of CLASSES per token.
+
+    What lies within the last complete box is `answer`; a token with several kinds of characters takes the first that
+    applies of digit, word, operator.
+    """
     text = "".join(tokens)
     first, last = _answer_span(text)
     classes, start = [], 0
@@ -155,7 +159,8 @@ def _kind(token: str) -> str:
 
 
 def mask_of(response: TokenResponse) -> Values | None:
-    """The KL mask that was applied, else TEPO's (A > 0 and falling entropy; Eq. 4) worked out from the values, else None."""
+    """The KL mask that was applied, else TEPO's (A > 0 and falling entropy; Eq. 4) worked out from the values, else
+    None."""
     if "kl_mask" in response.values:
         return response.values["kl_mask"]
     advantage, change = response.values.get("advantage"), response.values.get("entropy_change")

@@ -40,9 +40,10 @@ class Sampler(Protocol):
         max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
-        """`n` responses for each prompt (token ids). Response i of a prompt is a function of (weights, prompt, its key, i)
-        alone: keys are signed 64-bit (`tepo.randomness.derive`). Temperature 0 is greedy. `on_group` is called once for each
-        prompt, from the calling thread, as early as the sampler knows the group."""
+        """`n` responses for each prompt (token ids). Response i of a prompt is a function of
+        (weights, prompt, its key, i) alone: keys are signed 64-bit (`tepo.randomness.derive`).
+        Temperature 0 is greedy. `on_group` is called once for each prompt, from the calling thread,
+        as early as the sampler knows the group."""
         ...
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:

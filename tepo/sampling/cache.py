@@ -9,7 +9,8 @@ _ALIGNED = 16  # elements: 64 bytes of float32
 
 
 class Arena:
-    """One flat buffer handed out in pieces, and once more after `reset`: touching fresh pages costs more than the work on them.
+    """One flat buffer handed out in pieces, and once more after `reset`:
+    touching fresh pages costs more than the work on them.
 
     What does not fit is allocated on its own, and the next `reset` makes the buffer large enough for the like. On a GPU
     everything is: torch's allocator there keeps what is freed, and a buffer would be held beside what outgrew it.
@@ -37,7 +38,8 @@ class Arena:
 
 
 class KeyValueCache:
-    """Keys and values side by side: `data` [layers, rows, kv_heads, capacity, 2, head_dim]. Columns are to be cleared before use."""
+    """Keys and values side by side: `data` [layers, rows, kv_heads, capacity, 2, head_dim].
+    Columns are to be cleared before use."""
 
     def __init__(self, arena: Arena, layers: int, rows: int, heads: int, capacity: int, width: int):
         arena.reset()
@@ -50,7 +52,8 @@ class KeyValueCache:
         return self.data.shape[3]
 
     def layer(self, index: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-        """Views of the keys and of the values of the first rows and columns, each [rows, kv_heads, columns, head_dim]."""
+        """Views of the keys and of the values of the first rows and columns,
+        each [rows, kv_heads, columns, head_dim]."""
         part = self.data[index, :rows, :, :columns]
         return part[..., 0, :], part[..., 1, :]
 

@@ -22,7 +22,8 @@ class Layer:
 
     qkv: for every key head its G query heads, its key head and its value head, each [head_dim], queries and keys with
     the two halves of a head interleaved so that neighbours form the complex numbers that the rotary embedding turns.
-    qk_norm [G + 1, head_dim]: Qwen3's norm of every query and key head. Norm weights are None when folded into what follows.
+    qk_norm [G + 1, head_dim]: Qwen3's norm of every query and key head.
+    Norm weights are None when folded into what follows.
     """
 
     input_norm: Tensor | None
@@ -39,7 +40,8 @@ class Layer:
 
 
 class Decoder:
-    """Shapes, and a copy of the layers' weights taken at construction; embedding and output matrix are the model's own."""
+    """Shapes, and a copy of the layers' weights taken at construction;
+    embedding and output matrix are the model's own."""
 
     def __init__(self, model: Any):
         config = model.config
@@ -92,7 +94,8 @@ class Decoder:
         )
 
     def turns(self, length: int) -> Tensor:
-        """The rotary embedding of positions 0 … length - 1 as complex numbers [length, head_dim / 2], from the model's own module."""
+        """The rotary embedding of positions 0 … length - 1 as complex numbers [length, head_dim / 2],
+        from the model's own module."""
         cos, sin = self.rotary(torch.empty(0, device=self.device), torch.arange(length, device=self.device)[None])
         return torch.complex(cos, sin)[0, :, : self.head_dim // 2]
 

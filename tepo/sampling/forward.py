@@ -32,9 +32,11 @@ class Workspace:
         self.gate, self.up = self.gate_up.chunk(2, dim=1)
 
     def forward(self, tokens: Tensor, turns: Tensor, attend: Callable[[int], Tensor]) -> Tensor:
-        """Hidden states [rows, H] of tokens [rows], normed for the output matrix, in a buffer that the next call overwrites.
+        """Hidden states [rows, H] of tokens [rows], normed for the output matrix,
+        in a buffer that the next call overwrites.
 
-        turns: complex [rows or 1, 1, 1, head_dim / 2]. `attend(layer index)` reads `self.qkv`, returns [rows, heads * head_dim].
+        turns: complex [rows or 1, 1, 1, head_dim / 2].
+        `attend(layer index)` reads `self.qkv`, returns [rows, heads * head_dim].
         """
         torch.index_select(self.decoder.embedding, 0, tokens, out=self.x)
         for index, layer in enumerate(self.decoder.layers):
@@ -81,9 +83,11 @@ def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Non
 
 
 def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor, cache: Tensor) -> Tensor:
-    """Read prompts into a part of a cache [layers, P, samples, kv_heads, T, 2, head_dim]; normed hidden states [P, H] of their last tokens.
+    """Read prompts into a part of a cache [layers, P, samples, kv_heads, T, 2, head_dim];
+    normed hidden states [P, H] of their last tokens.
 
-    Projections run on the tokens alone; only attention pads, at the end, where causality hides it. turns: complex [>= T, 1, 1, head_dim / 2].
+    Projections run on the tokens alone; only attention pads, at the end, where causality hides it.
+    turns: complex [>= T, 1, 1, head_dim / 2].
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=decoder.device)
     row = torch.repeat_interleave(torch.arange(len(prompts), device=decoder.device), lengths)
@@ -107,8 +111,8 @@ def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor
 class Stepper:
     """One token of each of the first rows of the cache at a time, looking at its first columns.
 
-    hidden: bool [rows, columns], what a row must not look at; `step` opens the column it writes. position: int64 [rows], what
-    makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
+    hidden: bool [rows, columns], what a row must not look at; `step` opens the column it writes.
+    position: int64 [rows], what makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
     """
 
     def __init__(
@@ -139,14 +143,16 @@ class Stepper:
         self.attended_flat = self.attended.view(self.rows, -1)[:, : decoder.heads * decoder.head_dim]
 
     def step(self, tokens: Tensor, column: int) -> Tensor:
-        """Read tokens [rows], written at `column`; normed hidden states [rows, H] in a buffer that the next step overwrites."""
+        """Read tokens [rows], written at `column`;
+        normed hidden states [rows, H] in a buffer that the next step overwrites."""
         places = self.cache.data[:, : self.rows, :, column].unbind(0)
         self.mask[..., column].zero_()
         turns = self.turns.index_select(0, self.position + column)
         return self.forward(tokens, turns, lambda index: places[index].copy_(self.new))
 
     def forward(self, tokens: Tensor, turns: Tensor, write: Callable[[int], object]) -> Tensor:
-        """The step without its bookkeeping. `write(layer index)` puts `self.new`, the tokens' keys and values, into the cache."""
+        """The step without its bookkeeping.
+        `write(layer index)` puts `self.new`, the tokens' keys and values, into the cache."""
 
         def attend(index: int) -> Tensor:
             write(index)

@@ -29,8 +29,8 @@ class _Comm(Protocol):
 
 
 def default_bound(dtype: str) -> float:
-    """Mean absolute log-prob gap that is still rounding. Measured with vLLM 0.32 on random Qwen2 models of entropy 4.6 and
-    2.9 nats: float32 3e-7 and 2e-6, bfloat16 0.005 and 0.04."""
+    """Mean absolute log-prob gap that is still rounding. Measured with vLLM 0.32 on random Qwen2 models of entropy 4.6
+    and 2.9 nats: float32 3e-7 and 2e-6, bfloat16 0.005 and 0.04."""
     return 1e-3 if dtype == "float32" else 0.1
 
 
@@ -106,7 +106,8 @@ class Gap:
 @dataclass(frozen=True)
 class Evidence:
     """How to look at the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
-    sequences: prompt and response of each sequence, in that order. model: whose parameters may be swapped for a moment."""
+    sequences: prompt and response of each sequence, in that order.
+    model: whose parameters may be swapped for a moment."""
 
     score: Callable[[float], Tensor]
     sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
@@ -140,8 +141,8 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
 
 
 class GapAlarm:
-    """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh: the
-    sampler's log-probs of given sequences at temperature 1, made without its prefix cache (`VllmSampler.score`)."""
+    """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh:
+    the sampler's log-probs of given sequences at temperature 1, made without its prefix cache (`VllmSampler.score`)."""
 
     def __init__(
         self,
@@ -169,7 +170,8 @@ class GapAlarm:
     def check(
         self, sampler: Tensor, trainer: Tensor, evidence: Evidence | None = None, *, where: str = ""
     ) -> dict[str, float]:
-        """Metrics of the gap between log-probs [N]. Raises RunFailed with the likely cause when it is beyond the bound."""
+        """Metrics of the gap between log-probs [N].
+        Raises RunFailed with the likely cause when it is beyond the bound."""
         gap = Gap.measure(sampler, trainer, self.bound, self.comm)
         if gap.within(self.bound):
             return gap.metrics()
@@ -180,8 +182,10 @@ class GapAlarm:
             else self._unexplained(gap, evidence)
         )
         raise RunFailed(
-            f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} (bound {self.bound:g}), max {gap.max:.3g}, "
-            f"{gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\nlikely cause: {name}{left}",
+            f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} "
+            f"(bound {self.bound:g}), max {gap.max:.3g}, "
+            f"{gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\n"
+            f"likely cause: {name}{left}",
             where=where,
             fix=fix,
         )
@@ -191,8 +195,8 @@ class GapAlarm:
 
     @torch.no_grad()
     def _diagnose(self, sampler: Tensor, trainer: Tensor, evidence: Evidence) -> Cause | None:
-        """The fault that leaves the smallest gap, if one leaves a gap within the bound. The prefix cache comes last: its
-        test is made at temperature 1 with fresh log-probs, so other faults of `sample` would pass it too."""
+        """The fault that leaves the smallest gap, if one leaves a gap within the bound. The prefix cache comes last:
+        its test is made at temperature 1 with fresh log-probs, so other faults of `sample` would pass it too."""
         found = [self._temperature(sampler, evidence), *self._old_weights(sampler, evidence)]
         explained = [cause for cause in found if cause.left.within(self.bound)]
         if explained:
@@ -206,8 +210,8 @@ class GapAlarm:
         return None
 
     def _temperature(self, sampler: Tensor, evidence: Evidence) -> Cause:
-        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs) or a golden-section search
-        on its logarithm between 1/4 and 4."""
+        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs) or a golden-section
+        search on its logarithm between 1/4 and 4."""
         tried: dict[float, Gap] = {1.0: self._gap(sampler, evidence.score(1.0))}
 
         def gap_at(log: float) -> float:
@@ -232,13 +236,17 @@ class GapAlarm:
                 right = low + ratio * (high - low)
                 at_right = gap_at(right)
         best = min(tried, key=lambda value: tried[value].mean)
-        name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, the trainer's of {self.temperature:.3g}"
+        name = (
+            f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
+            f"the trainer's of {self.temperature:.3g}"
+        )
         if best == 1.0:
             name += " (raw log-probs?)"
         return Cause(
             name,
             tried[best],
-            "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); no top-p, top-k or penalties",
+            "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); "
+            "no top-p, top-k or penalties",
         )
 
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:

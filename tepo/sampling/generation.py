@@ -25,7 +25,8 @@ _LOGITS = 1 << 24  # elements of the logits held at a time
 
 
 class Generation:
-    """`count` samples, from number `first` on, of each prompt; a row is (prompt, sample), the live ones come first in the cache.
+    """`count` samples, from number `first` on, of each prompt;
+    a row is (prompt, sample), the live ones come first in the cache.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
     the same column at the same step. arenas: for the cache, and for what a step computes. graphs: steps as CUDA graphs.

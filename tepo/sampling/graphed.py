@@ -7,9 +7,11 @@ from tepo.sampling.forward import Stepper
 
 
 class StaticStep:
-    """A `Stepper` whose inputs lie in buffers, the column too: every step of its window is the same operations on the same memory.
+    """A `Stepper` whose inputs lie in buffers, the column too:
+    every step of its window is the same operations on the same memory.
 
-    The same arithmetic as `Stepper.step`, and what a graph of it can hold; only the place of the column is found on the device.
+    The same arithmetic as `Stepper.step`, and what a graph of it can hold;
+    only the place of the column is found on the device.
     """
 
     def __init__(self, stepper: Stepper):
@@ -40,7 +42,8 @@ class StaticStep:
 
 
 class GraphedStep(StaticStep):
-    """Its first step runs as it is, which readies cuBLAS; the second is captured, and from then on the graph is replayed.
+    """Its first step runs as it is, which readies cuBLAS;
+    the second is captured, and from then on the graph is replayed.
 
     A step writes the same values where it is run twice, so capturing between two of them disturbs nothing.
     """

@@ -49,7 +49,8 @@ class TorchSampler:
         max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
-        """See `Sampler.sample`. Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
+        """See `Sampler.sample`.
+        Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
         self._check(prompts, keys, n, temperature, max_new_tokens)
         results: list[list[Response]] = [[] for _ in prompts]
         with torch.inference_mode():
@@ -67,8 +68,9 @@ class TorchSampler:
                 for first in range(0, n, room):
                     count = min(room, n - first)
                     responses = Generation(
-                        decoder, arenas, [prompts[i] for i in chunk], [keys[i] for i in chunk], first=first, count=count,
-                        temperature=temperature, max_new_tokens=max_new_tokens, stop=self.stop, graphs=self.graphs and decoder.device.type == "cuda",
+                        decoder, arenas, [prompts[i] for i in chunk], [keys[i] for i in chunk],
+                        first=first, count=count, temperature=temperature, max_new_tokens=max_new_tokens,
+                        stop=self.stop, graphs=self.graphs and decoder.device.type == "cuda",
                     ).run()  # fmt: skip
                     for place, i in enumerate(chunk):
                         results[i] += responses[place * count : (place + 1) * count]
@@ -111,7 +113,10 @@ class TorchSampler:
             raise UserError(f"prompt {lengths.index(0)} is empty", fix="give every prompt at least one token")
         limit = longest(self.model.config)
         if max(lengths, default=0) + max_new_tokens > limit:
-            what = f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones exceed the {limit} the model can attend to"
+            what = (
+                f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones "
+                f"exceed the {limit} the model can attend to"
+            )
             raise UserError(what, fix="lower the response length, or take another model")
 
 

@@ -111,7 +111,10 @@ def explain_start(error: Exception, path: str) -> UserError:
         return UserError(
             f"too little memory for vLLM: {text}",
             where=f"sampler=vllm, model {path}",
-            fix="raise sampler.memory_fraction when the cache is too small, lower it when the trainer needs the room, or lower train.max_new_tokens",
+            fix=(
+                "raise sampler.memory_fraction when the cache is too small, "
+                "lower it when the trainer needs the room, or lower train.max_new_tokens"
+            ),
         )
     return UserError(
         f"vLLM cannot load the model: {text}",
@@ -124,8 +127,8 @@ class VllmSampler:
     """Implements `tepo.sampling.base.Sampler` with one in-process vLLM engine.
 
     path: model folder or hub id. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
-    response. memory_fraction: share of the GPU, or GiB of key-value cache on CPU. sleep: on a GPU, let `sleep()` give the
-    memory back between rollouts.
+    response. memory_fraction: share of the GPU, or GiB of key-value cache on CPU. sleep: on a GPU, let `sleep()` give
+    the memory back between rollouts.
     """
 
     def __init__(
@@ -249,8 +252,8 @@ class VllmSampler:
         ]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
-        """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two parts,
-        so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
+        """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two
+        parts, so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
         full = with_head(weights)
         if self.asleep:
             self.llm.wake_up(tags=["weights"])
@@ -268,7 +271,8 @@ class VllmSampler:
             self.asleep = True
 
     def close(self) -> None:
-        """Drop the engine and its memory. vLLM ends torch's process group with it, so on several ranks this comes last in a process."""
+        """Drop the engine and its memory.
+        vLLM ends torch's process group with it, so on several ranks this comes last in a process."""
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         if torch.cuda.is_available():

@@ -46,8 +46,8 @@ def serve_command(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and extra environment of a server that `VllmServerSampler` can use. Development mode opens the weight
-    endpoints to whoever can reach the port: keep it on a private network."""
+    """Command line and extra environment of a server that `VllmServerSampler` can use.
+    Development mode opens the weight endpoints to whoever can reach the port: keep it on a private network."""
     command = [
         sys.executable,
         "-m",
@@ -90,8 +90,8 @@ def serve_command(
 
 @contextlib.contextmanager
 def local_server(path: str, *, port: int, log: Path, seconds: float = 600.0, **options: Any) -> Iterator[str]:
-    """A server on this machine for the length of the block; yields its URL. Raises UserError when the port is taken, or when
-    it does not come up (with the end of its log)."""
+    """A server on this machine for the length of the block; yields its URL. Raises UserError when the port is taken, or
+    when it does not come up (with the end of its log)."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -164,7 +164,8 @@ class VllmServerSampler:
         max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
-        """Groups of responses; see the protocol. All responses of a prompt come from one server, which caches the prompt."""
+        """Groups of responses; see the protocol.
+        All responses of a prompt come from one server, which caches the prompt."""
         check_lengths(prompts, max_new_tokens, self.max_length)
         draws = n if temperature > 0 else 1
         asked = [

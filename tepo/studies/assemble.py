@@ -21,8 +21,8 @@ from tepo.words import counted
 
 
 def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
-    """From what the store holds, the table and figures of each study, made by two processes, and the papers' comparisons beside
-    ours; and every trained run of the plan, read meanwhile."""
+    """From what the store holds, the table and figures of each study, made by two processes, and the papers'
+    comparisons beside ours; and every trained run of the plan, read meanwhile."""
     trained = [
         unit
         for unit in unique(unit for _, units in planned for unit in units)
@@ -76,14 +76,21 @@ def _page_run(unit: Unit) -> PageRun:
 
 
 def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:
-    """All tables with their verdicts as one Markdown document that names the command behind it, and what the runs cost."""
+    """All tables with their verdicts as one Markdown document that names the command behind it, and what the runs
+    cost."""
     units = [unit for _, units in planned for unit in units]
     distinct = unique(units)
     return "\n\n".join(
         [
             f"# Results at {scale} scale",
-            f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; the paper's figures stand in blocks of their own.",
+            (
+                f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; "
+                "the paper's figures stand in blocks of their own."
+            ),
             *(as_text(study.table, "markdown").strip() for study in studies),
-            f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. {spent(units)}.\n",
+            (
+                f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. "
+                f"{spent(units)}.\n"
+            ),
         ]
     )

@@ -1,7 +1,8 @@
-"""Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store says how far each came.
+"""Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store
+says how far each came.
 
-A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children, whose
-next start resumes.
+A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children,
+whose next start resumes.
 """
 
 import os
@@ -77,7 +78,10 @@ def run_local(
     gpus: int = 0,
     poll: float = 0.5,
 ) -> list[Failure]:
-    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order. `watch` gets the state of every unit about twice a second."""
+    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order.
+
+    `watch` gets the state of every unit about twice a second.
+    """
     waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
     active: dict[int, tuple[BaseProcess, Unit]] = {}
     states = {unit.id: state(unit, False) for unit in units}

@@ -12,7 +12,10 @@ from tepo.studies.shapes import Shape, shape_of
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A run on a machine. problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found."""
+    """A run on a machine.
+
+    problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
+    """
 
     machine: Machine
     memory: Memory
@@ -26,7 +29,10 @@ class Fit:
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
-    """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape."""
+    """Check a configuration on a machine.
+
+    reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape.
+    """
     shape = shape_of(config.model.path)
     found, problem = _check(config, shape, machine, reference)
     changes: tuple[str, ...] | None = ()
@@ -84,7 +90,8 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
 
 
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
-    """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks divide where they do not."""
+    """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks
+    divide where they do not."""
     size = config.train.mini_batch_prompts
     split = (
         (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)

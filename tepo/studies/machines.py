@@ -16,14 +16,20 @@ RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
 PROMPT_TOKENS = 200  # mean prompt
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
 ASSUMPTIONS = (
-    f"assumed: responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens and prompts of {PROMPT_TOKENS} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
-    f"{UTILISATION:.0%} of peak operations in updates, {BANDWIDTH_SHARE:.0%} of peak bandwidth in decoding; checkpoints, grading, weight transfer and an offloaded optimiser take no time"
+    f"assumed: responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens "
+    f"and prompts of {PROMPT_TOKENS} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
+    f"{UTILISATION:.0%} of peak operations in updates, {BANDWIDTH_SHARE:.0%} of peak bandwidth in decoding; "
+    "checkpoints, grading, weight transfer and an offloaded optimiser take no time"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """GPUs of one kind. bytes, operations (dense bf16, a second) and bandwidth (bytes a second) of one, its assumed price in dollars an hour, main memory of a node."""
+    """GPUs of one kind.
+
+    bytes, operations (dense bf16, a second) and bandwidth (bytes a second) of one, its assumed price in dollars an
+    hour, main memory of a node.
+    """
 
     gpu: str
     nodes: int
@@ -43,15 +49,19 @@ class Machine:
         return f"{self.nodes} x {self.node_gpus} {self.gpu}" if self.nodes > 1 else f"{self.node_gpus} {self.gpu}"
 
 
+# GiB, operations, bandwidth, price
 _KINDS = {
     "A100": (79.1, 312e12, 2.0e12, 1.5),
     "H100": (79.1, 989e12, 3.35e12, 2.5),
     "H200": (139.8, 989e12, 4.8e12, 3.5),
-}  # GiB, operations, bandwidth, price
+}
 
 
 def machines() -> list[Machine]:
-    """1 and 8 of each kind, and two nodes of 8. Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight."""
+    """1 and 8 of each kind, and two nodes of 8.
+
+    Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight.
+    """
     counts = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
     return [
         Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB)
@@ -91,9 +101,10 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
         read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations)
     )
     tokens = kept * (response + PROMPT_TOKENS)
+    # causal attention: half of 4 L H D T
     forward = tokens * (
         2 * shape.parameters + 2 * shape.layers * shape.heads * shape.head_dim * (response + PROMPT_TOKENS)
-    )  # causal attention: half of 4 L H D T
+    )
     rate = UTILISATION * machine.operations * machine.ranks
     passes = 4 if config.model.gradient_checkpointing else 3
     return StepTime(sampling, forward / rate, train.epochs * passes * forward / rate)

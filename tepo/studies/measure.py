@@ -28,7 +28,10 @@ def measure(
     trained: bool,
     report: Report = lambda name, done, total: None,
 ) -> list[Result]:
-    """Evaluate into `folder/eval/<benchmark>/` what is not there yet. `report(benchmark, rows done, rows in all)` as they come."""
+    """Evaluate into `folder/eval/<benchmark>/` what is not there yet.
+
+    `report(benchmark, rows done, rows in all)` as they come.
+    """
     if trained:
         path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
     else:

@@ -22,9 +22,9 @@ _SAMPLER_WORK = 1.5 * GIB  # activations and CUDA graphs of vLLM, out of its own
 class Memory:
     """Bytes of one GPU by part.
 
-    reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step takes,
-    when activations are gone. sampler: what it takes while it draws; of it `cache` is for keys and values. host: main
-    memory of a node.
+    reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step
+    takes, when activations are gone. sampler: what it takes while it draws; of it `cache` is for keys and values. host:
+    main memory of a node.
     """
 
     weights: float
@@ -97,8 +97,8 @@ def layer_bytes(shape: Shape, size: int) -> int:
 def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, float]:
     """Bytes kept for the backward of one micro-batch, and what the output layer adds at the peak.
 
-    The peak is either where the backward begins, at the logits, or in the last layer. With checkpointing only the inputs
-    of layers are kept, and one layer at a time is made again.
+    The peak is either where the backward begins, at the logits, or in the last layer. With checkpointing only the
+    inputs of layers are kept, and one layer at a time is made again.
     """
     tokens = tokens_at_once(config)
     layer, temporary = tokens * layer_bytes(shape, size), tokens * 2 * size * (shape.inner + shape.hidden)
@@ -160,7 +160,8 @@ def _sampler(config: RunConfig, shape: Shape, size: int, device_bytes: float, re
 
 
 def _host(config: RunConfig, shape: Shape, size: int, ranks: int, node_ranks: int) -> float:
-    """Main memory of a node: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3."""
+    """Main memory of a node: what is offloaded, and the full copy of the weights that each rank makes at a sync under
+    ZeRO-3."""
     if config.engine.kind == "torch":
         return 0.0
     offloaded = (

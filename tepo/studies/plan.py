@@ -1,4 +1,5 @@
-"""From a study to the runs and evaluations it needs: rows x models x seeds, each trained once however many tables ask for it."""
+"""From a study to the runs and evaluations it needs: rows x models x seeds, each trained once however many tables ask
+for it."""
 
 import gc
 from collections.abc import Iterable, Sequence
@@ -77,8 +78,10 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row. `model=…` among them
-    takes the place of the study's models."""
+    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row.
+
+    `model=…` among them takes the place of the study's models.
+    """
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:

@@ -25,7 +25,8 @@ _NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling, log-probs and updates) and in benchmarks."""
+    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
+    log-probs and updates) and in benchmarks."""
 
     data: str
     objective: str
@@ -93,9 +94,8 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += len(unit.missing_benchmarks()) * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
-        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(
-            unit.missing_benchmarks()
-        )  # two checkpoints of weights and Adam's two moments
+        # two checkpoints of weights and Adam's two moments
+        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())
     return Price(cpu, tokens, disk, basis)
 
 

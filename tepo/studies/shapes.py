@@ -1,4 +1,5 @@
-"""Sizes of the models that the papers train, from the configurations that their authors publish, so that a plan needs no download."""
+"""Sizes of the models that the papers train, from the configurations that their authors publish, so that a plan needs
+no download."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,8 @@ from tepo.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size, vocabulary."""
+    """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size,
+    vocabulary."""
 
     hidden: int
     inner: int

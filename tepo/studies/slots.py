@@ -1,4 +1,5 @@
-"""Local slots: a server process imports everything once and forks a process for each unit, so that a study of many short runs does not pay the imports of torch and transformers for each."""
+"""Local slots: a server process imports everything once and forks a process for each unit, so that a study of many
+short runs does not pay the imports of torch and transformers for each."""
 
 import os
 import runpy
@@ -32,14 +33,17 @@ _WARM = [
 
 
 def job_environment() -> dict[str, str]:
-    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own job."""
+    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own
+    job."""
     ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     return ours | ONE_THREAD
 
 
 def devices(slot: int, gpus: int) -> dict[str, str]:
-    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs. Raises
-    UserError when CUDA_VISIBLE_DEVICES names too few."""
+    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
+
+    Raises UserError when CUDA_VISIBLE_DEVICES names too few.
+    """
     if not gpus:
         return {}
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -55,7 +59,8 @@ def devices(slot: int, gpus: int) -> dict[str, str]:
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:
-    """Run a command line in a session of its own, its output at the end of `log`; `python -m tepo_cli …` starts without imports."""
+    """Run a command line in a session of its own, its output at the end of `log`; `python -m tepo_cli …` starts without
+    imports."""
     with explain_write_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.open("ab").close()
@@ -66,8 +71,10 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
 
 
 def _serve() -> None:
-    """Start the server with one thread a process: libraries read these variables when they load. Ctrl-C is ours alone to hear: while it imports,
-    the server would end in a traceback."""
+    """Start the server with one thread a process: libraries read these variables when they load.
+
+    Ctrl-C is ours alone to hear: while it imports, the server would end in a traceback.
+    """
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
@@ -84,11 +91,13 @@ def _serve() -> None:
 
 
 def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
-    """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order."""
+    """In the forked process.
+
+    The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order.
+    """
     os.setsid()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job ignores it, and so would what it starts
+    # a shell's background job ignores it, and so would what it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -1,6 +1,8 @@
-"""Slurm through submitit: one job array for a study, requeued after preemption, each run resuming from its last checkpoint.
+"""Slurm through submitit: one job array for a study, requeued after preemption, each run resuming from its last
+checkpoint.
 
-A job runs the same command line as a local slot; its output goes to `<run>/log.txt`, submitit's own files to `<store>/slurm/`.
+A job runs the same command line as a local slot; its output goes to `<run>/log.txt`, submitit's own files to
+`<store>/slurm/`.
 """
 
 import shlex
@@ -34,7 +36,10 @@ class SlurmOptions:
 
 
 class RunCommand:
-    """The job: a command line with its log. Picklable, and resubmitted as it is when the job is preempted or times out."""
+    """The job: a command line with its log.
+
+    Picklable, and resubmitted as it is when the job is preempted or times out.
+    """
 
     def __call__(self, words: list[str], log: str, environment: dict[str, str]) -> int:
         with Path(log).open("ab") as file:
@@ -59,7 +64,10 @@ def run_slurm(
     watch: Callable[[dict[str, State]], None] = lambda states: None,
     poll: float = 1.0,
 ) -> list[Failure]:
-    """Submit units as one job array and wait for all; a failing one does not stop the others. Raises UserError without Slurm."""
+    """Submit units as one job array and wait for all; a failing one does not stop the others.
+
+    Raises UserError without Slurm.
+    """
     submitit = _submitit()
     executor = submitit.SlurmExecutor(folder=store / "slurm" / "%j")
     wanted: dict[str, Any] = {
@@ -103,7 +111,8 @@ def run_slurm(
 
 
 def _held() -> dict[str, str]:
-    """Jobs of this user that no node could start, with Slurm's words for it: it holds them for an administrator, so they would be waited for in vain."""
+    """Jobs of this user that no node could start, with Slurm's words for it: it holds them for an administrator, so
+    they would be waited for in vain."""
     rows = subprocess.run(
         ["squeue", "--noheader", "--array", "--me", "--states=PENDING", "--format=%i|%r"],
         capture_output=True,

@@ -8,8 +8,8 @@ from tepo.words import counted
 
 
 def spent(units: Iterable[Unit]) -> str:
-    """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of everything else
-    (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
+    """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
+    everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
     distinct = unique(units)
     found = [cost for unit in distinct for cost in costs_of(unit.folder)]
     total = sum(cost.cpu_s for cost in found)
@@ -17,6 +17,8 @@ def spent(units: Iterable[Unit]) -> str:
         return ""
     core, benchmarks = sum(cost.core_s for cost in found), sum(cost.measuring_s for cost in found)
     return (
-        f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: {core / total:.1%} sampling, log-probs and updates, "
-        f"{benchmarks / total:.1%} benchmarks (sampling and grading), {1 - (core + benchmarks) / total:.1%} everything else"
+        f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: "
+        f"{core / total:.1%} sampling, log-probs and updates, "
+        f"{benchmarks / total:.1%} benchmarks (sampling and grading), "
+        f"{1 - (core + benchmarks) / total:.1%} everything else"
     )

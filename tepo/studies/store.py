@@ -1,4 +1,7 @@
-"""Is what a store holds whole, and of this version? Looked at before a study plans on it; nothing is ever deleted or changed."""
+"""Is what a store holds whole, and of this version?
+
+Looked at before a study plans on it; nothing is ever deleted or changed.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -2,14 +2,14 @@
 
     title: what the table shows
     reference: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
-    baseline: GRPO/DAPO                                    # the label that Δ columns compare with
+    baseline: GRPO/DAPO                                  # the label that Δ columns compare with
     rows:
-      - label: TEPO                                        # all different; `{steps}` in one is what the row trains
-        objective: tepo                                    # or `base: true` for the untrained model
-        overrides: [objective.penalty.coefficient=1]       # any scale
-        laptop: [train.epochs=1]                           # one scale only
-        by_model: {qwen3-14b: [train.epochs=1]}            # one model only
-        reference: tepo                                    # the paper's method key, or a mapping over `reference:` above
+      - label: TEPO                                      # all different; `{steps}` in one is what the row trains
+        objective: tepo                                  # or `base: true` for the untrained model
+        overrides: [objective.penalty.coefficient=1]     # any scale
+        laptop: [train.epochs=1]                         # one scale only
+        by_model: {qwen3-14b: [train.epochs=1]}          # one model only
+        reference: tepo                                  # the paper's method key, or a mapping over `reference:` above
     scales:
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
@@ -93,7 +93,10 @@ def study_names() -> list[str]:
 
 
 def load_study(name: str) -> Study:
-    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …). Raises UserError naming file, line and key."""
+    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …).
+
+    Raises UserError naming file, line and key.
+    """
     name = f"table{name}" if name.isdigit() else name.replace("-", "_")
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None:
@@ -198,7 +201,10 @@ def _check_reference(study: Study, model: str, row: Row, where: Place) -> None:
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:
-    """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no such row."""
+    """The paper's row for a row of the study, None where the study names none.
+
+    Raises UserError when the paper has no such row.
+    """
     if row.reference is None:
         return None
     where = {
@@ -255,7 +261,11 @@ def _scale(entry: Any, where: Place) -> Scale:
 
 
 def check_seeds(seeds: Any) -> list[int]:
-    """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice would narrow every interval."""
+    """Seeds as given.
+
+    Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice would narrow every
+    interval.
+    """
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):

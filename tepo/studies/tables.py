@@ -40,7 +40,10 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
 
 
 def _measured(folder: Path) -> pa.Table | None:
-    """COLUMNS of a finished evaluation. Raises UserError when they are not what its result was computed from: nobody should believe such a table."""
+    """COLUMNS of a finished evaluation.
+
+    Raises UserError when they are not what its result was computed from: nobody should believe such a table.
+    """
     result = load_result(folder)
     if result is None:
         return None
@@ -91,7 +94,10 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
-    trained = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, {' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
+    trained = (
+        f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
+        f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
+    )
     note = (
         f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
     )

@@ -16,7 +16,8 @@ def plan_all(
 ) -> list[tuple[Study, list[Unit]]]:
     """Each study (a table of panels: each panel) with its units.
 
-    Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of another version.
+    Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
+    another version.
     """
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
@@ -58,7 +59,8 @@ def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str])
 
 
 def _check_shared_rows(planned: Planned) -> None:
-    """On one page a label stands for one run: the same row at the same model and seed must be the same in every study."""
+    """On one page a label stands for one run: the same row at the same model and seed must be the same in every
+    study."""
     first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
     for study, units in planned:
         for unit in units:
@@ -66,7 +68,9 @@ def _check_shared_rows(planned: Planned) -> None:
             if known.folder != unit.folder:
                 differing = sorted(set(known.overrides) ^ set(unit.overrides))
                 raise UserError(
-                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} (they differ in {', '.join(differing)})",
+                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} "
+                    f"(they differ in {', '.join(differing)})",
                     where=f"{study.name} beside {other.name}",
-                    fix="give one of the rows another label, or make them the same; each study can still be asked for alone",
+                    fix="give one of the rows another label, or make them the same; "
+                    "each study can still be asked for alone",
                 )

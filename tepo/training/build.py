@@ -84,7 +84,8 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
 
 
 def check_parts(config: RunConfig) -> None:
-    """Raise UserError for what can be known before the weights are loaded, which takes minutes for a large model: ranks, settings, a missing package."""
+    """Raise UserError for what can be known before the weights are loaded, which takes minutes for a large model:
+    ranks, settings, a missing package."""
     ranks = distributed.world_size()
     if config.engine.kind == "torch" and ranks > 1:
         raise UserError(
@@ -205,8 +206,8 @@ def make_engine(config: RunConfig, policy: Policy) -> Engine:
 
 
 def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
-    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were loaded
-    from. `exchange`: a folder that sampling servers see too."""
+    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
+    loaded from. `exchange`: a folder that sampling servers see too."""
     from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 
     if config.sampler.kind == "torch":

@@ -1,4 +1,5 @@
-"""What only the owners of a setting can check, before a run has a folder: a typo must not cost a run that fails after its start."""
+"""What only the owners of a setting can check, before a run has a folder:
+a typo must not cost a run that fails after its start."""
 
 from tepo.config.schema import RunConfig
 from tepo.objectives import load_objective

@@ -1,7 +1,7 @@
 """Training over several ranks with DeepSpeed: ZeRO 0-3, optional offload, bf16 weights on fp32 masters.
 
-Two habits of DeepSpeed are undone: it divides gradients by the number of ranks (the loss is multiplied by it first) and by
-accumulation steps (there are none: `managed_gradient_accumulation` off, `step` is the only boundary). Nothing is
+Two habits of DeepSpeed are undone: it divides gradients by the number of ranks (the loss is multiplied by it first)
+and by accumulation steps (there are none: `managed_gradient_accumulation` off, `step` is the only boundary). Nothing is
 compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
 """
 
@@ -179,8 +179,8 @@ class DeepSpeedEngine:
         return {"actor/grad_norm": norm, "actor/skipped": float(bool(optimizer.overflow))}
 
     def weights(self) -> dict[str, Tensor]:
-        """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter and
-        rank for bf16; the other stages give the live tensors."""
+        """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
+        and rank for bf16; the other stages give the live tensors."""
         if self.stage < 3:
             return {name: value.detach() for name, value in self.policy.state_dict().items()}
         from deepspeed.runtime.zero import GatheredParameters
@@ -312,5 +312,8 @@ def check_world(config: RunConfig, ranks: int) -> None:
         raise UserError(
             f"{ranks} ranks cannot share mini-batches of {config.train.mini_batch_prompts} prompts evenly",
             where="train.mini_batch_prompts",
-            fix=f"start {' or '.join(map(str, [n for n in divisors if n <= ranks][-2:]))} ranks, or choose a multiple of {ranks}",
+            fix=(
+                f"start {' or '.join(map(str, [n for n in divisors if n <= ranks][-2:]))} ranks, "
+                f"or choose a multiple of {ranks}"
+            ),
         )

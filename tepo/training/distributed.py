@@ -42,7 +42,8 @@ def _free_port() -> int:
 
 
 def start(device: torch.device) -> "TorchComm":
-    """Join the process group (once), over NCCL when `device` (this rank's) is a GPU, else over gloo. Raises UserError when the ranks cannot find each other."""
+    """Join the process group (once), over NCCL when `device` (this rank's) is a GPU, else over gloo.
+    Raises UserError when the ranks cannot find each other."""
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
         os.environ.setdefault(name, value)
@@ -70,8 +71,8 @@ def start(device: torch.device) -> "TorchComm":
 
 @contextlib.contextmanager
 def lost_ranks() -> Iterator[None]:
-    """Say what happened when another rank dies: on several ranks a broken connection, and the SIGTERM by which the launcher (or
-    Slurm) ends the ranks that are left, become a RunFailed. Nothing changes in a single process."""
+    """Say what happened when another rank dies: on several ranks a broken connection, and the SIGTERM by which the
+    launcher (or Slurm) ends the ranks that are left, become a RunFailed. Nothing changes in a single process."""
     if world_size() == 1:
         yield
         return
@@ -105,7 +106,10 @@ def _lost(what: str) -> RunFailed:
     return RunFailed(
         f"rank {rank()} of {world_size()}: {what}",
         where="a run over several ranks",
-        fix="look for the first error above; the same command goes on from the last checkpoint, also with another number of ranks",
+        fix=(
+            "look for the first error above; "
+            "the same command goes on from the last checkpoint, also with another number of ranks"
+        ),
     )
 
 

@@ -56,7 +56,8 @@ class Engine(Protocol):
         ...
 
     def weights(self) -> dict[str, Tensor]:
-        """The full state_dict on every rank (`lm_head.weight` present also for tied models); live tensors where possible."""
+        """The full state_dict on every rank (`lm_head.weight` present also for tied models);
+        live tensors where possible."""
         ...
 
     def save(self, folder: Path) -> None:

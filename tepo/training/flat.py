@@ -62,7 +62,8 @@ class FlatRollout:
         return [group * self.group_size + place for group in groups for place in range(self.group_size)]
 
     def share(self, sequences: Sequence[int], comm: Comm | None, rank: int | None = None) -> list[int]:
-        """A rank's part (by default this one's) of some sequences: whole groups, given to the rank with the fewest tokens so far."""
+        """A rank's part (by default this one's) of some sequences:
+        whole groups, given to the rank with the fewest tokens so far."""
         if comm is None:
             return list(sequences)
         loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]

@@ -30,7 +30,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
 
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
-    process has the run, RunFailed when the loss is NaN, no mixed group is left, sampler and trainer disagree or another rank died.
+    process has the run, RunFailed when the loss is NaN, no mixed group is left, sampler and trainer disagree
+    or another rank died.
     """
     run = RunFolder.of(config)
     if run.finished():

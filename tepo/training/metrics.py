@@ -17,7 +17,8 @@ VOLATILE = ("timing_s/", "perf/cpu")  # differ between two equal runs; everythin
 
 
 class Stopwatch:
-    """Wall seconds by section under verl's names `timing_s/*`; CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
+    """Wall seconds by section under verl's names `timing_s/*`;
+    CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
 
     CORE = ("gen", "old_log_prob", "update_actor")
 
@@ -42,7 +43,8 @@ class Stopwatch:
 
 
 class MetricsLog:
-    """`metrics.jsonl`, and wandb as its mirror; steps are our own axis there, so a resumed run's points are never dropped."""
+    """`metrics.jsonl`, and wandb as its mirror;
+    steps are our own axis there, so a resumed run's points are never dropped."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, report: Report):
         self.folder, self.report = folder, report

@@ -13,7 +13,8 @@ from tepo.problems.base import Problem
 from tepo.problems.prompts import encode_prompts
 from tepo.randomness import derive
 
-_MOST_MADE = 100_000  # procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over
+# Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
+_MOST_MADE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class PromptStream:
 
 
 def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise UserError when the tokenizer drops letters or digits of the statements: the policy would be asked something else.
+    """Raise UserError when the tokenizer drops letters or digits of the statements:
+    the policy would be asked something else.
 
     Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
     used = {
@@ -96,7 +98,8 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
     lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
     if lost:
         raise UserError(
-            f"the model's tokenizer has no {', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}, which the problems use",
+            f"the model's tokenizer has no {', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}, "
+            "which the problems use",
             where=str(tokenizer.name_or_path),
             fix="another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/laptop.md)",
         )

@@ -1,4 +1,5 @@
-"""One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap (DAPO section 3.2, TEPO section 4.1)."""
+"""One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap
+(DAPO section 3.2, TEPO section 4.1)."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,8 @@ from tepo.training.prompts import Prompt, PromptStream
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt, its G responses and their rewards, float32 [G]; `timeouts` of them are 0 because the grader gave the answer up."""
+    """A prompt, its G responses and their rewards, float32 [G];
+    `timeouts` of them are 0 because the grader gave the answer up."""
 
     prompt: Prompt
     responses: list[Response]
@@ -63,7 +65,8 @@ class Rollout:
                 self.groups.append(group)
 
     def metrics(self) -> dict[str, float]:
-        """verl's names, and ours (rollout/, grader/); rewards and lengths are over all responses drawn, before the filter."""
+        """verl's names, and ours (rollout/, grader/);
+        rewards and lengths are over all responses drawn, before the filter."""
         right, responses = np.array(self.right).T
         return {
             "critic/score/mean": float(np.mean(self.scores)),
@@ -101,10 +104,11 @@ class Collector:
     comm: Comm | None
 
     def collect(self, start: int, step: int, watch: Stopwatch) -> Rollout:
-        """Draw prompts from number `start` until `prompts_per_step` mixed groups are there or `max_rounds` rounds are spent.
+        """Draw prompts from number `start` until `prompts_per_step` mixed groups are there
+        or `max_rounds` rounds are spent.
 
-        Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or all
-        wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
+        Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or
+        all wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
         """
         train, rollout = self.config.train, Rollout()
         while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
@@ -119,9 +123,13 @@ class Collector:
             rollout.add(groups)
         if not rollout.groups:
             raise RunFailed(
-                f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers ({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
+                f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers "
+                f"({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
                 where=f"{rollout.rounds} rounds of sampling (train.max_rounds)",
-                fix="raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; the last checkpoint is kept",
+                fix=(
+                    "raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; "
+                    "the last checkpoint is kept"
+                ),
             )
         return rollout
 

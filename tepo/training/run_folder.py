@@ -1,4 +1,5 @@
-"""A run on disk: what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
+"""A run on disk:
+what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
 runs/<id>/config.json               the resolved configuration and what the id was made of
           manifest.json             status: running | finished | interrupted | failed
@@ -56,7 +57,8 @@ _UNHASHED = {
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything but the seed that can change the result of a run: weights and problems by their content, not by name or place.
+    """Everything but the seed that can change the result of a run:
+    weights and problems by their content, not by name or place.
 
     Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
     """
@@ -124,7 +126,8 @@ class RunFolder:
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training or measuring, held until the returned file is closed or its process dies.
 
-        Raises UserError with exit code BUSY when another process has it. POSIX record locks: they also work on network file systems.
+        Raises UserError with exit code BUSY when another process has it.
+        POSIX record locks: they also work on network file systems.
         """
         with explain_write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -245,8 +248,8 @@ class RunFolder:
         comm: "Comm | None" = None,
         keep: int = 2,
     ) -> Path:
-        """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write` that fills a
-        folder on the file system they share; rank 0 commits."""
+        """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write`
+        that fills a folder on the file system they share; rank 0 commits."""
         target = self.checkpoint(step)
         scratch = target.with_name(f".{target.name}")
         first = comm is None or comm.rank == 0
@@ -307,5 +310,8 @@ def final_model(path: Path) -> Path:
     raise UserError(
         "no model and no checkpoint there",
         where=str(path),
-        fix="give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs",
+        fix=(
+            "give a folder with config.json and model.safetensors, a run folder, or a hub id; "
+            "`tepo list` shows the runs"
+        ),
     )

@@ -1,4 +1,5 @@
-"""A self-test of each installed engine: sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
+"""A self-test of each installed engine:
+sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
 
 import importlib.util
 import re
@@ -46,7 +47,8 @@ def selftest(sampler: str, engine: str) -> Outcome:
             if done.returncode != expected:
                 return Outcome(
                     False,
-                    f"{'first step' if stop else 'resume'}: {what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}",
+                    f"{'first step' if stop else 'resume'}: "
+                    f"{what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}",
                 )
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return Outcome(False, "no checkpoint at the end")
@@ -54,7 +56,8 @@ def selftest(sampler: str, engine: str) -> Outcome:
 
 
 def what_failed(text: str) -> str:
-    """The sentence of the error that ends a traceback; where and what to do, which our errors add below it, left out."""
+    """The sentence of the error that ends a traceback;
+    where and what to do, which our errors add below it, left out."""
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
     return next(
         (line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), ""

@@ -1,4 +1,5 @@
-"""Per-token diagnostics of one mini-batch as a JSON file, for the token view (format: docs/tables.md, tepo.reporting.token_view)."""
+"""Per-token diagnostics of one mini-batch as a JSON file, for the token view
+(format: docs/tables.md, tepo.reporting.token_view)."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""The embedded engine: one process, one device, AdamW; bf16 models train on fp32 master weights, in which gradients are summed."""
+"""The embedded engine:
+one process, one device, AdamW; bf16 models train on fp32 master weights, in which gradients are summed."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,14 +14,15 @@ from tepo.training import optimizer_state
 
 
 def full_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state_dict with `lm_head.weight` spelled out: tied models leave it out of `named_parameters`, and samplers that
-    keep their own copy would silently go on with the old one."""
+    """The state_dict with `lm_head.weight` spelled out: tied models leave it out of `named_parameters`, and samplers
+    that keep their own copy would silently go on with the old one."""
     return {name: value.detach() for name, value in model.state_dict().items()}
 
 
 @torch.no_grad()
 def _move_gradient(parameter: Tensor, master: Tensor) -> None:
-    """Add the gradient of a micro-batch to that of the float32 master: in bfloat16 a sum of many would lose what is below 1/256 of it."""
+    """Add the gradient of a micro-batch to that of the float32 master:
+    in bfloat16 a sum of many would lose what is below 1/256 of it."""
     assert parameter.grad is not None
     if master.grad is None:
         master.grad = parameter.grad.float()

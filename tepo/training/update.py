@@ -38,8 +38,8 @@ class Updater:
     def update(
         self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies, dump: TokenDump | None = None
     ) -> dict[str, float]:
-        """All mini-batches of all epochs of one rollout; `dump` gets the tokens of the last one. Returns metrics under verl's names;
-        raises RunFailed on a NaN loss."""
+        """All mini-batches of all epochs of one rollout; `dump` gets the tokens of the last one. Returns metrics under
+        verl's names; raises RunFailed on a NaN loss."""
         train = self.config.train
         with watch("old_log_prob"):
             self._old_values(rollout)
@@ -81,7 +81,8 @@ class Updater:
         tallies: Tallies,
         dump: TokenDump | None,
     ) -> bool:
-        """Accumulate the gradient of one mini-batch (this rank's part of it). False when no token of it is in the loss, on any rank."""
+        """Accumulate the gradient of one mini-batch (this rank's part of it).
+        False when no token of it is in the loss, on any rank."""
         parts = self._micro_batches(rollout, sequences)
         alone = self._forward(rollout, sequences) if len(parts) == 1 else None
         salt = derive(self.config.seed, "objective", step, number)
@@ -102,20 +103,27 @@ class Updater:
         return self._check_finite(losses, plan.totals[0], step)
 
     def _check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
-        """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move the weights, by
-        AdamW's momentum and decay. Read once a mini-batch: reading a loss makes the host wait for the GPU."""
+        """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move
+        the weights, by AdamW's momentum and decay.
+        Read once a mini-batch: reading a loss makes the host wait for the GPU."""
         value, number = torch.stack([torch.stack(tuple(losses)).sum().double(), tokens]).tolist()
         if not math.isfinite(value):
             raise RunFailed(
                 f"step {step}: the loss is {value}",
-                where=f"objective={self.config.objective.get('name', '?')}, learning rate {self.config.train.learning_rate:g}",
-                fix="lower train.learning_rate, or check the rewards and the objective's coefficients; the last checkpoint is kept",
+                where=(
+                    f"objective={self.config.objective.get('name', '?')}, "
+                    f"learning rate {self.config.train.learning_rate:g}"
+                ),
+                fix=(
+                    "lower train.learning_rate, or check the rewards and the objective's coefficients; "
+                    "the last checkpoint is kept"
+                ),
             )
         return number > 0
 
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
-        """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where they fit.
-        Every rank gets the same number of parts, as sharded engines need; the ones added are empty."""
+        """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where
+        they fit. Every rank gets the same number of parts, as sharded engines need; the ones added are empty."""
         parts = split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
         comm = self.engine.comm
         if comm is not None:
@@ -146,8 +154,8 @@ class Updater:
         )
 
     def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
-        """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded model
-        must take part in every pass."""
+        """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded
+        model must take part in every pass."""
         needs = self.objective.needs
         done = token_statistics(
             self.engine.model,
@@ -181,9 +189,10 @@ class Updater:
 
     @torch.no_grad()
     def _old_values(self, rollout: FlatRollout) -> None:
-        """pi_old's log-probs and entropies. The sampler's own are taken where they serve; where the objective compares whole
-        distributions or corrects the gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two
-        round apart by more than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
+        """pi_old's log-probs and entropies.
+        The sampler's own are taken where they serve; where the objective compares whole distributions or corrects the
+        gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more
+        than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
         needs = self.objective.needs
         compared = needs.sampler_logprobs or (
             needs.entropies and needs.old_entropies

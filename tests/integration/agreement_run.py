@@ -1,11 +1,12 @@
-"""A program for test_agreement.py: whole runs of `train()` on fixed prompts with greedy responses, alone or as a rank of torchrun.
+"""A program for test_agreement.py: whole runs of `train()` on fixed prompts with greedy responses,
+alone or as a rank of torchrun.
 
     python -m tests.integration.agreement_run OUT '{"name": ["sampler=vllm", …], …}'
 
-Runs the jobs one after the other, each in a store OUT/name. Greedy responses to one prompt are all alike and leave nothing to
-learn, so response i begins with a given token: nothing, the answer at once, a digit … and is greedy from there. After each sync
-rank 0 writes the largest difference between the sampler's log-probs of the last responses and a plain forward pass of the weights
-that it was given, in OUT/name/sync.json.
+Runs the jobs one after the other, each in a store OUT/name. Greedy responses to one prompt are all alike and leave
+nothing to learn, so response i begins with a given token: nothing, the answer at once, a digit … and is greedy from
+there. After each sync rank 0 writes the largest difference between the sampler's log-probs of the last responses and a
+plain forward pass of the weights that it was given, in OUT/name/sync.json.
 """
 
 import json
@@ -29,7 +30,8 @@ RUN = (*GROUPS, "train.epochs=2", "train.steps=3", "train.max_new_tokens=32", "t
 
 
 class Branching:
-    """A sampler whose response i is the greedy continuation of the prompt and `FIRST[i]`; the real one samples, scores and syncs."""
+    """A sampler whose response i is the greedy continuation of the prompt and `FIRST[i]`;
+    the real one samples, scores and syncs."""
 
     def __init__(self, sampler, apart: list[float]):
         self.sampler, self.apart = sampler, apart

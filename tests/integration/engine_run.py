@@ -2,8 +2,8 @@
 
     python -m tests.integration.engine_run OUT '{"name": {"kind": "deepspeed", "zero_stage": 2, …}, …}'
 
-Runs the jobs one after the other (starting a process costs more than they do). Each writes OUT/name/result.json (rank 0):
-losses, norms; and its checkpoint in OUT/name/checkpoint.
+Runs the jobs one after the other (starting a process costs more than they do).
+Each writes OUT/name/result.json (rank 0): losses, norms; and its checkpoint in OUT/name/checkpoint.
 """
 
 import json

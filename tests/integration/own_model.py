@@ -1,4 +1,5 @@
-"""A tiny Hugging Face model that a user brings along: Llama's architecture, a tokenizer trained on the spot, a little supervised training."""
+"""A tiny Hugging Face model that a user brings along:
+Llama's architecture, a tokenizer trained on the spot, a little supervised training."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Stand-ins for the seven published sets: declared in a user's folder in front of tepo's own, rows in a folder for TEPO_DATA."""
+"""Stand-ins for the seven published sets:
+declared in a user's folder in front of tepo's own, rows in a folder for TEPO_DATA."""
 
 import json
 from pathlib import Path
@@ -13,7 +14,8 @@ NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "mi
 
 
 def make_sets(folder: Path, count: int = 3, **more: object) -> dict[str, str]:
-    """Write evals/NAME.yaml and data/NAME.jsonl of `count` generated problems each. Returns the environment that puts them in front."""
+    """Write evals/NAME.yaml and data/NAME.jsonl of `count` generated problems each.
+    Returns the environment that puts them in front."""
     (folder / "evals").mkdir(parents=True)
     (folder / "data").mkdir()
     for number, name in enumerate(NAMES):

@@ -1,4 +1,5 @@
-"""A real one-node Slurm cluster for the tests: munged, slurmctld and slurmd of Debian's packages, in a folder of their own."""
+"""A real one-node Slurm cluster for the tests:
+munged, slurmctld and slurmd of Debian's packages, in a folder of their own."""
 
 import os
 import signal
@@ -41,7 +42,8 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def cluster(*, starts_jobs: bool = True) -> Iterator[None]:
-    """Start the daemons, wait until the node is idle, and stop them at the end; without `starts_jobs`, the node fails to start any. Needs root."""
+    """Start the daemons, wait until the node is idle, and stop them at the end;
+    without `starts_jobs`, the node fails to start any. Needs root."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
     # Not below pytest's folder: slurmd's sockets (spool folder, host and job) fail beyond 108 characters.

@@ -1,4 +1,5 @@
-"""One run, four ways: whichever sampler draws and whichever engine trains on however many ranks, `train()` ends with the same losses and weights."""
+"""One run, four ways: whichever sampler draws and whichever engine trains on however many ranks,
+`train()` ends with the same losses and weights."""
 
 import json
 import subprocess
@@ -85,7 +86,8 @@ def test_losses_and_weights_agree(out, name):
 
 @pytest.mark.parametrize("name", ["vllm torch", *TWO])
 def test_vllm_follows_every_sync(out, name):
-    """Log-probs of given tokens, after each sync against the weights that were handed over, and in each rollout against the trainer's own."""
+    """Log-probs of given tokens, after each sync against the weights that were handed over,
+    and in each rollout against the trainer's own."""
     after_sync = json.loads((out / name / "sync.json").read_text())
     assert len(after_sync) == 3
     assert max(after_sync) < TOLERANCE

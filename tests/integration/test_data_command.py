@@ -1,4 +1,5 @@
-"""`tepo data verify` and `tepo data contamination` on folders of problem files, and on the hub through local data sets."""
+"""`tepo data verify` and `tepo data contamination` on folders of problem files,
+and on the hub through local data sets."""
 
 import json
 from dataclasses import replace
@@ -48,7 +49,10 @@ def test_a_copy_that_is_not_the_pinned_one_names_its_rows(tmp_path: Path) -> Non
 
 def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
     sets = make_sets(tmp_path)
-    long = "Find the number of ordered pairs of positive integers whose product divides the sum of the first {} squares exactly."
+    long = (
+        "Find the number of ordered pairs of positive integers whose product "
+        "divides the sum of the first {} squares exactly."
+    )
     for name, base in (("math500", 100), ("amc", 7000)):
         problems = [
             replace(problem, prompt=long.format(base + index))

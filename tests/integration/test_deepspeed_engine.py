@@ -1,4 +1,5 @@
-"""DeepSpeed against the embedded engine: the same updates to the same weights, whatever the stage and the number of ranks."""
+"""DeepSpeed against the embedded engine:
+the same updates to the same weights, whatever the stage and the number of ranks."""
 
 import json
 import subprocess
@@ -113,7 +114,8 @@ def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name)
 
 
 def test_bfloat16_trains_on_float32_masters(results):
-    """Updates below bf16's resolution add up in the masters; what is left between engines is the rounding of gradients."""
+    """Updates below bf16's resolution add up in the masters;
+    what is left between engines is the rounding of gradients."""
     one, other = (
         load_file(results / name / "checkpoint" / "optimizer" / "00000.safetensors")
         for name in ("2 x zero 2 bf16", "embedded bf16")

@@ -1,4 +1,5 @@
-"""A full or read-only disk: one message, exit code 1, and what was finished stays good. Real file systems, no patched calls."""
+"""A full or read-only disk: one message, exit code 1, and what was finished stays good.
+Real file systems, no patched calls."""
 
 import contextlib
 import os

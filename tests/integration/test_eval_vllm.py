@@ -13,7 +13,10 @@ from tests.integration.commands import tepo
 from tests.unit.training.small import small
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-GREEDY = "title: Greedy\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 5}\ncount: 24\nsamples: 1\ntemperature: 0\nmax_new_tokens: 72\n"
+GREEDY = (
+    "title: Greedy\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 5}\n"
+    "count: 24\nsamples: 1\ntemperature: 0\nmax_new_tokens: 72\n"
+)
 
 
 def evaluated(folder: Path, model: Path, *words: str) -> Path:

@@ -1,4 +1,5 @@
-"""A rank dies in the middle of a run: the others end with one message, and the run goes on, also on another number of ranks."""
+"""A rank dies in the middle of a run:
+the others end with one message, and the run goes on, also on another number of ranks."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""What somebody with problems, a model, a benchmark and a table of their own does, from an installed wheel, outside the checkout."""
+"""What somebody with problems, a model, a benchmark and a table of their own does,
+from an installed wheel, outside the checkout."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""An RL run with vLLM and DeepSpeed on two ranks learns as the embedded one does: the same accuracy within the seeds' spread."""
+"""An RL run with vLLM and DeepSpeed on two ranks learns as the embedded one does:
+the same accuracy within the seeds' spread."""
 
 import subprocess
 import sys

@@ -13,8 +13,8 @@ from tests.unit.training.small import small
 
 
 def records(content: bytes) -> Iterator[bytes]:
-    """The records of wandb's transaction log: a 7-byte file header, then LevelDB's log format (32 KiB blocks of checksum,
-    length, type and payload; a record may go on in the next block)."""
+    """The records of wandb's transaction log: a 7-byte file header, then LevelDB's log format (32 KiB blocks of
+    checksum, length, type and payload; a record may go on in the next block)."""
     place, parts = 7, b""
     while place + 7 <= len(content):
         left = 32768 - place % 32768

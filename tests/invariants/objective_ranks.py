@@ -1,4 +1,5 @@
-"""Two gloo ranks compute the gradient of every row on their share of one mini-batch. Run by test_objectives.py with torchrun's variables."""
+"""Two gloo ranks compute the gradient of every row on their share of one mini-batch.
+Run by test_objectives.py with torchrun's variables."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""One rollout through the real path: packing, fused log-probs and entropies, the updater, an engine that keeps its gradients."""
+"""One rollout through the real path:
+packing, fused log-probs and entropies, the updater, an engine that keeps its gradients."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -65,8 +66,9 @@ class KeepingEngine:
 
 
 def make_policy(dtype: torch.dtype, spread: float = 0.1) -> PreTrainedModel:
-    """A random Qwen2. Its norms go through float32 whatever the dtype, so they are replaced by torch's own. `spread` of its weights:
-    at 0.1 the network's own rounding moves a float32 gradient by less than half of 1e-6, at 0.2 by more than that."""
+    """A random Qwen2. Its norms go through float32 whatever the dtype, so they are replaced by torch's own.
+    `spread` of its weights: at 0.1 the network's own rounding moves a float32 gradient by less than half of 1e-6,
+    at 0.2 by more than that."""
     model = make_model("qwen2", dtype, initializer_range=spread)
     for name, module in list(model.named_modules()):
         if type(module).__name__ == "Qwen2RMSNorm":

@@ -1,4 +1,5 @@
-"""Two gloo ranks take two updates of every row on one rollout, each with its share. Run by test_pipeline.py with torchrun's variables."""
+"""Two gloo ranks take two updates of every row on one rollout, each with its share.
+Run by test_pipeline.py with torchrun's variables."""
 
 import sys
 

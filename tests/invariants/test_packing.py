@@ -1,4 +1,5 @@
-"""What packing must not change: micro-batch borders, cut groups, neighbours and order leave every value and gradient as it was."""
+"""What packing must not change:
+micro-batch borders, cut groups, neighbours and order leave every value and gradient as it was."""
 
 from itertools import pairwise
 

@@ -1,4 +1,5 @@
-"""Every row through the real batching pipeline: micro-batch size, cut groups, the order of prompts and two ranks change nothing."""
+"""Every row through the real batching pipeline:
+micro-batch size, cut groups, the order of prompts and two ranks change nothing."""
 
 from pathlib import Path
 

@@ -107,7 +107,10 @@ def test_an_error_is_not_hidden_by_a_record_that_cannot_be_written(tmp_path: Pat
 
 def test_versions_are_read_without_importing_anything() -> None:
     code = "import json, sys; from tepo import provenance; facts = provenance.facts()\n"
-    code += "print(json.dumps([facts, [name for name in ('torch', 'transformers', 'vllm', 'numpy') if name in sys.modules]]))"
+    code += (
+        "print(json.dumps([facts, "
+        "[name for name in ('torch', 'transformers', 'vllm', 'numpy') if name in sys.modules]]))"
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "3"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     facts, imported = json.loads(done.stdout)
@@ -132,8 +135,10 @@ def test_what_made_the_results_in_words() -> None:
     later = {**ONE, "started": "2026-01-03T00:00:00+00:00", "ended": None, "host": "b"}
     gpus = {**ONE, "commit": None, "threads": 8, "gpus": ["H100", "H100"], "vllm": "0.19"}
     assert made_by([later, ONE, gpus]) == [
-        "tepo 1.0 (commit 0123456789ab, changed), Python 3.12.1, torch 2.9.0, transformers 5.1; 1 thread on Fast; hosts b, a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
-        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19; 8 threads on Fast, 2 x H100 in the machine; host a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0 (commit 0123456789ab, changed), Python 3.12.1, torch 2.9.0, transformers 5.1; "
+        "1 thread on Fast; hosts b, a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19; "
+        "8 threads on Fast, 2 x H100 in the machine; host a; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
     ]
     assert made_by([]) == []
     assert len(made_by([{}])) == 1  # a record of another version
@@ -143,5 +148,6 @@ def test_a_table_of_different_versions_or_machines_says_so_in_one_line() -> None
     assert mixed([]) is None
     assert mixed([ONE, {**ONE, "host": "b", "started": "2027", "ended": None, "what": "evaluate"}]) is None
     assert mixed([ONE, {**ONE, "torch": "2.10.0", "cpu": "Slow", "dirty": False}, ONE]) == (
-        "These rows were made by different versions or machines: torch 2.9.0 and 2.10.0; commit 0123456789ab, changed and 0123456789ab; CPU Fast and Slow."
+        "These rows were made by different versions or machines: torch 2.9.0 and 2.10.0; "
+        "commit 0123456789ab, changed and 0123456789ab; CPU Fast and Slow."
     )

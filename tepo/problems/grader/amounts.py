@@ -49,7 +49,8 @@ def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> b
 
 
 def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> bool:
-    r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word; 25^\circ is 25 degrees Celsius."""
+    r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word;
+    25^\circ is 25 degrees Celsius."""
     if mine and mine.is_only("angle") and _is_radian(theirs, right):
         return leaf(f"\\frac{{{left}\\pi}}{{180}}", right)
     if theirs and theirs.is_only("angle") and _is_radian(mine, left):

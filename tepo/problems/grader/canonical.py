@@ -23,8 +23,14 @@ _CONTROL = str.maketrans(
 )
 _CONTROL_SPACE = re.compile(r"(?<!\\)\\(?: |$)")
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
-_SIZES = r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
-_MARKS = r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
+_SIZES = (
+    r"tiny|small|normalsize|large|Large|LARGE|huge|Huge|underline|left|right|displaystyle|textstyle|scriptstyle"
+    r"|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
+)
+_MARKS = (
+    r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])"
+    r"|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
+)
 _REMOVED = re.compile(
     rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}"
 )
@@ -36,7 +42,8 @@ _LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)
 _ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})")
 _CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
 _MAGNITUDE = re.compile(
-    r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?) ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})"
+    r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
+    r" ?(?:(\\text\{) ?)?(hundred|thousand|million|billion|trillion)s?\b(?(2) ?([^{}]*)\})"
 )
 _AND = re.compile(r" ?,? ?(?:\\text\{,? ?and\}|\band\b) ?")
 _COUNTED = re.compile(r"(?<=\d) ?\\text\{([a-zA-Z ]+?),? (and|or)\}(?= ?\d)")
@@ -61,11 +68,13 @@ _INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _BRACED = re.compile(r"(\\(?:max|min|gcd|lcm)) ?\\\{([^{}]*)\\\}")
 _EXCEPT = re.compile(
-    r"^\\text\{(?:all |any |the )?(?:real numbers|reals)(?: [a-z])? (?:except|other than|but|excluding)(?: for)?\} ?(.+)$"
+    r"^\\text\{(?:all |any |the )?(?:real numbers|reals)(?: [a-z])?"
+    r" (?:except|other than|but|excluding)(?: for)?\} ?(.+)$"
 )
 _SUCH_THAT = re.compile(r"^(\\\{[^:|]*)(?<!\\)[:|]([^:|]*\\\})$")
 _INTEGERS = re.compile(
-    rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
+    rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*"
+    rf"\s*\\in\s*\\(?:mathbb\{{[ZN]\}}|mathbf\{{Z\}}|Z)\)?\s*$"
     r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with) [^{}]*integers?[^{}]*\}(?: ?[a-z])?\)?\s*$"
     r"|\s*,?\s*\(?\\text\{,? ?(?:for|where|with)\} ?[a-z] ?\\text\{(?:is|are) [^{}]*integers?\}\)?\s*$"
 )
@@ -194,7 +203,8 @@ def canonical(text: str) -> str:
 
 
 def _worded(text: str) -> str:
-    """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is", remarks in parentheses."""
+    """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is",
+    remarks in parentheses."""
     text = _COUNTED.sub(r"\\text{\1} \\text{\2}", _SUCH_THAT.sub(r"\1\\mid \2", text))
     text = _BRACED.sub(r"\1(\2)", unquantified(text))
     if excepted := _EXCEPT.match(text):
@@ -277,7 +287,9 @@ def _arguments(text: str) -> str:
 
 
 def _argument(text: str) -> tuple[str, str]:
-    """(argument without braces, rest): one braced group, one command, or one character. A fraction inside waits for its turn."""
+    """(argument without braces, rest): one braced group, one command, or one character.
+
+    A fraction inside waits for its turn."""
     text = text.lstrip()
     if not text:
         return "", ""

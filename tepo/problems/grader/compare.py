@@ -1,5 +1,5 @@
-r"""The comparison of two canonical answers: first what kind of answer each is, then its parts, down to leaves that are numbers
-or expressions. Numbers are decided here; expressions by `symbolic`, which only worker processes have."""
+r"""The comparison of two canonical answers: first what kind of answer each is, then its parts, down to leaves that are
+numbers or expressions. Numbers are decided here; expressions by `symbolic`, which only worker processes have."""
 
 import re
 from collections.abc import Callable
@@ -57,8 +57,8 @@ class Undecided(Exception):
 
 
 class Comparer:
-    """Compares answers. `symbolic` decides two expressions (None: raise Undecided instead). `note` holds why the last pair was
-    found different, and `used_symbolic` whether it took more than exact comparison."""
+    """Compares answers. `symbolic` decides two expressions (None: raise Undecided instead). `note` holds why the last
+    pair was found different, and `used_symbolic` whether it took more than exact comparison."""
 
     def __init__(self, symbolic: Symbolic | None = None, relative: float = 0.0, absolute: float = 0.0):
         self._symbolic, self._relative, self._absolute = symbolic, Fraction(relative), Fraction(absolute)
@@ -137,7 +137,8 @@ class Comparer:
         return None
 
     def _cases(self, gold: list[tuple[str, str]], answer: list[tuple[str, str]]) -> bool:
-        """The same values under the same conditions, in any order; "otherwise" is the one condition that the other side writes out."""
+        """The same values under the same conditions, in any order;
+        "otherwise" is the one condition that the other side writes out."""
         free = all(any(not condition for _, condition in side) for side in (gold, answer))
 
         def same_case(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
@@ -315,7 +316,8 @@ class Comparer:
         return same or (self.differ(note) if note != "different" else False)
 
     def _groups(self, gold: Group, answer: Group) -> bool:
-        """Sets in any order; tuples and intervals in order, with the same brackets (round beside infinity either way)."""
+        """Sets in any order;
+        tuples and intervals in order, with the same brackets (round beside infinity either way)."""
         if (gold.left == "{") != (answer.left == "{"):
             return len(gold.items) == len(answer.items) == 1 and self.same(gold.items[0], answer.items[0])
         if gold.left == "{":

@@ -1,4 +1,6 @@
-"""What a worker decides: one answer against one gold, and whether a gold can be read at all. Imported by workers only."""
+"""What a worker decides: one answer against one gold, and whether a gold can be read at all.
+
+Imported by workers only."""
 
 from tepo.problems.grader.canonical import canonical
 from tepo.problems.grader.compare import Comparer

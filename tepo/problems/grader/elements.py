@@ -1,4 +1,5 @@
-r"""What an answer is made of: the elements of a list or set, the signs of \pm, the leaves that must be read as mathematics."""
+r"""What an answer is made of: the elements of a list or set, the signs of \pm,
+the leaves that must be read as mathematics."""
 
 import re
 from itertools import pairwise
@@ -19,7 +20,8 @@ _ASSIGNMENT = re.compile(r"([a-zA-Z]) ?=")
 
 
 def elements(text: str) -> list[str]:
-    r"""The list a text is: cut at commas and words, a set in braces opened, `x \neq 2, 3` with its relation repeated."""
+    r"""The list a text is: cut at commas and words, a set in braces opened,
+    `x \neq 2, 3` with its relation repeated."""
     parts = items(text)
     parts = [part for part in parts if not _REAL.fullmatch(part)] or parts
     sides, signs = relation(parts[0])
@@ -71,7 +73,8 @@ def as_tuple(text: str) -> str:
 
 
 def by_letter(parts: list[str]) -> list[str]:
-    """Assignments to neighbouring letters in the order of the alphabet (y=1, x=2 as x=2, y=1), as a tuple would have them."""
+    """Assignments to neighbouring letters in the order of the alphabet (y=1, x=2 as x=2, y=1),
+    as a tuple would have them."""
     names = [match[1] if (match := _ASSIGNMENT.match(part)) else "" for part in parts]
     ordered = sorted(names)
     neighbours = all(names) and all(ord(right) - ord(left) == 1 for left, right in pairwise(ordered))
@@ -152,7 +155,8 @@ def leaves(text: str) -> list[str]:
 
 
 def _inner(text: str) -> list[str]:
-    """One level of structure opened: a matrix, a ratio, a union, a relation, a bracketed group; the text itself if none."""
+    """One level of structure opened: a matrix, a ratio, a union, a relation, a bracketed group;
+    the text itself if none."""
     rows, cases = matrix(text), piecewise(text)
     if cases:
         return [value for value, _ in cases]

@@ -1,11 +1,12 @@
-r"""LaTeX environments that only lay out: `aligned` and its kin, systems of equations in braces, arrays of one cell. What is left
-of them is a list; matrices and definitions by cases keep their environment."""
+r"""LaTeX environments that only lay out: `aligned` and its kin, systems of equations in braces, arrays of one cell.
+What is left of them is a list; matrices and definitions by cases keep their environment."""
 
 import re
 
 _LAID_OUT = r"align(?:ed|edat|at)?|gather(?:ed)?|split|equation|multline|eqnarray"
 _ENVIRONMENT = re.compile(
-    rf"(?P<brace>(?:\\left ?)?\\(?:\{{|lbrace) ?)?\\begin\{{(?P<name>(?:{_LAID_OUT})\*?|[dr]?cases|array)\}}(?P<columns>\{{[^{{}}]*\}}|\[[tbc]\])?"
+    rf"(?P<brace>(?:\\left ?)?\\(?:\{{|lbrace) ?)?"
+    rf"\\begin\{{(?P<name>(?:{_LAID_OUT})\*?|[dr]?cases|array)\}}(?P<columns>\{{[^{{}}]*\}}|\[[tbc]\])?"
     r"(?P<body>(?:(?!\\begin\{|\\end\{).)*)\\end\{(?P=name)\}(?(brace)(?: ?\\right ?\.)?)",
     re.DOTALL,
 )
@@ -20,7 +21,8 @@ _RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|neq?|in)(?![a-zA-Z])")
 
 
 def flattened(text: str) -> str:
-    r"""Layout as lists: `\begin{cases} x=1 \\ y=2 \end{cases}` is x=1, y=2; equations on lines of their own are a list too."""
+    r"""Layout as lists: `\begin{cases} x=1 \\ y=2 \end{cases}` is x=1, y=2;
+    equations on lines of their own are a list too."""
     if "\\begin" in text:
         text = _ENVIRONMENT.sub(_flat, text)
     rows = [] if "\\begin" in text else _BARE_ROW.split(text)

@@ -1,8 +1,8 @@
-r"""The value of a simple expression without sympy: as a float, to prove that two expressions differ (most wrong answers of a
-rollout are refused here, in microseconds), and at 50 digits in the workers, to spare the parser.
+r"""The value of a simple expression without sympy: as a float, to prove that two expressions differ (most wrong answers
+of a rollout are refused here, in microseconds), and at 50 digits in the workers, to spare the parser.
 
-Reads sums, products, quotients, powers, \frac, \sqrt, \pi, e, i and single letters (which get fixed positive values). Anything
-else, and anything ambiguous, is unknown."""
+Reads sums, products, quotients, powers, \frac, \sqrt, \pi, e, i and single letters (which get fixed positive values).
+Anything else, and anything ambiguous, is unknown."""
 
 import cmath
 import math
@@ -58,8 +58,8 @@ def differ(gold: str, answer: str) -> bool:
 
 
 def same(gold: str, answer: str, arithmetic: Arithmetic, digits: int) -> bool:
-    """Equal at four points to nearly `digits` digits. False says nothing: the values differ, or the comparison would not prove
-    equality (unknown notation, roots of letters, whose sign matters, terms of very different size)."""
+    """Equal at four points to nearly `digits` digits. False says nothing: the values differ, or the comparison would
+    not prove equality (unknown notation, roots of letters, whose sign matters, terms of very different size)."""
     try:
         for shift in _SHIFTS:
             left, right = _Reader(gold, shift, arithmetic, strict=True), _Reader(answer, shift, arithmetic, strict=True)
@@ -73,8 +73,8 @@ def same(gold: str, answer: str, arithmetic: Arithmetic, digits: int) -> bool:
 
 
 class _Reader:
-    """Recursive descent over the tokens of one expression. `largest` and `smallest` are the extreme magnitudes met; differences
-    far below the largest may be rounding. `strict` refuses roots of letters."""
+    """Recursive descent over the tokens of one expression. `largest` and `smallest` are the extreme magnitudes met;
+    differences far below the largest may be rounding. `strict` refuses roots of letters."""
 
     def __init__(self, text: str, shift: str, arithmetic: Arithmetic, *, strict: bool = False):
         self._tokens: list[str] = []
@@ -124,8 +124,8 @@ class _Reader:
         return total
 
     def _product(self) -> Any:
-        """Factors with signs or side by side. After a slash nothing may stand side by side (1/2x), and a number before a
-        fraction is a mixed number: both are left to the parser."""
+        """Factors with signs or side by side. After a slash nothing may stand side by side (1/2x), and a number before
+        a fraction is a mixed number: both are left to the parser."""
         total, slashed = self._power(), False
         while True:
             token, before = self._peek(), self._tokens[self._place - 1]

@@ -29,8 +29,8 @@ class NoAnswer(Exception):
 
 
 def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
-    """The answer as written, without its box. Several boxes are joined with commas only when the text lists them explicitly
-    (nothing between them but separators and a comma, semicolon, "and" or "or").
+    """The answer as written, without its box. Several boxes are joined with commas only when the text lists them
+    explicitly (nothing between them but separators and a comma, semicolon, "and" or "or").
 
     Raises NoAnswer: "no answer", "empty box" or "unclosed box" (an earlier complete box does not count then).
     """
@@ -72,8 +72,8 @@ def has_box(text: str) -> bool:
 
 
 def _outermost(response: str, spans: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
-    """The last boxes that are not inside another one, as (start, stop, content). Only as many as an explicit list may hold
-    are opened, from the end, so thousands of boxes cost nothing."""
+    """The last boxes that are not inside another one, as (start, stop, content). Only as many as an explicit list may
+    hold are opened, from the end, so thousands of boxes cost nothing."""
     opened: list[tuple[int, int, str]] = []
     for start, after in spans[-40:]:
         if opened and start < opened[-1][1]:

@@ -20,8 +20,8 @@ _GARBLED = re.compile(
 
 
 class Grader:
-    """Grades responses against golds; the same object serves rewards and evaluation. A context manager, usable from any thread.
-    Workers start when the first answer needs sympy; `close` (or leaving the context) stops them."""
+    """Grades responses against golds; the same object serves rewards and evaluation. A context manager, usable from any
+    thread. Workers start when the first answer needs sympy; `close` (or leaving the context) stops them."""
 
     def __init__(self, options: GraderOptions | None = None):
         self.options = options or GraderOptions()
@@ -100,8 +100,9 @@ class Grader:
                 verdicts[index] = best[key]
 
     def check_golds(self, golds: Sequence[str]) -> list[tuple[int, str]]:
-        """(index, why) of every gold that cannot be read, so that only the same text would match it. Read them once, when a
-        benchmark is loaded."""
+        """(index, why) of every gold that cannot be read, so that only the same text would match it.
+
+        Read them once, when a benchmark is loaded."""
         requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
         outcomes = self._pool.run([request for _, request in requests])
         return [

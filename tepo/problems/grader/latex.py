@@ -1,4 +1,6 @@
-r"""Canonical answer text to sympy, through latex2sympy2_extended (the parser of math-verify). Imported by workers only."""
+r"""Canonical answer text to sympy, through latex2sympy2_extended (the parser of math-verify).
+
+Imported by workers only."""
 
 import re
 from functools import lru_cache
@@ -10,7 +12,8 @@ from math_verify.parser import get_last_eq
 _CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
-"""Like math-verify's own, without its unit removal (units are compared before) and its box search (done in `extraction`)."""
+"""Like math-verify's own, without its unit removal (units are compared before)
+and its box search (done in `extraction`)."""
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
@@ -45,8 +48,8 @@ _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|o
 
 
 def prepare(text: str) -> str:
-    """What the parser gets wrong, respelt: decimals as exact fractions, degrees as radians, capitals (the parser folds case)
-    and wordy subscripts as plain subscripts."""
+    """What the parser gets wrong, respelt: decimals as exact fractions, degrees as radians, capitals (the parser folds
+    case) and wordy subscripts as plain subscripts."""
     text = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
     text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
@@ -75,7 +78,8 @@ def _symbol(match: re.Match[str]) -> str:
 
 
 def _named(letter: str, index: str) -> str:
-    """A letter with a subscript of letters and digits that marks capitals; e, which alone is Euler's number, becomes another."""
+    """A letter with a subscript of letters and digits that marks capitals;
+    e, which alone is Euler's number, becomes another."""
     name = "z" if letter in "eE" else letter.lower()
     return f"{name}_{{{index}{'euler' if letter in 'eE' else ''}{'cap' if letter.isupper() else ''}}}"
 

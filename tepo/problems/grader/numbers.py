@@ -1,4 +1,5 @@
-r"""Plain numbers, exactly: integers, decimals, fractions, mixed numbers, powers of ten, repeating decimals, as `Fraction`."""
+r"""Plain numbers, exactly: integers, decimals, fractions, mixed numbers, powers of ten, repeating decimals,
+as `Fraction`."""
 
 import re
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ MAX_EXPONENT = 400
 MAX_DIGITS = 1000
 GOLD_DIGITS = 6
 ANSWER_DIGITS = 9
-"""Significant digits of a decimal that may stand for an exact value: a gold's source may have computed it; an answer of 3.14159
-or 0.333333 is an approximation."""
+"""Significant digits of a decimal that may stand for an exact value: a gold's source may have computed it; an answer of
+3.14159 or 0.333333 is an approximation."""
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+|\d+"
 _MANTISSA = rf"(?:{_DIGITS})?(?:\.\d*)?"
@@ -29,8 +30,8 @@ _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is its last written place
-    (0 for integers and fractions) and `digits` how many significant ones it has."""
+    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is its last written
+    place (0 for integers and fractions) and `digits` how many significant ones it has."""
 
     value: Fraction
     ulp: Fraction = Fraction(0)
@@ -38,8 +39,8 @@ class Exact:
 
     def rounds(self, other: Fraction, least: int) -> bool:
         """Is this decimal, at its written precision, `other`? `least` significant digits of a rounding or one more of a
-        truncation are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written; noise of
-        double precision (1e-13) is let through."""
+        truncation are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written;
+        noise of double precision (1e-13) is let through."""
         difference = abs(self.value - other)
         if self.digits > 1 and self.value.denominator == 1 and self.ulp < 1:  # 1.00000 is no rounding of 1.000001
             return difference == 0

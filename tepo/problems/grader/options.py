@@ -12,8 +12,9 @@ REVISION = 7
 """Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
 
 OUT_OF_BUDGET = ("too much work", "timeout", "stalled")
-"""Reasons of answers that were given up, on a second try alone: by the count of their work, by the CPU time of their worker, or
-because the worker hardly ran at all (a stopped or hopelessly busy machine: the only reason that says nothing about the answer)."""
+"""Reasons of answers that were given up, on a second try alone: by the count of their work, by the CPU time of their
+worker, or because the worker hardly ran at all (a stopped or hopelessly busy machine: the only reason that says
+nothing about the answer)."""
 
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 
@@ -22,11 +23,12 @@ _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 class GraderOptions:
     """Options of a grader; the defaults are those of training and of every benchmark that asks for nothing else.
 
-    timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile (see `pool`).
-    workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker. recycle: answers after which a
-    worker is replaced. max_chars, max_depth: longer or deeper answers are wrong without being parsed. fallbacks: what to take when
-    a response holds no box at all, in order: "phrase" (… answer is X), "formula" (the last formula of a sentence), "bare" (a short
-    response is the answer itself). relative_tolerance, absolute_tolerance: slack on numbers, 0 except where a benchmark asks for it.
+    timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile
+    (see `pool`). workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker.
+    recycle: answers after which a worker is replaced. max_chars, max_depth: longer or deeper answers are wrong without
+    being parsed. fallbacks: what to take when a response holds no box at all, in order: "phrase" (… answer is X),
+    "formula" (the last formula of a sentence), "bare" (a short response is the answer itself).
+    relative_tolerance, absolute_tolerance: slack on numbers, 0 except where a benchmark asks for it.
     """
 
     timeout: float = 3.0
@@ -66,15 +68,17 @@ def _version(package: str) -> str:
 
 
 def given_up(reasons: Iterable[str]) -> int:
-    """How many of these reasons say that the grader gave an answer up: nobody knows whether it was right, it counts as wrong."""
+    """How many of these reasons say that the grader gave an answer up:
+    nobody knows whether it was right, it counts as wrong."""
     return sum(reason in OUT_OF_BUDGET for reason in reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no answer,
-    unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer found in the response, None without one;
-    `seconds` of a worker's CPU time, both tries together, or of wall clock where it took no worker."""
+    """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no
+    answer, unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer found in the response,
+    None without one; `seconds` of a worker's CPU time, both tries together, or of wall clock where it took
+    no worker."""
 
     correct: bool
     reason: str

@@ -1,9 +1,10 @@
 """Worker processes that may be killed: one answer at a time each, under a budget that the parent enforces.
 
-Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The budget does not
-depend on how busy the machine is: a count of work (see `work`), then the CPU time of the worker. The clock on the wall only ends a
-worker that does not run. An answer that exceeds its first, smaller budget is tried once more alone, in a worker that judged nothing
-before; what exceeds the whole budget there is graded wrong. The others never notice."""
+Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The
+budget does not depend on how busy the machine is: a count of work (see `work`), then the CPU time of the worker. The
+clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried once
+more alone, in a worker that judged nothing before; what exceeds the whole budget there is graded wrong. The others
+never notice."""
 
 import contextlib
 import json
@@ -32,8 +33,9 @@ _STALLED = 20
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """What one try may cost. work: expressions sympy builds; the first allows two and a half times what the dearest hand-made case
-    needs, the second twice what a gold of the benchmarks beside another does. share: of the option `timeout`."""
+    """What one try may cost. work: expressions sympy builds; the first allows two and a half times what the dearest
+    hand-made case needs, the second twice what a gold of the benchmarks beside another does.
+    share: of the option `timeout`."""
 
     work: int
     share: float
@@ -44,7 +46,9 @@ _FIRST, _ALONE = _Budget(6_000, 0.5), _Budget(15_000, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory". `seconds` of CPU time."""
+    """What became of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory".
+
+    `seconds` of CPU time."""
 
     correct: bool
     reason: str
@@ -53,8 +57,8 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Worker:
-    """`due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic clock. `limit`:
-    the reading of its CPU clock at which it is ended, `began` the reading when it got its task."""
+    """`due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
+    clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task."""
 
     process: subprocess.Popen[bytes]
     due: float
@@ -78,7 +82,9 @@ class _Worker:
 
 
 class Pool:
-    """Runs requests in up to `options.workers` processes. Safe to call from any thread; batches of several threads take turns."""
+    """Runs requests in up to `options.workers` processes.
+
+    Safe to call from any thread; batches of several threads take turns."""
 
     def __init__(self, options: GraderOptions):
         self._options = options
@@ -211,7 +217,9 @@ class Pool:
             outcomes[worker.task] = Outcome(False, reason, spent)
 
     def _over(self, worker: _Worker) -> str:
-        """Why the worker's budget is spent; "" while it is not. The CPU clock is read only when it may have reached the limit."""
+        """Why the worker's budget is spent; "" while it is not.
+
+        The CPU clock is read only when it may have reached the limit."""
         now = time.monotonic()
         if now < worker.due:
             return ""

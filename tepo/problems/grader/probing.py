@@ -1,7 +1,8 @@
-"""Equality of expressions by their values: constants at high precision, expressions with symbols at fixed sample points.
+"""Equality of expressions by their values: constants at high precision,
+expressions with symbols at fixed sample points.
 
-Two expressions that agree to 32 digits at six generic points are equal in practice, and one point where they differ proves
-that they are not; both are cheaper than simplification, which math-verify uses."""
+Two expressions that agree to 32 digits at six generic points are equal in practice, and one point where they differ
+proves that they are not; both are cheaper than simplification, which math-verify uses."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -82,7 +83,8 @@ def _outside(left: sympy.Expr, right: sympy.Expr, imaginary: bool) -> bool:
 
 
 def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
-    """The constant left / right is at every sample point, None if it is not constant (or cannot be computed, or is zero)."""
+    """The constant left / right is at every sample point, None if it is not constant
+    (or cannot be computed, or is zero)."""
     left, right = _named(left), _named(right)
     symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
     found: list[sympy.Expr] = []
@@ -140,7 +142,8 @@ def _named(expression: sympy.Expr) -> sympy.Expr:
 def _points(
     left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
 ) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
-    """Sample points with whether all values are positive: integers where floors, factorials or signs (-1)^n are about."""
+    """Sample points with whether all values are positive:
+    integers where floors, factorials or signs (-1)^n are about."""
     whole = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
     rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
     whole = whole or (rounded and not all(symbol.name in _REALS for symbol in symbols))
@@ -185,8 +188,8 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
 
 
 def _hidden_digits(expression: sympy.Expr) -> int:
-    r"""How far below the leading digits a difference may hide: the spread of the terms of sums (1-2^{-2016}, 2^{2009}-1) and
-    the length of written integers; 0 when the first comparison saw everything."""
+    r"""How far below the leading digits a difference may hide: the spread of the terms of sums (1-2^{-2016},
+    2^{2009}-1) and the length of written integers; 0 when the first comparison saw everything."""
     hidden = max(
         (len(str(abs(number))) for number in expression.atoms(sympy.Integer) if abs(number) < 10**2000), default=0
     )

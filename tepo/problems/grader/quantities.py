@@ -17,14 +17,17 @@ _PARTS = re.compile(_PART), re.compile(rf"{_PART}(?: ?,? ?(?:\\text\{{,? ?and\}}
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
 _HEAD_END = re.compile(r"(?:[\d.)}\]!|]|\\(?:pi|infty))\s*-?\s*$")
 _TRIGONOMETRIC = re.compile(r"\\(?:cis|sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
-_NO_UNITS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp lim max gcd lcm det deg mod and or if is choose for where when with i e x y z n k"
+_NO_UNITS = (
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp lim max gcd lcm det deg mod"
+    " and or if is choose for where when with i e x y z n k"
+)
 _FUNCTIONS = frozenset(_NO_UNITS.split())
 
 
 def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
-    """(number, unit or None) of canonical text. The unit is a trailing word in `\\text{}`, a trailing unit word, a degree or
-    per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a
-    unit, unless `letters` (the other side has a unit)."""
+    """(number, unit or None) of canonical text. The unit is a trailing word in `\\text{}`, a trailing unit word, a
+    degree or per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a unit, unless `letters`
+    (the other side has a unit)."""
     match = _CURRENCY.match(text)
     if match:
         word = match[2].lower().rstrip(".")
@@ -43,8 +46,8 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
 
 
 def one_amount(text: str) -> str | None:
-    r"""2 \text{hours} 30 \text{minutes} as \frac{5}{2}\text{hours}: parts of one dimension, each unit smaller than the one
-    before. None for anything else."""
+    r"""2 \text{hours} 30 \text{minutes} as \frac{5}{2}\text{hours}: parts of one dimension,
+    each unit smaller than the one before. None for anything else."""
     part, whole = _PARTS
     if not whole.fullmatch(text):
         return None
@@ -85,7 +88,8 @@ def _is_word(token: str) -> bool:
 
 
 def _is_unit(tail: str, *, letters: bool) -> bool:
-    """A lone bare letter and short unknown bare words are variables; what stands in `\\text{}` or is in the table is a unit."""
+    """A lone bare letter and short unknown bare words are variables;
+    what stands in `\\text{}` or is in the table is a unit."""
     if "\\text" in tail or "^{\\circ}" in tail or "%" in tail:
         return True
     words = re.findall(r"[a-zA-Z$¢]+", tail)

@@ -38,7 +38,8 @@ def _is_variable(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    r"""May this stand left of "=" as the name of what is asked: x, f(x), \angle ABC, x^2+y^2, \frac{AB}{CD}, but not 2x."""
+    r"""May this stand left of "=" as the name of what is asked: x, f(x), \angle ABC, x^2+y^2, \frac{AB}{CD},
+    but not 2x."""
     bare = _GROUPED.sub("", text).strip()
     return bool(bare or text) and not _DIGIT.search(bare) and any(character.isalpha() for character in text)
 
@@ -75,8 +76,8 @@ def interval_of_chain(text: str) -> SolutionSet | None:
 
 
 def solution_set(texts: list[str]) -> SolutionSet | None:
-    """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a list
-    are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
+    """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a
+    list are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
     found = [_one(text) for text in texts]
     if not found or any(part is None for part in found):
         return None
@@ -167,7 +168,8 @@ def _without_points(text: str) -> SolutionSet | None:
 
 
 def _line_without(points: list[str]) -> tuple[Group, ...] | None:
-    """The real line without these points, as open intervals; None where several of them are not numbers, which have an order."""
+    """The real line without these points, as open intervals;
+    None where several of them are not numbers, which have an order."""
     signed = [
         part
         for point in points

@@ -1,4 +1,5 @@
-r"""Words around a value that change nothing ("the minimum is", "(since n > 0)", "(≈ 4.47)"), and words that do: "10 or more"."""
+r"""Words around a value that change nothing ("the minimum is", "(since n > 0)", "(≈ 4.47)"), and words that do:
+"10 or more"."""
 
 import re
 
@@ -16,7 +17,8 @@ _END = r"\)?$"
 _START = r"(?<=.) ?,? ?\(?"
 _QUANTIFIERS = re.compile(
     rf"{_START}\\forall ?[a-z](?: ?\\in ?\\mathbb\{{[A-Z]\}})?{_END}"
-    rf"|{_START}\\text\{{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\}} ?[a-z](?: ?\\in ?\\mathbb\{{[A-Z]\}})?{_END}"
+    rf"|{_START}\\text\{{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\}}"
+    rf" ?[a-z](?: ?\\in ?\\mathbb\{{[A-Z]\}})?{_END}"
     rf"|{_START}\\text\{{,? ?(?:for (?:some|any)|with|where)(?: (?:an?|real|arbitrary))* constants?\}} ?[a-zA-Z]{_END}"
     rf"|{_START}\\text\{{,? ?where\}} ?[a-zA-Z] ?\\text\{{is [a-z ]*constant\}}{_END}"
 )
@@ -29,14 +31,16 @@ _LETTER = re.compile(r"[a-zA-Z]")
 _OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
 _ABOUT = r"approximately|approx\.?|about|roughly"
 _ASIDE = re.compile(
-    rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$"
+    rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])"
+    rf"|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$"
 )
 _ALTERNATIVE = re.compile(
     r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$"
 )
 _ROUGHLY = re.compile(rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$")
 _BOUNDS = {
-    "\\geq": "at least|no less than|no fewer than|not less than|a minimum of", "\\leq": "at most|no more than|not more than|up to|a maximum of",
+    "\\geq": "at least|no less than|no fewer than|not less than|a minimum of",
+    "\\leq": "at most|no more than|not more than|up to|a maximum of",
     ">": "more than|greater than|larger than|over", "<": "less than|fewer than|smaller than|under",
 }  # fmt: skip
 _BEFORE = [
@@ -49,7 +53,8 @@ _BEFORE = [
     for sign, words in _BOUNDS.items()
 ]
 _AFTER = re.compile(
-    r"^(?P<value>.*[\d})]) ?\\text\{(?P<unit>[a-zA-Z ]*?),? ?(?:\b(?:or|and) (?:(?P<more>more|greater|above|over|higher|up|larger)|less|fewer|below|under|lower|smaller)"
+    r"^(?P<value>.*[\d})]) ?\\text\{(?P<unit>[a-zA-Z ]*?),? ?"
+    r"(?:\b(?:or|and) (?:(?P<more>more|greater|above|over|higher|up|larger)|less|fewer|below|under|lower|smaller)"
     r"|\bat (?:(?P<least>least)|most))\}$"
 )
 
@@ -66,7 +71,8 @@ def declared_integer(text: str) -> str | None:
 
 
 def renamed_integer(gold: str, answer: str, letter: str) -> str:
-    """The canonical answer with its whole number called as in the gold, if one side declares it and it is all that differs in name."""
+    """The canonical answer with its whole number called as in the gold,
+    if one side declares it and it is all that differs in name."""
     mine, theirs = (set(_LETTER.findall(_WORDS.sub(" ", text))) for text in (gold, answer))
     ours, other = mine - theirs, theirs - mine
     if len(ours) != 1 or len(other) != 1 or letter not in ours | other or "\\text" in answer:

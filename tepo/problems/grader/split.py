@@ -18,7 +18,8 @@ _RELATION = re.compile(
     r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>"
 )
 _RANGE = re.compile(
-    r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\} ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*"
+    r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\}"
+    r" ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*"
 )
 _WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
 _IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
@@ -85,8 +86,8 @@ def items(text: str) -> list[str]:
 
 
 def _joined(text: str, *, alone: bool = True) -> str:
-    """Thousands separators taken out where commas can be nothing else: no other commas (if `alone` may decide), or only such
-    with a space behind."""
+    """Thousands separators taken out where commas can be nothing else: no other commas (if `alone` may decide),
+    or only such with a space behind."""
     if "," not in text:
         return text
     level = depths(text)
@@ -125,7 +126,9 @@ def between_words(text: str) -> tuple[list[str], list[str]]:
 
 
 def unconditional(text: str) -> str:
-    r"""Without the range of a whole number in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
+    r"""Without the range of a whole number in the value: 2^k-1 \text{for} k \geq 1.
+
+    Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
     return (
         match["value"]

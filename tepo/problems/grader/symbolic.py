@@ -87,7 +87,8 @@ class SymbolicComparison:
         )
 
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
-        r"""\log without a base is the decimal logarithm to the parser; read it as the natural one as well, on both sides."""
+        r"""\log without a base is the decimal logarithm to the parser;
+        read it as the natural one as well, on both sides."""
         left, right = (
             to_sympy(text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_"))
             for text in (gold, answer)

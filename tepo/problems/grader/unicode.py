@@ -1,21 +1,26 @@
-r"""Unicode mathematics to LaTeX: √2, x², ½, ∞, ≤, 90°, full-width digits and the rest of what models and people type."""
+r"""Unicode mathematics to LaTeX: √2, x², ½, ∞, ≤, 90°, full-width digits
+and the rest of what models and people type."""
 
 import re
 import unicodedata
 
 _SYMBOLS = {
-    "π": "pi", "θ": "theta", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "λ": "lambda", "μ": "mu",
-    "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ϕ": "phi", "ψ": "psi", "ω": "omega", "Ω": "Omega", "Δ": "Delta",
-    "Σ": "Sigma", "Π": "Pi", "Γ": "Gamma", "Θ": "Theta", "Λ": "Lambda", "Φ": "Phi", "Ψ": "Psi", "∞": "infty", "≤": "leq", "⩽": "leq", "≥": "geq",
-    "⩾": "geq", "≠": "neq", "≈": "approx", "≡": "equiv", "∈": "in", "∉": "notin", "∪": "cup", "∩": "cap", "∅": "emptyset",
-    "⊂": "subset", "⊆": "subseteq", "×": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp",
-    "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil", "⌉": "rceil", "⟨": "langle", "⟩": "rangle", "∖": "setminus", "…": "ldots",
-    "⋯": "cdots", "∑": "sum", "∏": "prod", "∫": "int", "∧": "wedge", "∨": "vee", "→": "to", "∣": "mid", "∤": "nmid",
+    "π": "pi", "θ": "theta", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "λ": "lambda",
+    "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ϕ": "phi", "ψ": "psi", "ω": "omega",
+    "Ω": "Omega", "Δ": "Delta", "Σ": "Sigma", "Π": "Pi", "Γ": "Gamma", "Θ": "Theta",
+    "Λ": "Lambda", "Φ": "Phi", "Ψ": "Psi",
+    "∞": "infty", "≤": "leq", "⩽": "leq", "≥": "geq", "⩾": "geq", "≠": "neq", "≈": "approx", "≡": "equiv",
+    "∈": "in", "∉": "notin", "∪": "cup", "∩": "cap", "∅": "emptyset", "⊂": "subset", "⊆": "subseteq",
+    "×": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp",
+    "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil", "⌉": "rceil", "⟨": "langle", "⟩": "rangle", "∖": "setminus",
+    "…": "ldots", "⋯": "cdots", "∑": "sum", "∏": "prod", "∫": "int",
+    "∧": "wedge", "∨": "vee", "→": "to", "∣": "mid", "∤": "nmid",
 }  # fmt: skip
 _PLAIN = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "∶": ":", "⁄": "/", "∕": "/", "，": ",", "。": ".", "；": ";", "∗": "*",
-    "’": "'", "′": "'", "“": '"', "”": '"', "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}",
-    "ℂ": "\\mathbb{C}", "°": "^{\\circ}", "º": "^{\\circ}", "˚": "^{\\circ}", "℃": "^{\\circ}\\text{C}", "℉": "^{\\circ}\\text{F}",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "∶": ":", "⁄": "/", "∕": "/",
+    "，": ",", "。": ".", "；": ";", "∗": "*", "’": "'", "′": "'", "“": '"', "”": '"',
+    "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}",
+    "°": "^{\\circ}", "º": "^{\\circ}", "˚": "^{\\circ}", "℃": "^{\\circ}\\text{C}", "℉": "^{\\circ}\\text{F}",
     "‰": "\\text{permille}", "€": "\\text{euro}", "£": "\\text{pound}", "¥": "\\text{yen}", "₹": "\\text{rupee}",
 }  # fmt: skip
 _TABLE = str.maketrans({**{key: f"\\{name} " for key, name in _SYMBOLS.items()}, **_PLAIN})

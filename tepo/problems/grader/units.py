@@ -14,27 +14,39 @@ def _define(dimension: str, factor: str, *words: str) -> None:
 
 
 for _row in (
-    ("length", "1", "m", "meter", "metre"), ("length", "1000", "km", "kilometer", "kilometre"), ("length", "1/100", "cm", "centimeter", "centimetre"),
-    ("length", "1/1000", "mm", "millimeter", "millimetre"), ("length", "1/10", "dm", "decimeter", "decimetre"), ("length", "1/1000000000", "nm", "nanometer"),
-    ("length", "127/5000", "in", "inch"), ("length", "381/1250", "ft", "foot", "feet"), ("length", "1143/1250", "yd", "yard"),
-    ("length", "201168/125", "mi", "mile"), ("mass", "1", "g", "gram", "gm"), ("mass", "1000", "kg", "kilogram"), ("mass", "1/1000", "mg", "milligram"),
-    ("weight", "1", "oz", "ounce"), ("weight", "16", "lb", "lbs", "pound-mass"), ("mass", "1000000", "tonne", "t"), ("ton", "1", "ton"),
-    ("time", "1", "s", "sec", "second"), ("time", "60", "min", "minute", "mins"), ("time", "3600", "h", "hr", "hour", "hrs"), ("time", "86400", "day", "d"),
-    ("time", "604800", "week"), ("month", "1", "month"), ("month", "12", "year", "yr"), ("time", "1/1000", "ms", "millisecond"),
-    ("volume", "1", "L", "l", "liter", "litre"), ("volume", "1/1000", "mL", "ml", "milliliter", "millilitre"), ("gallon", "1", "gallon", "gal"),
-    ("quart", "1", "quart"), ("cup", "1", "cup"), ("money", "1", "dollar", "usd", "$"), ("money", "1/100", "cent", "¢"), ("euro", "1", "euro", "eur"),
-    ("pound", "1", "pound", "gbp"), ("yen", "1", "yen"), ("rupee", "1", "rupee", "rs"), ("angle", "1", "deg", "degree"), ("angle-rad", "1", "rad", "radian"),
-    ("temperature-c", "1", "celsius", "degc"), ("temperature-f", "1", "fahrenheit", "degf"), ("kelvin", "1", "K", "kelvin"), ("force", "1", "N", "newton"),
-    ("energy", "1", "J", "joule"), ("energy", "1000", "kJ", "kilojoule"), ("power", "1", "W", "watt"), ("power", "1000", "kW", "kilowatt"),
-    ("pressure", "1", "Pa", "pascal"), ("pressure", "1000", "kPa"), ("frequency", "1", "Hz", "hertz"), ("voltage", "1", "V", "volt"),
-    ("current", "1", "A", "ampere", "amp"), ("amount", "1", "mol", "mole"), ("data", "1", "MB", "megabyte"), ("data", "1000", "GB", "gigabyte"),
-    ("data", "1/1000", "KB", "kilobyte"), ("percent", "1", "%", "percent", "percentage", "pct"), ("permille", "1", "permille"),
+    ("length", "1", "m", "meter", "metre"), ("length", "1000", "km", "kilometer", "kilometre"),
+    ("length", "1/100", "cm", "centimeter", "centimetre"), ("length", "1/1000", "mm", "millimeter", "millimetre"),
+    ("length", "1/10", "dm", "decimeter", "decimetre"), ("length", "1/1000000000", "nm", "nanometer"),
+    ("length", "127/5000", "in", "inch"), ("length", "381/1250", "ft", "foot", "feet"),
+    ("length", "1143/1250", "yd", "yard"), ("length", "201168/125", "mi", "mile"),
+    ("mass", "1", "g", "gram", "gm"), ("mass", "1000", "kg", "kilogram"), ("mass", "1/1000", "mg", "milligram"),
+    ("weight", "1", "oz", "ounce"), ("weight", "16", "lb", "lbs", "pound-mass"),
+    ("mass", "1000000", "tonne", "t"), ("ton", "1", "ton"),
+    ("time", "1", "s", "sec", "second"), ("time", "60", "min", "minute", "mins"),
+    ("time", "3600", "h", "hr", "hour", "hrs"), ("time", "86400", "day", "d"), ("time", "604800", "week"),
+    ("month", "1", "month"), ("month", "12", "year", "yr"),
+    ("time", "1/1000", "ms", "millisecond"),
+    ("volume", "1", "L", "l", "liter", "litre"), ("volume", "1/1000", "mL", "ml", "milliliter", "millilitre"),
+    ("gallon", "1", "gallon", "gal"), ("quart", "1", "quart"), ("cup", "1", "cup"),
+    ("money", "1", "dollar", "usd", "$"), ("money", "1/100", "cent", "¢"), ("euro", "1", "euro", "eur"),
+    ("pound", "1", "pound", "gbp"), ("yen", "1", "yen"), ("rupee", "1", "rupee", "rs"),
+    ("angle", "1", "deg", "degree"), ("angle-rad", "1", "rad", "radian"),
+    ("temperature-c", "1", "celsius", "degc"), ("temperature-f", "1", "fahrenheit", "degf"),
+    ("kelvin", "1", "K", "kelvin"),
+    ("force", "1", "N", "newton"), ("energy", "1", "J", "joule"), ("energy", "1000", "kJ", "kilojoule"),
+    ("power", "1", "W", "watt"), ("power", "1000", "kW", "kilowatt"),
+    ("pressure", "1", "Pa", "pascal"), ("pressure", "1000", "kPa"),
+    ("frequency", "1", "Hz", "hertz"), ("voltage", "1", "V", "volt"), ("current", "1", "A", "ampere", "amp"),
+    ("amount", "1", "mol", "mole"),
+    ("data", "1", "MB", "megabyte"), ("data", "1000", "GB", "gigabyte"), ("data", "1/1000", "KB", "kilobyte"),
+    ("percent", "1", "%", "percent", "percentage", "pct"), ("permille", "1", "permille"),
 ):  # fmt: skip
     _define(*_row)
 
 _COMPOUND = {
-    "mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1)), "kmph": (("km", 1), ("h", -1)),
-    "fps": (("ft", 1), ("s", -1)), "sqft": (("ft", 2),), "sqm": (("m", 2),), "cc": (("cm", 3),),
+    "mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1)),
+    "kmph": (("km", 1), ("h", -1)), "fps": (("ft", 1), ("s", -1)),
+    "sqft": (("ft", 2),), "sqm": (("m", 2),), "cc": (("cm", 3),),
 }  # fmt: skip
 _GENERIC = {"unit", "u"}
 _FILLERS = {"of", "a", "an", "the", "each", "in", "about", "approximately"}
@@ -50,8 +62,8 @@ _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`dimension`: sorted (base dimension, power); `factor` to the base units; `name` holds words outside the table. A generic
-    unit ("units", "square units") has neither."""
+    """`dimension`: sorted (base dimension, power); `factor` to the base units; `name` holds words outside the table.
+    A generic unit ("units", "square units") has neither."""
 
     dimension: tuple[tuple[str, int], ...]
     factor: Fraction

@@ -8,10 +8,12 @@ _LISTED = re.compile(r",|\band\b")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b|\bonly$")
 _NO_SOLUTION = "no solution"
 _SAME = {
-    _NO_SOLUTION: ("no solutions", "none", "empty set", "there is no solution", "there are no solutions", "no real solution", "no real solutions",
-                   "no such number", "no such numbers exist", "no values", "no value", "nothing"),
+    _NO_SOLUTION: ("no solutions", "none", "empty set", "there is no solution", "there are no solutions",
+                   "no real solution", "no real solutions", "no such number", "no such numbers exist", "no values",
+                   "no value", "nothing"),
     "undefined": ("does not exist", "dne", "do not exist"),
-    "all real numbers": ("all reals", "real numbers", "reals", "all real x", "any real number", "every real number", "set of all real numbers", "set of real numbers"),
+    "all real numbers": ("all reals", "real numbers", "reals", "all real x", "any real number", "every real number",
+                         "set of all real numbers", "set of real numbers"),
     "infinity": ("infinitely many", "infinite", "infinite number", "infinitely many solutions"),
     "converges": ("convergent", "converge"), "diverges": ("divergent", "diverge"),
     "all integers": ("integers", "any integer", "every integer", "set of all integers", "set of integers"),
@@ -20,7 +22,10 @@ _SAME = {
     "yes": ("y",), "no": ("n",), "true": (), "false": (),
 }  # fmt: skip
 _SYNONYMS = {other: key for key, others in _SAME.items() for other in others}
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SMALL = (
+    "zero one two three four five six seven eight nine ten"
+    " eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+)
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety hundred"
 _NUMBERS = {name: value for value, name in enumerate(_SMALL.split())} | {
     name: 10 * (value + 2) for value, name in enumerate(_TENS.split()[:-1])
@@ -48,7 +53,10 @@ _SYMBOLS |= dict.fromkeys(("\\mathbb{Z}^+", "\\mathbb{Z}^{+}", "\\mathbb{Z}_{>0}
 NUMBER_SETS = frozenset(_SYMBOLS.values())
 """Keys of answers that may also be written as a set."""
 
-_SUBJECT = "answer|series|sequence|integral|function|number|sum|limit|curve|graph|figure|shape|conic|day|colou?r|winner|statement|triangle|equation|matrix|set"
+_SUBJECT = (
+    "answer|series|sequence|integral|function|number|sum|limit|curve|graph|figure|shape|conic|day|colou?r|winner"
+    "|statement|triangle|equation|matrix|set"
+)
 _CARRIER = re.compile(
     rf"^(?:(?:it|this|that|they|(?:(?:this|that|our|given) )?(?:{_SUBJECT})) (?:is|are|was|were|will be) (?:on )?"
     rf"|(?:it|(?:{_SUBJECT})) (?=(?:(?:con|di)verges|do(?:es)? not exist)$))"
@@ -68,7 +76,8 @@ _DESCRIBED = (
 )
 _ANSWERED = re.compile(r"(yes|no|true|false) ?[,.;:!-]+ ?\S.*", re.DOTALL)
 _NO_SOLUTIONS = re.compile(
-    r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?(?: (?:in|over|among) [a-z ]+)?"
+    r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?"
+    r"(?: (?:in|over|among) [a-z ]+)?"
 )
 _IDLE = re.compile(r"\b(?:an?|[Tt]he|[Aa]ll|[Aa]ny|[Ee]very|is|are)\b")
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
@@ -80,8 +89,8 @@ _OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[
 
 
 def words(text: str) -> str | None:
-    """The key of a verbal answer: lower case, no articles, synonyms merged; digits for number words. None for mathematics: single
-    letters, short bare letter runs (they may be products), anything with a digit or an operator."""
+    """The key of a verbal answer: lower case, no articles, synonyms merged; digits for number words. None for
+    mathematics: single letters, short bare letter runs (they may be products), anything with a digit or an operator."""
     if not text or text[0].isdigit():
         return None
     squeezed = text.replace(" ", "").replace("\\right", "").replace("\\left", "")
@@ -139,7 +148,8 @@ def described(gold: str, answer: str) -> bool:
 
 
 def told(text: str) -> str:
-    r"""The text with its words in lower case and without articles, "all" and "is": \text{All multiples of} 3 as \text{multiples of}3."""
+    r"""The text with its words in lower case and without articles, "all" and "is":
+    \text{All multiples of} 3 as \text{multiples of}3."""
     return _TEXT.sub(_without_idle, text).replace("} ", "}").replace(" \\text", "\\text")
 
 
@@ -158,8 +168,8 @@ def choice(text: str) -> tuple[str, bool] | None:
 
 
 def options(text: str) -> str | None:
-    """The letters of several options, in alphabetical order: ABD of `D, A, B` and of `ABD`. None for anything else, and for BDA,
-    which is an order."""
+    """The letters of several options, in alphabetical order: ABD of `D, A, B` and of `ABD`. None for anything else,
+    and for BDA, which is an order."""
     letters = re.findall("[A-H]", _TEXT.sub(r"\1", text)) if _OPTIONS.fullmatch(_TEXT.sub(r"\1", text)) else []
     ordered = sorted(set(letters))
     return "".join(ordered) if len(letters) == len(ordered) > 1 and ("," in text or letters == ordered) else None

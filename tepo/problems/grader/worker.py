@@ -1,8 +1,8 @@
 """A worker process: reads one answer a line, compares it with sympy, writes one verdict a line.
 
-It holds nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its work is
-counted, and a kernel timer makes sure that a worker whose parent was killed while it computed does not live on. Started by
-`pool`, never imported by the parent."""
+It holds nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its
+work is counted, and a kernel timer makes sure that a worker whose parent was killed while it computed does not live on.
+Started by `pool`, never imported by the parent."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from typing import Any
 
 _RECURSION = 6000
 _WARM = (
-    r"\frac{\sqrt{3}}{2}x^2-7x+1", r"2\sin(3x)\cos x", r"\ln(2^{5})+3\ln x", r"e^{-2t}\left(1+\frac{i\pi}{3}\right)", r"\binom{n}{2}+n!", r"\lfloor \frac{n}{2} \rfloor",
+    r"\frac{\sqrt{3}}{2}x^2-7x+1", r"2\sin(3x)\cos x", r"\ln(2^{5})+3\ln x", r"e^{-2t}\left(1+\frac{i\pi}{3}\right)",
+    r"\binom{n}{2}+n!", r"\lfloor \frac{n}{2} \rfloor",
     r"y=2x+3", r"x^2 < 3", r"f(x)+a_{1}", r"[0, \infty)", r"\log_{2} 3",
 )  # fmt: skip
 """What the parser reads for the first time takes it a hundred times longer; that time must not count as an answer's."""

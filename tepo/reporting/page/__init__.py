@@ -1,4 +1,7 @@
-"""The page: one self-contained HTML file with tables, curves, configurations and the token view. It loads nothing from anywhere."""
+"""The page: one self-contained HTML file with tables, curves, configurations and the token view.
+
+It loads nothing from anywhere.
+"""
 
 import json
 import re
@@ -27,7 +30,10 @@ VIEWS = (
     ("kl", "KL", "sequential"),
     ("weight", "Token weight", "sequential"),
 )
-"""Token views in key order (1 …): value name, title, kind of colour scale. `mask` is the applied mask, or TEPO's, worked out."""
+"""Token views in key order (1 …): value name, title, kind of colour scale.
+
+`mask` is the applied mask, or TEPO's, worked out.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,10 @@ class PageRun:
 def build_page(
     title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32
 ) -> str:
-    """The page as HTML text. responses: how many of each token dump are shown (their class counts are over the whole dump)."""
+    """The page as HTML text.
+
+    responses: how many of each token dump are shown (their class counts are over the whole dump).
+    """
     shown = [(run, dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting", "page"),

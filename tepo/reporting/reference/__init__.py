@@ -1,4 +1,5 @@
-"""Tables 1-4 of the TEPO paper (arXiv 2604.12736) as printed, cell for cell, including its errors (`tepo audit` lists them).
+"""Tables 1-4 of the TEPO paper (arXiv 2604.12736) as printed, cell for cell, including its errors (`tepo audit` lists
+them).
 
 One CSV per table beside this file. `kind` is `row` (a measurement), `mean` (a mean over seeds) or `delta_vs_grpo_dapo`
 (a difference as printed, not recomputed). Percent. An empty cell is a dash in the paper.
@@ -67,7 +68,8 @@ def load_table(table: str) -> tuple[PaperRow, ...]:
 
 
 def all_rows(kind: str = "row") -> tuple[PaperRow, ...]:
-    """Rows of one kind of all four tables, in the paper's order (rows printed in several tables appear several times)."""
+    """Rows of one kind of all four tables, in the paper's order (rows printed in several tables appear several
+    times)."""
     return tuple(row for table in TABLES for row in load_table(table) if row.kind == kind)
 
 

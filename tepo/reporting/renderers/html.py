@@ -17,7 +17,10 @@ def swatch(own: Look | None, method: str) -> str:
 
 def render(table: Table) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    return f'<section class="result" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>{"".join(map(_block, table.blocks))}<ul class="notes">{notes}</ul></section>\n'
+    return (
+        f'<section class="result" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
+        f'{"".join(map(_block, table.blocks))}<ul class="notes">{notes}</ul></section>\n'
+    )
 
 
 def _block(block: Block) -> str:
@@ -26,7 +29,10 @@ def _block(block: Block) -> str:
     )
     bodies = "".join(_body(block, section, rows) for section, rows in sections(block.rows))
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
-    return f'<div class="scroll"><table><caption>{escape(block.title)}</caption><thead><tr>{head}</tr></thead>{bodies}</table></div>{notes}'
+    return (
+        f'<div class="scroll"><table><caption>{escape(block.title)}</caption>'
+        f"<thead><tr>{head}</tr></thead>{bodies}</table></div>{notes}"
+    )
 
 
 def _body(block: Block, section: str, rows: list) -> str:

@@ -1,4 +1,5 @@
-"""Tables in LaTeX (booktabs): a complete document that compiles by itself; the `tabular` inside can be pasted into a paper."""
+"""Tables in LaTeX (booktabs): a complete document that compiles by itself; the `tabular` inside can be pasted into a
+paper."""
 
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 

@@ -1,4 +1,5 @@
-"""Tables in the terminal: the mean on one line, its interval dimmed below; a block too wide for the screen is cut into parts."""
+"""Tables in the terminal: the mean on one line, its interval dimmed below; a block too wide for the screen is cut into
+parts."""
 
 import io
 from dataclasses import dataclass, replace
@@ -88,8 +89,8 @@ def _grid(block: Block) -> Grid:
             column.title,
             justify="left" if text else "right",
             no_wrap=not text,
-            min_width=max(map(cell_len, parts), default=0),
-        )  # no number and no word is cut
+            min_width=max(map(cell_len, parts), default=0),  # no number and no word is cut
+        )
     lines = iter(cells)
     for section, rows in sections(block.rows):
         if section:

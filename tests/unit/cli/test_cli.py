@@ -20,8 +20,15 @@ def tepo(*words: str | Path, **options: object) -> subprocess.CompletedProcess[s
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys\nfrom tepo_cli.main import app\nfrom typer.testing import CliRunner\nresult = CliRunner().invoke(app, ['--help'])\nassert result.exit_code == 0 and 'ablate' in result.output\n"
-    code += "print([name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'pandas', 'numpy', 'hydra', 'omegaconf', 'matplotlib', 'sympy') if name in sys.modules])"
+    code = (
+        "import sys\nfrom tepo_cli.main import app\nfrom typer.testing import CliRunner\n"
+        "result = CliRunner().invoke(app, ['--help'])\n"
+        "assert result.exit_code == 0 and 'ablate' in result.output\n"
+    )
+    code += (
+        "print([name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'pandas', 'numpy', "
+        "'hydra', 'omegaconf', 'matplotlib', 'sympy') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -67,7 +74,8 @@ def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Pa
 def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "ablations").mkdir()
     (tmp_path / "ablations" / "mine.yaml").write_text(
-        "title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+        "title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
     )
     (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
     import os
@@ -106,7 +114,8 @@ def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Pat
 def test_doctor_says_how_to_get_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it; in a narrow terminal it was broken in two."""
+    """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it;
+    in a narrow terminal it was broken in two."""
     from tepo_cli.doctor import doctor
 
     def missing(name: str) -> str:
@@ -121,7 +130,10 @@ def test_doctor_says_how_to_get_what_is_missing(
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
     from tepo.training.selftest import what_failed
 
-    error = "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\nin: objective=tepo\ntry: lower train.learning_rate\n"
+    error = (
+        "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\n"
+        "in: objective=tepo\ntry: lower train.learning_rate\n"
+    )
     assert what_failed(error) == "tepo.errors.RunFailed: step 2: the loss is nan"
     assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
 

@@ -1,4 +1,5 @@
-"""Mistakes that must be said before a command begins to work: called in this process, as a process each takes seconds."""
+"""Mistakes that must be said before a command begins to work:
+called in this process, as a process each takes seconds."""
 
 import inspect
 from collections.abc import Callable

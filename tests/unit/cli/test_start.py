@@ -54,7 +54,10 @@ def test_finished_results_are_shown_without_torch(tmp_path: Path) -> None:
 def test_version_and_completion_answer_at_once() -> None:
     """As bash asks: what may follow `tepo ta`. Neither imports more than --help does."""
     heavy = ["rich", "hydra", "omegaconf", "numpy", "pandas", "torch"]
-    code = f"import sys\nfrom tepo_cli.main import main\ntry:\n    main()\nfinally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
+    code = (
+        "import sys\nfrom tepo_cli.main import main\ntry:\n    main()\n"
+        f"finally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
+    )
     asked = os.environ | {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
     for words, environment, answer in ((["--version"], None, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
         done = subprocess.run(
@@ -69,7 +72,8 @@ def test_version_and_completion_answer_at_once() -> None:
 
 
 def test_completion_is_shown_for_the_shell_that_asks() -> None:
-    script = f"{shlex.quote(sys.executable)} -m tepo_cli --show-completion; true"  # true: else bash makes way for python, and no shell is there to find
+    # true: else bash makes way for python, and no shell is there to find
+    script = f"{shlex.quote(sys.executable)} -m tepo_cli --show-completion; true"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert "complete -o default -F _tepo_completion tepo" in done.stdout, done.stderr
 

@@ -1,4 +1,5 @@
-"""The paper-scale configurations: every model composes, and every setting of TEPO section 4.1 is there; ours are marked."""
+"""The paper-scale configurations: every model composes, and every setting of TEPO section 4.1 is there;
+ours are marked."""
 
 import re
 from pathlib import Path

@@ -27,7 +27,8 @@ class Letters:
 
 
 class Dice:
-    """Answers a digit drawn from the key alone, in a box; one in ten responses is cut off. Counts the prompts it was asked."""
+    """Answers a digit drawn from the key alone, in a box; one in ten responses is cut off.
+    Counts the prompts it was asked."""
 
     def __init__(self, stop_after: int | None = None):
         self.asked: list[str] = []
@@ -69,7 +70,8 @@ class Verdict:
 
 @dataclass
 class LastBox:
-    """Right when the boxed text is the gold; `also` names a text that counts as right too, as a later grader might decide."""
+    """Right when the boxed text is the gold;
+    `also` names a text that counts as right too, as a later grader might decide."""
 
     fingerprint: str = "last-box"
     also: str = ""

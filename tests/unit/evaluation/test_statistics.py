@@ -132,7 +132,8 @@ def test_standard_error_adds_seeds_and_problems():
 
 @pytest.mark.parametrize(("seeds", "spread_seed"), [(1, 0.0), (3, 0.0), (3, 0.15), (5, 0.4)])
 def test_intervals_cover(seeds, spread_seed):
-    """95% intervals hold the truth at least 92% of the time (400 studies: 92.8% would be two standard errors low), wide or narrow seeds."""
+    """95% intervals hold the truth at least 92% of the time
+    (400 studies: 92.8% would be two standard errors low), wide or narrow seeds."""
     random = np.random.default_rng(3)
     truth = draw(random, 3000, 3000, 1, spread_seed, 1.5).mean()
     hits = 0
@@ -143,7 +144,8 @@ def test_intervals_cover(seeds, spread_seed):
 
 
 def test_paired_test_is_calibrated_and_sees_more_than_intervals():
-    """Rows of equal skill differ at p < 0.05 in at most about 5% of studies; pairing finds gaps where the rows' intervals overlap."""
+    """Rows of equal skill differ at p < 0.05 in at most about 5% of studies;
+    pairing finds gaps where the rows' intervals overlap."""
     random = np.random.default_rng(4)
     false, found, apart = 0, 0, 0
     for _ in range(300):

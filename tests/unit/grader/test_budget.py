@@ -19,8 +19,10 @@ from tests.unit.grader.test_cases import CASES
 TOWER = r"\boxed{9^{9^{9^9}}}"
 WARM = ("x+1", r"\boxed{1+x}")
 SUMS = (  # omni_math-1075: beside anything but its own text, sympy took 2 s to fill its stack with it
-    r"\sum_{m=1}^n 5^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 \le \sum_{m=1}^n 5^{\Omega(m)}",
-    r"\sum_{m=1}^n {5}^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 \le \sum_{m=1}^n {5}^{\Omega(m)}",
+    r"\sum_{m=1}^n 5^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 "
+    r"\le \sum_{m=1}^n 5^{\Omega(m)}",
+    r"\sum_{m=1}^n {5}^{\omega(m)} \le \sum_{k=1}^n \left\lfloor \frac{n}{k} \right\rfloor \tau(k)^2 "
+    r"\le \sum_{m=1}^n {5}^{\Omega(m)}",
 )
 
 
@@ -140,7 +142,8 @@ def test_sums_in_inequalities_are_not_solved() -> None:
 
 @pytest.mark.slow
 def test_four_busy_processes_change_no_verdict_and_no_reason() -> None:
-    """The whole case file and answers at the limits, on as many workers as there are cores, quiet and beside the four."""
+    """The whole case file and answers at the limits,
+    on as many workers as there are cores, quiet and beside the four."""
     data = os.environ.get("TEPO_DATA")
     pairs = [(gold, response) for _, gold, response, _ in case_rows(CASES, Path(data) if data else None)]
     pairs += [(SUMS[0], f"\\boxed{{{SUMS[1]}}}"), ("7", TOWER), ("3", r"\boxed{\sum_{k=1}^{\infty} \frac{1}{k^5+k+1}}")]

@@ -20,8 +20,10 @@ def test_exact_answers_start_no_worker_and_import_no_sympy() -> None:
         "grader = Grader()\n"
         "pairs = [(str(i % 97), f'so it is \\\\boxed{{{i % 89}}}') for i in range(512)]\n"
         "right = sum(verdict.correct for verdict in grader.grade(pairs))\n"
-        "more = grader.grade([('\\\\frac{1}{2}', '\\\\boxed{0.5}'), ('(1,2)', '\\\\boxed{(2,1)}'), ('52_8', '\\\\boxed{52_9}')])\n"
-        "assert [verdict.correct for verdict in more] == [True, False, False] and right == sum(i % 97 == i % 89 for i in range(512))\n"
+        "more = grader.grade([('\\\\frac{1}{2}', '\\\\boxed{0.5}'), ('(1,2)', '\\\\boxed{(2,1)}'), "
+        "('52_8', '\\\\boxed{52_9}')])\n"
+        "assert [verdict.correct for verdict in more] == [True, False, False] "
+        "and right == sum(i % 97 == i % 89 for i in range(512))\n"
         "assert not grader._pool._workers\n"
         "print([name for name in ('sympy', 'math_verify', 'torch', 'numpy', 'antlr4') if name in sys.modules])"
     )

@@ -1,4 +1,5 @@
-"""Small random rollouts of a tabular softmax policy in float64: every quantity an objective takes, from logits that are leaves."""
+"""Small random rollouts of a tabular softmax policy in float64:
+every quantity an objective takes, from logits that are leaves."""
 
 from dataclasses import dataclass, field
 

@@ -13,7 +13,10 @@ def tensor(*values: float) -> Tensor:
 
 
 def by_hand(ratios: list[float], advantages: list[float], lengths: list[int] | None = None, **more: Any) -> TokenBatch:
-    """A batch with the given token ratios and advantages; old log-probs -1; leaves are log-probs. One response unless lengths are given."""
+    """A batch with the given token ratios and advantages; old log-probs -1; leaves are log-probs.
+
+    One response unless lengths are given.
+    """
     logprobs = (torch.log(tensor(*ratios)) - 1).requires_grad_()
     return TokenBatch(
         old_logprobs=torch.full_like(logprobs, -1.0).detach(),

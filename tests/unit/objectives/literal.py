@@ -1,6 +1,7 @@
 """The papers' formulas once more, to the letter and in loops: J of each row from a Case, as a function of its logits.
 
-Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip, autograd for the rest.
+Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip,
+autograd for the rest.
 """
 
 import math

@@ -48,7 +48,8 @@ def test_equal_rewards_and_groups_of_one_are_exactly_zero(name):
 
 
 def test_gpg_alpha_counts_valid_groups_and_verl_counts_rewards():
-    """Two groups of four, one mixed with one success: the paper's alpha is 8/4, verl's 8/1 with {0, 1} and 1 with {-1, 1}."""
+    """Two groups of four, one mixed with one success:
+    the paper's alpha is 8/4, verl's 8/1 with {0, 1} and 1 with {-1, 1}."""
     verl = changed("gpg", {"advantage": {"alpha": "nonzero_rewards"}})
     plain = changed("gpg", {"advantage": {"alpha": "none"}})
     ids = [0] * 4 + [1] * 4
@@ -96,7 +97,8 @@ def test_punishment_needs_the_limit():
 
 
 def test_gpg_judges_groups_before_the_punishment():
-    """An all-wrong group whose lengths differ is not a valid one: peers that filter on shaped rewards let it through."""
+    """An all-wrong group whose lengths differ is not a valid one:
+    peers that filter on shaped rewards let it through."""
     given = groups([0, 0, 1, 0], [0, 0, 1, 1], [2, 10, 2, 2], max_new_tokens=10)
     found = load_objective(changed("gpg", {"overlong": {"kind": "punish"}})).advantages(given)
     assert found[-1].item() == pytest.approx(-2 * 0.5)

@@ -1,4 +1,5 @@
-"""`tepo explain`: its coefficient is the gradient, its constants are those in force and sourced, its differences are differences."""
+"""`tepo explain`: its coefficient is the gradient, its constants are those in force and sourced,
+its differences are differences."""
 
 import re
 
@@ -32,7 +33,8 @@ def evaluate(text: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
     [label for label in LABELS if not re.search("gmpo|entropy|full gradient|exact|filtered|mean over|dual", label)],
 )
 def test_the_coefficient_is_the_gradient(label):
-    """d J / d log pi over the token's weight in the sums is what is printed, wherever no clip acts; 0 where one does."""
+    """d J / d log pi over the token's weight in the sums is what is printed, wherever no clip acts;
+    0 where one does."""
     objective, case = load_objective(LABELS[label]), make_case(21, repeat=4)
     batch = case.batch(objective)
     leaf = batch.logprobs.detach().requires_grad_()
@@ -82,7 +84,8 @@ def test_the_coefficient_is_the_gradient(label):
     ("prefix_is", {"ratio": {"gradient": "full"}, "weight": {"kind": "steer"}}, "sum_(u>=t) lambda_u A_u p_u/u"),
 ])  # fmt: skip
 def test_the_coefficient_where_factors_differ_within_a_response(name, changes, printed):
-    """The gradient of a ratio of several tokens carries the amounts of all of them; lambda_t w_i A would be the local gradient's."""
+    """The gradient of a ratio of several tokens carries the amounts of all of them;
+    lambda_t w_i A would be the local gradient's."""
     objective, case = load_objective(changed(name, changes)), make_case(21, repeat=4)
     assert explain(objective).coefficient.text == printed
     batch = case.batch(objective)

@@ -1,4 +1,7 @@
-"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss. Finite values and gradients, or a clear error; never NaN."""
+"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss.
+
+Finite values and gradients, or a clear error; never NaN.
+"""
 
 from dataclasses import fields
 

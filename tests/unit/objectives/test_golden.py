@@ -1,4 +1,5 @@
-"""Every row against its literal formula: value, gradient by log-probs (through the logits' softmax) and by logits, in float64."""
+"""Every row against its literal formula: value, gradient by log-probs (through the logits' softmax) and by logits,
+in float64."""
 
 from collections.abc import Callable
 from dataclasses import replace

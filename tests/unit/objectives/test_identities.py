@@ -62,7 +62,8 @@ def test_equal_lengths_make_tepo_without_kl_and_gspo_parallel():
 
 
 def test_line_21_is_gspo_on_another_scale():
-    """Summed over a response, Algorithm 1 line 21 is B/N times GSPO's gradient: then TEPO would be GSPO (identity 2)."""
+    """Summed over a response, Algorithm 1 line 21 is B/N times GSPO's gradient:
+    then TEPO would be GSPO (identity 2)."""
     case = make_case(2)
     tokens, sequences = int(case.lengths.sum()), int((case.lengths > 0).sum())
     literal = gradient(changed("tepo_no_kl", {"ratio": {"gradient": "line_21"}}), case)

@@ -1,4 +1,5 @@
-"""KL estimators by value and slope, the masks of Eq. 4, entropy-change readings, anchors, the mean over the mask, full KL."""
+"""KL estimators by value and slope, the masks of Eq. 4, entropy-change readings, anchors, the mean over the mask,
+full KL."""
 
 import math
 
@@ -40,7 +41,8 @@ def test_estimators(estimator, point):
 
 
 def test_exact_kl_is_what_the_estimators_estimate():
-    """Sums over the vocabulary: k1 and k3 under pi, r k3 under pi_old, all equal KL(pi || pi_old); forward k3 is the other KL."""
+    """Sums over the vocabulary: k1 and k3 under pi, r k3 under pi_old, all equal KL(pi || pi_old);
+    forward k3 is the other KL."""
     case = make_case(0, vocabulary=6)
     pi, old = torch.softmax(case.logits, -1).detach(), torch.softmax(case.old_logits, -1)
     d = pi.log() - old.log()
@@ -78,7 +80,8 @@ def loss_of(source, case):
 
 
 def test_entropy_change_readings():
-    """Measured, by covariance (Eq. 18: falls where (log pi - mean)(A - mean) > 0) and by STEER's sign (falls where A (log pi + H) > 0)."""
+    """Measured, by covariance (Eq. 18: falls where (log pi - mean)(A - mean) > 0)
+    and by STEER's sign (falls where A (log pi + H) > 0)."""
     case = make_case(1)
     batch = case.batch(load_objective("tepo"))
     lp, a, h = batch.logprobs.detach(), batch.advantages, batch.old_entropies

@@ -1,4 +1,5 @@
-"""The clip truth table (both signs, both readings of Eq. 4), dual clip, and the surrogates that never clip: figures by hand."""
+"""The clip truth table (both signs, both readings of Eq. 4), dual clip, and the surrogates that never clip:
+figures by hand."""
 
 import math
 
@@ -97,7 +98,8 @@ def test_unclipped_and_log_prob():
 
 
 def test_gmpo_clips_tokens_not_responses():
-    """Two tokens, A > 0: the first is past e^0.4 and loses its own gradient alone; the value uses its clipped log-ratio."""
+    """Two tokens, A > 0: the first is past e^0.4 and loses its own gradient alone;
+    the value uses its clipped log-ratio."""
     objective = load_objective("gmpo")
     batch = by_hand([2.0, 1.1], [3.0, 3.0])
     value = 3.0 * math.exp((0.4 + math.log(1.1)) / 2)
@@ -108,7 +110,8 @@ def test_gmpo_clips_tokens_not_responses():
 
 
 def test_gmpo_clips_one_side_alone():
-    """A < 0: a ratio above e^0.4 is what has to come down, so it keeps its value and its gradient; below e^-0.4 it stops."""
+    """A < 0: a ratio above e^0.4 is what has to come down, so it keeps its value and its gradient;
+    below e^-0.4 it stops."""
     objective = load_objective("gmpo")
     batch = by_hand([2.0, 0.5], [-3.0, -3.0])
     value = -3.0 * math.exp((math.log(2.0) - 0.4) / 2)

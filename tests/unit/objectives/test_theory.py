@@ -1,4 +1,5 @@
-"""The papers' theory on tabular softmax policies: where it holds, and the counter-examples where it does not (docs/theory.md)."""
+"""The papers' theory on tabular softmax policies:
+where it holds, and the counter-examples where it does not (docs/theory.md)."""
 
 import itertools
 
@@ -59,7 +60,8 @@ def test_policy_gradient_of_equation_3(seed):
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 10.0])
 def test_lemma_3_1(beta):
-    """pi_k exp(A/beta) / Z maximises E_p[A] - beta KL(p || pi_k): stationary in logits, and above every policy tried."""
+    """pi_k exp(A/beta) / Z maximises E_p[A] - beta KL(p || pi_k):
+    stationary in logits, and above every policy tried."""
     z, a = table(0)
 
     def value(logits: Tensor) -> Tensor:
@@ -92,7 +94,8 @@ def test_equation_18_holds_to_first_order_for_the_natural_gradient(seed):
 
 
 def test_natural_gradient_direction_is_the_advantage():
-    """F (A - c) = grad J with F the Fisher matrix diag(pi) - pi pi', any constant c: why the step above is `+ eta A`."""
+    """F (A - c) = grad J with F the Fisher matrix diag(pi) - pi pi', any constant c:
+    why the step above is `+ eta A`."""
     z, a = table(3)
     pi = torch.softmax(z, 0)
     fisher = torch.diag(pi) - torch.outer(pi, pi)
@@ -110,7 +113,8 @@ def test_equation_18_fails_for_the_plain_gradient_that_equation_16_writes():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_inner_product_of_one_token(seed):
-    """<grad H, A grad log pi_a> = -A (u_a - E_pi[u]) with u = pi (log pi + H): the exact form of Lemma 3.2's product."""
+    """<grad H, A grad log pi_a> = -A (u_a - E_pi[u]) with u = pi (log pi + H):
+    the exact form of Lemma 3.2's product."""
     z, _ = table(seed)
     leaf = z.clone().requires_grad_()
     (dh,) = torch.autograd.grad(entropy(leaf), leaf)
@@ -123,7 +127,8 @@ def test_inner_product_of_one_token(seed):
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_lemma_3_2_holds_for_confident_tokens(advantage):
-    """pi_a = .97: A > 0 lowers the entropy, A < 0 raises it, as the lemma says; log pi + H is positive there, not negative as its proof says."""
+    """pi_a = .97: A > 0 lowers the entropy, A < 0 raises it, as the lemma says;
+    log pi + H is positive there, not negative as its proof says."""
     z = torch.tensor([0.97, 0.02, 0.01], dtype=torch.float64).log()
     assert z[0] + entropy(z) > 0
     change = entropy(z + 0.01 * sampled_gradient(z, 0, advantage)) - entropy(z)
@@ -133,7 +138,8 @@ def test_lemma_3_2_holds_for_confident_tokens(advantage):
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("action", [1, 2])
 def test_lemma_3_2_fails_for_unlikely_tokens(action, advantage):
-    """pi = (.9, .08, .02). Pushing an unlikely token further down LOWERS the entropy; raising it RAISES it: the opposite sign."""
+    """pi = (.9, .08, .02). Pushing an unlikely token further down LOWERS the entropy;
+    raising it RAISES it: the opposite sign."""
     z = torch.tensor([0.9, 0.08, 0.02], dtype=torch.float64).log()
     for step in (1e-3, 0.1):
         change = entropy(z + step * sampled_gradient(z, action, advantage)) - entropy(z)
@@ -141,7 +147,8 @@ def test_lemma_3_2_fails_for_unlikely_tokens(action, advantage):
 
 
 def test_the_mask_of_equation_4_picks_confident_tokens():
-    """Among tokens with A > 0, a falling entropy means u_a above its mean; for the policies here nearly the tokens with log pi > -H."""
+    """Among tokens with A > 0, a falling entropy means u_a above its mean;
+    for the policies here nearly the tokens with log pi > -H."""
     agree = falls = total = 0
     for seed in range(200):
         z, _ = table(seed)
@@ -156,8 +163,11 @@ def test_the_mask_of_equation_4_picks_confident_tokens():
 
 
 def test_sequence_weights_of_appendix_b():
-    """Two tokens, all four responses enumerated: the product of ratios gives the exact off-policy gradient; the token ratio (GRPO)
-    and the geometric mean (TEPO, GSPO) do not. What TEPO keeps of Appendix B is one weight for the whole response, not its value."""
+    """Two tokens, all four responses enumerated: the product of ratios gives the exact off-policy gradient;
+    the token ratio (GRPO) and the geometric mean (TEPO, GSPO) do not.
+
+    What TEPO keeps of Appendix B is one weight for the whole response, not its value.
+    """
     generator = torch.Generator().manual_seed(0)
     theta = torch.randn(
         3, 2, generator=generator, dtype=torch.float64

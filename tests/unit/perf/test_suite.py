@@ -23,7 +23,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *looks: list[Row]) -> list[int]:
-    """Let the benchmarks find these rows, one look after the other. Returns the turns' multipliers, filled as they are asked for."""
+    """Let the benchmarks find these rows, one look after the other.
+    Returns the turns' multipliers, filled as they are asked for."""
     asked, left = [], list(looks)
 
     def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict]:

@@ -1,4 +1,5 @@
-"""The warm start: what the model is shown, that the shipped bases are what their recipes say, and that a short recipe learns."""
+"""The warm start: what the model is shown,
+that the shipped bases are what their recipes say, and that a short recipe learns."""
 
 import json
 import re
@@ -99,7 +100,8 @@ def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):
 
 
 def test_a_short_recipe_learns():
-    """An easy task in two hundred steps; a random order of three digits would be right in under a fifth of the cases."""
+    """An easy task in two hundred steps;
+    a random order of three digits would be right in under a fifth of the cases."""
     model, tokenizer, record = train(Recipe(tasks={"sort3": 1.0}, phases=(Phase(200),), batch=24, warmup_steps=20))
     assert record["losses"][-1] < 0.1 * record["losses"][0]
     assert _greedy_accuracy(model, tokenizer, "sort3") > 0.7

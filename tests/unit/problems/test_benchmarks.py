@@ -79,7 +79,8 @@ def test_every_shipped_benchmark_is_valid():
         (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
         (
-            "title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\ndataset: {path: x.jsonl, fields: {answer: a}}\n",
+            "title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\n"
+            "dataset: {path: x.jsonl, fields: {answer: a}}\n",
             "`fields` is for sets of the hub",
         ),
         (GOOD + "name: x\n", "'name' is not allowed"),

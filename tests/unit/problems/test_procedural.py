@@ -64,7 +64,8 @@ def test_answers_and_chains_are_right(name):
 
 @pytest.mark.parametrize("name", ["add3", "mul3", "mod4", "gcd", "lin", "mul22"])
 def test_every_equation_of_a_clean_chain_holds(name):
-    """Read the chain as a person would: each `expression=result` must be true (a result may open the next expression)."""
+    """Read the chain as a person would:
+    each `expression=result` must be true (a result may open the next expression)."""
     for example in generate_examples({name: 1}, 30, seed=4, split="train"):
         for part in example.solution().split("\\boxed")[0].strip(",").split(","):
             *sides, last = part.split("=")

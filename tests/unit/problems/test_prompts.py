@@ -8,9 +8,9 @@ from tepo.errors import UserError
 from tepo.problems.prompts import BOXED_INSTRUCTION, encode_prompts, render_prompt
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-SWITCH = (
-    PLAIN
-    + "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+SWITCH = PLAIN + (
+    "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
+    "<think>\n\n</think>\n\n{% endif %}"
 )
 OPENS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
 LEAVES = PLAIN + "{# the model writes <think> itself, </think> is cut from history #}"

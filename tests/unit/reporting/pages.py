@@ -17,8 +17,11 @@ def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
         change = [(-0.1, 0.2, -0.3)[place % 3] for place in range(len(tokens))]
         advantage = [1.5 if number == 0 else -0.5] * len(tokens)
         values: dict[str, list] = {
-            "advantage": advantage, "ratio": [1.01] * len(tokens), "entropy": [0.1 * place for place in range(len(tokens))], "entropy_change": change,
-        }  # fmt: skip
+            "advantage": advantage,
+            "ratio": [1.01] * len(tokens),
+            "entropy": [0.1 * place for place in range(len(tokens))],
+            "entropy_change": change,
+        }
         if mask:
             values["kl_mask"] = [int(a > 0 and h < 0) for a, h in zip(advantage, change, strict=True)]
         responses.append(

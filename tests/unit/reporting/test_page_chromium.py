@@ -1,4 +1,5 @@
-"""The page in a real browser: sorting, the token view by mouse and keyboard, light, dark and print, nothing on the console."""
+"""The page in a real browser: sorting, the token view by mouse and keyboard,
+light, dark and print, nothing on the console."""
 
 import base64
 import re

@@ -1,4 +1,5 @@
-"""The step that a CUDA graph can hold: on a CPU its arithmetic without the graph, on a GPU the graph against the plain step."""
+"""The step that a CUDA graph can hold: on a CPU its arithmetic without the graph,
+on a GPU the graph against the plain step."""
 
 from itertools import chain
 

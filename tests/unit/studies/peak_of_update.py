@@ -1,4 +1,5 @@
-"""Prints the most bytes that torch held during one update of two micro-batches, above weights and optimiser. Run by test_memory.py in a process of its own."""
+"""Prints the most bytes that torch held during one update of two micro-batches, above weights and optimiser.
+Run by test_memory.py in a process of its own."""
 
 import json
 import sys

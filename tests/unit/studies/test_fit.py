@@ -37,7 +37,8 @@ def test_what_is_said_to_help_does(model: str) -> None:
 
 
 def test_the_papers_models_on_eight_gpus() -> None:
-    """The trainer's states of 7B do not fit on one GPU of 80 GB, and do on eight; 32B needs another share for the sampler."""
+    """The trainer's states of 7B do not fit on one GPU of 80 GB, and do on eight;
+    32B needs another share for the sampler."""
     small, large = CONFIGS["qwen2.5-7b"], CONFIGS["qwen2.5-32b"]
     assert "the updates need" in fit(small, BY_NAME["1 H100"]).problem
     assert fit(small, BY_NAME["8 H100"]).problem == ""

@@ -1,4 +1,5 @@
-"""A user's own benchmark on a file of problems: no hash is needed, and a stored result is of the file and the settings as they are now."""
+"""A user's own benchmark on a file of problems:
+no hash is needed, and a stored result is of the file and the settings as they are now."""
 
 import json
 from pathlib import Path
@@ -28,7 +29,10 @@ DECLARED = {
 ROWS = [
     {"id": f"m{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in (111, 222, 333, 444)
 ]
-STUDY = "title: s\nrows:\n  - {label: base, base: true}\nscales:\n  laptop: {models: [laptop], seeds: [0], overrides: ['data.benchmarks=[mine]']}\n"
+STUDY = (
+    "title: s\nrows:\n  - {label: base, base: true}\n"
+    "scales:\n  laptop: {models: [laptop], seeds: [0], overrides: ['data.benchmarks=[mine]']}\n"
+)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""Ten thousand runs: planning them and listing their store takes under two seconds of CPU time each, or, where the machine is too slow
-or too busy for that, little more than reading the same files does beside it."""
+"""Ten thousand runs: planning them and listing their store takes under two seconds of CPU time each,
+or, where the machine is too slow or too busy for that, little more than reading the same files does beside it."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""A study file that a user wrote wrong: one message that names file, line and key (or row), before anything is planned."""
+"""A study file that a user wrote wrong:
+one message that names file, line and key (or row), before anything is planned."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Every study that ships: at both scales each row composes, its objective loads, its paper row exists and its benchmarks are there."""
+"""Every study that ships:
+at both scales each row composes, its objective loads, its paper row exists and its benchmarks are there."""
 
 from pathlib import Path
 

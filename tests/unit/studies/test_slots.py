@@ -45,8 +45,12 @@ def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
 
 
 def test_the_server_that_imports_does_not_hear_ctrl_c() -> None:
-    """In a process of its own, because the server of this one is up: asked at once, seconds before the imports are done."""
-    script = "from tepo.studies import slots; from multiprocessing import forkserver as f; slots._serve(); print(open(f'/proc/{f._forkserver._forkserver_pid}/status').read())"
+    """In a process of its own, because the server of this one is up:
+    asked at once, seconds before the imports are done."""
+    script = (
+        "from tepo.studies import slots; from multiprocessing import forkserver as f; slots._serve(); "
+        "print(open(f'/proc/{f._forkserver._forkserver_pid}/status').read())"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     (ignored,) = [int(line.split()[1], 16) for line in done.stdout.splitlines() if line.startswith("SigIgn")]
     assert ignored >> (signal.SIGINT - 1) & 1

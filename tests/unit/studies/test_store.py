@@ -1,4 +1,5 @@
-"""What a study says about a store that is damaged, foreign or at odds with itself: one message, exit code 2, nothing lost."""
+"""What a study says about a store that is damaged, foreign or at odds with itself:
+one message, exit code 2, nothing lost."""
 
 import json
 import subprocess
@@ -23,7 +24,10 @@ from tepo.studies.together import plan_all
 from tepo.training.run_folder import RunFolder
 from tepo_cli.listing import listing
 
-STUDY = "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\nscales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
+STUDY = (
+    "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
+    "scales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
+)
 SCORES = {"avg@4": 1.0, "pass@4": 1.0, "maj@4": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 

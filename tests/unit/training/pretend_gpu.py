@@ -1,7 +1,9 @@
-"""The updates of the embedded engine on a GPU that is not there: torch's fake tensors, which compute nothing but know devices.
+"""The updates of the embedded engine on a GPU that is not there:
+torch's fake tensors, which compute nothing but know devices.
 
 Run as a script. Ends with an error where tensors of two devices meet, prints where the host would wait for the GPU, the
-device of what a resumed optimiser holds, and the matrix products of the fused op. A device made up under the name `gpu` stands for CUDA, which this torch may lack.
+device of what a resumed optimiser holds, and the matrix products of the fused op. A device made up under the name `gpu`
+stands for CUDA, which this torch may lack.
 """
 
 import json
@@ -122,7 +124,8 @@ class Products(TorchDispatchMode):
 
 
 def products() -> list[str]:
-    """Those of the fused log-prob and entropy in bfloat16, forward and backward, over several tiles in both directions."""
+    """Those of the fused log-prob and entropy in bfloat16,
+    forward and backward, over several tiles in both directions."""
     hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     with Products() as found:

@@ -131,7 +131,8 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
             distributed.lost_ranks(),
         ):
             raise RuntimeError(
-                "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. This generally indicates a remote worker hanging"
+                "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. "
+                "This generally indicates a remote worker hanging"
             )
         assert "goes on from the last checkpoint" in caught.value.fix
         with pytest.raises(RuntimeError, match="shapes"), distributed.lost_ranks():

@@ -1,4 +1,5 @@
-"""The id of a run is the content of what it trains on: the same problems and weights elsewhere give the same id, others another."""
+"""The id of a run is the content of what it trains on:
+the same problems and weights elsewhere give the same id, others another."""
 
 import json
 import os

@@ -136,7 +136,10 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
 
     config = small(tmp_path)
     run = RunFolder.of(config)
-    code = f"import sys; from pathlib import Path; from tepo.training.run_folder import RunFolder; lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
+    code = (
+        "import sys; from pathlib import Path; from tepo.training.run_folder import RunFolder; "
+        f"lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

@@ -30,7 +30,8 @@ def test_no_micro_batch_makes_the_host_wait(found: dict) -> None:
 
 
 def test_a_resumed_optimiser_counts_its_steps_on_the_device(found: dict) -> None:
-    """torch's fused AdamW reads the step count where the weights are; one in main memory is an illegal access on a GPU."""
+    """torch's fused AdamW reads the step count where the weights are;
+    one in main memory is an illegal access on a GPU."""
     assert found["resumed"] == ["exp_avg gpu:0", "exp_avg_sq gpu:0", "step gpu:0"]
 
 

@@ -1,4 +1,5 @@
-"""What an update does with an objective's wishes: a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
+"""What an update does with an objective's wishes:
+a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,8 @@ def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> Non
 
 
 def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
-    """The old distribution is made from logits as wide as the current ones: rounded to bfloat16, every entropy would seem to have changed."""
+    """The old distribution is made from logits as wide as the current ones:
+    rounded to bfloat16, every entropy would seem to have changed."""
     model = make_policy(torch.float32).to(torch.bfloat16)
     packed = pack([(group.prompt.tokens, [response.tokens for response in group.responses]) for group in GROUPS])
     with torch.no_grad():
@@ -117,7 +119,8 @@ def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: lis
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
-    """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4: with the sampler's log-probs a third was clipped."""
+    """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4:
+    with the sampler's log-probs a third was clipped."""
     train(
         config := small(
             tmp_path,

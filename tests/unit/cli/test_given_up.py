@@ -35,8 +35,10 @@ def test_eval_says_how_many_below_its_table(
     name = "add3"
     target = Target("package:laptop", {"weights": "w"}, tmp_path, (name,))
     request = Request(target, Backend(kind="torch"), None, 0, "auto", None, tmp_path)
+    benchmark = load_benchmark(name)
     task = {
-        "fingerprint": load_benchmark(name).fingerprint,
+        "fingerprint": benchmark.fingerprint,
+        "grading": benchmark.grading,
         "policy": target.identity,
         "wrap": "auto",
         "thinking": None,

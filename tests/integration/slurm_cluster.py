@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+# cred_expire: a requeued job waits so many seconds before it starts again, 120 unless told.
 CONFIG = """\
 ClusterName=tepo
 SlurmctldHost={host}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=10
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 SelectType=select/cons_tres

@@ -31,11 +31,10 @@ from tepo.policy.allocator import keep_freed_memory
 from tepo.policy.loading import load_policy
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.flat import FlatRollout
-from tepo.training.metrics import Stopwatch
+from tepo.training.flat import FlatRollout, Group
+from tepo.training.loop import update
 from tepo.training.prompts import PromptStream
-from tepo.training.rollout import Group
-from tepo.training.tallies import Tallies
+from tepo.training.recorder import Recorder
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater
 
@@ -84,7 +83,7 @@ def stepper(cell: Cell, samples: int) -> Any:
             torch.device("cpu"),
         )
         assert int(rollout.lengths.sum()) == count * samples * length
-        updater.update(rollout, 1, Stopwatch(), Tallies())
+        update(updater, rollout, 1, Recorder())
         return (
             sampled - begin,
             time.process_time() - sampled,

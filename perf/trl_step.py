@@ -35,9 +35,9 @@ from tepo.config.schema import RunConfig
 from tepo.policy.location import resolve
 from tepo.training.build import Parts, build
 from tepo.training.flat import FlatRollout
-from tepo.training.metrics import Stopwatch
+from tepo.training.loop import update
+from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
-from tepo.training.tallies import Tallies
 
 ROOT = Path(__file__).parent.parent
 LEARNING_RATE = 1e-12
@@ -92,13 +92,13 @@ class Ours:
 
     def step(self) -> dict[str, float]:
         """One step on the next prompts of the stream."""
-        parts, collector, watch = self.parts, self.parts.collector, Stopwatch()
-        count, workers = parts.updater.config.train.prompts_per_step, collector.grader.worker_pids()
+        parts, collector, recorder = self.parts, self.parts.collector, Recorder()
+        count, workers = parts.config.train.prompts_per_step, collector.grader.worker_pids()
         begin = cpu_seconds(workers)
-        groups = collector._draw(collector.stream.take(self.done * count, count), self.done + 1, watch)
+        groups = collector.draw(collector.stream.take(self.done * count, count), self.done + 1, recorder)
         rollout = cpu_seconds(workers)
         flat = FlatRollout(groups, parts.device)
-        metrics = parts.updater.update(flat, self.done + 1, watch, Tallies())
+        metrics = update(parts.updater, flat, self.done + 1, recorder)
         end = cpu_seconds(workers)
         self.done += 1
         return {

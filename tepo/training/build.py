@@ -28,8 +28,10 @@ from tepo.training.update import Updater
 class Parts:
     """What the loop works with."""
 
+    config: RunConfig
     policy: Policy
     engine: Engine
+    sampler: Sampler
     collector: Collector
     updater: Updater
     device: torch.device
@@ -50,10 +52,10 @@ class Parts:
 
     def sync(self) -> None:
         """Give the new weights to a sampler that keeps its own copy; servers get them from the first rank."""
-        if not shares_weights(self.updater.config):
+        if not shares_weights(self.config):
             weights = self.engine.weights()
-            if self.first or self.updater.config.sampler.kind != "vllm_server":
-                self.collector.sampler.sync(weights)
+            if self.first or self.config.sampler.kind != "vllm_server":
+                self.sampler.sync(weights)
             if self.engine.comm is not None:
                 self.engine.comm.barrier()
             self.updater.alarm.synced(weights)
@@ -156,7 +158,8 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
             fresh=getattr(sampler, "score", None),
         )
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
-        parts = Parts(policy, engine, Collector(config, stream, sampler, grader, engine.comm), updater, device, *start)
+        collector = Collector(config, stream, sampler, grader, engine.comm)
+        parts = Parts(config, policy, engine, sampler, collector, updater, device, *start)
         if config.sampler.kind == "vllm_server":
             parts.sync()  # servers may hold the weights of another run
         yield parts

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,8 +10,20 @@ from torch import Tensor
 
 from tepo.objectives import Groups, TokenBatch
 from tepo.policy.packing import Packed, pack
+from tepo.sampling.base import Response
 from tepo.training.engine import Comm
-from tepo.training.rollout import Group
+from tepo.training.prompts import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt, its G responses and their rewards, float32 [G];
+    `timeouts` of them are 0 because the grader gave the answer up."""
+
+    prompt: Prompt
+    responses: list[Response]
+    rewards: np.ndarray
+    timeouts: int = 0
 
 
 def even_chunks(count: int, parts: int) -> list[list[int]]:

@@ -1,9 +1,12 @@
-"""The RL loop: sample, grade, filter, advantages, update, weights to the sampler, metrics, checkpoint."""
+"""The RL loop in its order of events.
+
+A step samples, grades, keeps the mixed groups, takes old values and advantages; then for each mini-batch: prepare, and
+for each micro-batch log-probs, loss, backward; optimiser step; at the end weights to the sampler, metrics, checkpoint.
+"""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
@@ -12,10 +15,14 @@ from tepo.training import distributed
 from tepo.training.build import Parts, build, check_parts, limit_threads
 from tepo.training.checks import check_settings
 from tepo.training.flat import FlatRollout
-from tepo.training.metrics import MetricsLog, Report, Stopwatch
+from tepo.training.metrics import MetricsLog, Report
+from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
-from tepo.training.tallies import Tallies
-from tepo.training.token_dump import TokenDump
+from tepo.training.token_dump import token_entries, write_token_dump
+from tepo.training.update import MiniBatch, Updater
+
+# What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
+SKIPPED = {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
 
 
 @dataclass(frozen=True)
@@ -67,21 +74,86 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
     with distributed.lost_ranks(), build(config, run) as parts:
         check_unchanged(config, run)
-        progress, log = (
-            Progress(parts.start_step, parts.start_prompts),
-            MetricsLog(config, run, report) if parts.first else None,
-        )
+        progress = Progress(parts.start_step, parts.start_prompts)
+        log = MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:
                 log.resume(progress.step)
             while progress.step < config.train.steps:
-                progress, row = _step(config, run, parts, progress)
-                if log:
-                    log.write(row)
-                if progress.step % config.train.checkpoint_every == 0 or progress.step == config.train.steps:
-                    run.save_checkpoint(progress.step, {"prompts": progress.prompts}, parts.write, parts.engine.comm)
-                if log:
-                    report(progress.step, row)
+                progress = _step(run, parts, progress, log)
+
+
+def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
+    """A rollout and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
+    config, step = parts.config, progress.step + 1
+    last, every = step == config.train.steps, config.train.token_dump_every
+    recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
+    rollout = parts.collector.collect(progress.prompts, step, recorder)  # sample, grade, keep the mixed groups
+    parts.sampler.sleep()
+    flat = FlatRollout(rollout.groups, parts.device)
+    metrics = update(parts.updater, flat, step, recorder)
+    if recorder.keep_tokens:
+        name = str(config.objective.get("name", ""))
+        entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
+        write_token_dump(run.path / "tokens" / f"step_{step:06d}.json", step, name, entries)
+    with recorder.time("sync"):
+        parts.sync()
+    progress = Progress(step, progress.prompts + rollout.consumed)
+    row = {
+        "training/global_step": step,
+        "training/prompts": progress.prompts,
+        "perf/trained_tokens": float(flat.lengths.sum()),
+        **rollout.metrics(),
+        **metrics,
+        **recorder.timings(),
+    }
+    if log:
+        log.write(row)
+    if last or step % config.train.checkpoint_every == 0:
+        run.save_checkpoint(step, {"prompts": progress.prompts}, parts.write, parts.engine.comm)
+    if log:
+        log.report(step, row)
+    return progress
+
+
+def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
+    """All updates of a rollout: TEPO's Algorithm 1 on each mini-batch of each epoch.
+
+    Returns metrics under verl's names. Raises RunFailed on a NaN loss, or where sampler and trainer disagree.
+    """
+    objective, engine, gap = updater.objective, updater.engine, {}
+    with recorder.time("old_log_prob"):
+        updater.old_values(rollout)
+    with recorder.time("adv"):
+        advantages = objective.advantages(rollout.for_advantages(updater.config.train.max_new_tokens))
+    learning_rate = updater.learning_rate(step)
+    with recorder.time("update_actor"):
+        for mini_batch in updater.mini_batches(rollout, advantages, step):
+            any_tokens = accumulate(updater, mini_batch, recorder)
+            if mini_batch.number == 0:  # the policy is still the one that sampled
+                gap = updater.check_gap(mini_batch, recorder.gap)
+            recorder.add_update(engine.step(learning_rate) if any_tokens else SKIPPED)
+    settings = {"actor/lr": learning_rate, "actor/updates": float(recorder.updates)}
+    return gap | recorder.means(engine.comm) | settings
+
+
+def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:
+    """Add up the gradient of a mini-batch (this rank's part of it) over its micro-batches.
+
+    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one place where an
+    objective's loss is called.
+    """
+    losses = []
+    plan = updater.prepare(mini_batch)  # denominators and selections
+    for places in mini_batch.micro_batches:
+        current = updater.log_probs(mini_batch, places)
+        batch, part = mini_batch.select(plan, places)
+        batch = replace(batch, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
+        out = updater.objective.loss(batch, part)
+        updater.engine.backward(out.loss)
+        losses.append(out.loss.detach())
+        recorder.add(mini_batch, places, batch, out)
+    return updater.check_finite(losses, plan.totals[0], mini_batch.step)
 
 
 def check_unchanged(config: RunConfig, run: RunFolder) -> None:
@@ -91,30 +163,3 @@ def check_unchanged(config: RunConfig, run: RunFolder) -> None:
         raise RunFailed(
             "the file of problems or the model folder changed while the run was starting", where=str(run.path), fix=fix
         )
-
-
-def _step(config: RunConfig, run: RunFolder, parts: Parts, progress: Progress) -> tuple[Progress, dict[str, Any]]:
-    """One rollout and its updates, in the order of the paper's Algorithm 1."""
-    step, watch, tallies = progress.step + 1, Stopwatch(), Tallies()
-    rollout = parts.collector.collect(progress.prompts, step, watch)
-    parts.collector.sampler.sleep()
-    flat = FlatRollout(rollout.groups, parts.device)
-    every = config.train.token_dump_every
-    wanted = step == config.train.steps or (every > 0 and step % every == 0)
-    dump = TokenDump(flat, parts.policy.tokenizer) if wanted and parts.first else None
-    metrics = parts.updater.update(flat, step, watch, tallies, dump)
-    if dump is not None:
-        dump.write(run.path / "tokens" / f"step_{step:06d}.json", step, str(config.objective.get("name", "")))
-    with watch("sync"):
-        parts.sync()
-    prompts = progress.prompts + rollout.consumed
-    trained = float(flat.lengths.sum())
-    row = {
-        "training/global_step": step,
-        "training/prompts": prompts,
-        "perf/trained_tokens": trained,
-        **rollout.metrics(),
-        **metrics,
-        **watch.metrics(),
-    }
-    return Progress(step, prompts), row

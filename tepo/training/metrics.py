@@ -1,8 +1,6 @@
-"""Timings, running means, and the wandb mirror of `metrics.jsonl`."""
+"""`metrics.jsonl` of a run and its mirror at wandb."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tepo.config.compose import to_dict
@@ -14,32 +12,6 @@ from tepo.words import install_line
 Report = Callable[[int, dict[str, Any]], None]
 
 VOLATILE = ("timing_s/", "perf/cpu")  # differ between two equal runs; everything else is bit-identical
-
-
-class Stopwatch:
-    """Wall seconds by section under verl's names `timing_s/*`;
-    CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
-
-    CORE = ("gen", "old_log_prob", "update_actor")
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.core_cpu = 0.0
-        self.started, self.cpu_started = time.perf_counter(), time.process_time()
-
-    @contextlib.contextmanager
-    def __call__(self, section: str) -> Iterator[None]:
-        begin, cpu = time.perf_counter(), time.process_time()
-        try:
-            yield
-        finally:
-            self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
-            self.core_cpu += (time.process_time() - cpu) * (section in self.CORE)
-
-    def metrics(self) -> dict[str, float]:
-        step = time.perf_counter() - self.started
-        cpu = {"perf/cpu_s": time.process_time() - self.cpu_started, "perf/cpu_core_s": self.core_cpu}
-        return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step} | cpu
 
 
 class MetricsLog:

@@ -14,19 +14,9 @@ from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
 from tepo.sampling.base import Response, Sampler
 from tepo.training.engine import Comm
-from tepo.training.metrics import Stopwatch
+from tepo.training.flat import Group
 from tepo.training.prompts import Prompt, PromptStream
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A prompt, its G responses and their rewards, float32 [G];
-    `timeouts` of them are 0 because the grader gave the answer up."""
-
-    prompt: Prompt
-    responses: list[Response]
-    rewards: np.ndarray
-    timeouts: int = 0
+from tepo.training.recorder import Recorder
 
 
 @dataclass
@@ -103,7 +93,7 @@ class Collector:
     grader: Grader
     comm: Comm | None
 
-    def collect(self, start: int, step: int, watch: Stopwatch) -> Rollout:
+    def collect(self, start: int, step: int, recorder: Recorder) -> Rollout:
         """Draw prompts from number `start` until `prompts_per_step` mixed groups are there
         or `max_rounds` rounds are spent.
 
@@ -115,9 +105,9 @@ class Collector:
             prompts = self.stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
             ranks = 1 if self.comm is None else self.comm.world_size
             own = [prompts[place::ranks] for place in range(ranks)]
-            groups = self._draw(own[0 if self.comm is None else self.comm.rank], step, watch)
+            groups = self.draw(own[0 if self.comm is None else self.comm.rank], step, recorder)
             if self.comm is not None:
-                with watch("gather"):
+                with recorder.time("gather"):
                     shares = self.comm.all_gather_object(groups)
                 groups = [shares[place % ranks][place // ranks] for place in range(len(prompts))]
             rollout.add(groups)
@@ -133,7 +123,7 @@ class Collector:
             )
         return rollout
 
-    def _draw(self, prompts: list[Prompt], step: int, watch: Stopwatch) -> list[Group]:
+    def draw(self, prompts: list[Prompt], step: int, recorder: Recorder) -> list[Group]:
         """Sample and grade some prompts; a rank may have none in a small refill."""
         if not prompts:
             return []
@@ -141,7 +131,7 @@ class Collector:
         keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
         graded: dict[int, Future[Group]] = {}
         with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
-            with watch("gen"):
+            with recorder.time("gen"):
                 self.sampler.sample(
                     [prompt.tokens for prompt in prompts],
                     keys,
@@ -152,7 +142,7 @@ class Collector:
                         {place: aside.submit(self._grade, prompts[place], group)}
                     ),
                 )
-            with watch("reward"):
+            with recorder.time("reward"):
                 return [graded[place].result() for place in range(len(prompts))]
 
     def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:

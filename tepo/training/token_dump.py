@@ -2,9 +2,9 @@
 (format: docs/tables.md, tepo.reporting.token_view)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,53 +15,45 @@ from tepo.objectives import Loss, TokenBatch
 from tepo.training.flat import FlatRollout
 
 FORMAT = 1
+KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`
 
 
-class TokenDump:
-    """Collects the micro-batches of the last mini-batch of a step: the one furthest from the policy that sampled."""
+def per_token(batch: TokenBatch, out: Loss) -> dict[str, Tensor]:
+    """Named diagnostics [N] of a micro-batch, detached and not yet read."""
+    named = {"advantage": batch.advantages, "entropy": batch.old_entropies, **out.tokens}
+    if batch.logprobs is not None:
+        named["log_ratio"] = batch.logprobs.detach() - batch.old_logprobs
+    if batch.entropies is not None and batch.old_entropies is not None:
+        named["entropy_change"] = batch.entropies.detach() - batch.old_entropies
+    shape = batch.advantages.shape
+    return {name: value for name, value in named.items() if value is not None and value.shape == shape}
 
-    def __init__(self, rollout: FlatRollout, tokenizer: PreTrainedTokenizerBase):
-        self.rollout, self.tokenizer = rollout, tokenizer
-        self.responses: list[dict[str, Any]] = []
 
-    def add(self, sequences: Sequence[int], batch: TokenBatch, out: Loss) -> None:
-        """One micro-batch: its sequence numbers, tensors and per-token diagnostics."""
-        named = {"advantage": batch.advantages, "entropy": batch.old_entropies, **out.tokens}
-        if batch.logprobs is not None:
-            named["log_ratio"] = batch.logprobs.detach() - batch.old_logprobs
-        if batch.entropies is not None and batch.old_entropies is not None:
-            named["entropy_change"] = batch.entropies.detach() - batch.old_entropies
-        lengths = [int(self.rollout.lengths[sequence]) for sequence in sequences]
-        columns = {
-            name: _split(value, lengths)
-            for name, value in named.items()
-            if value is not None and value.shape == batch.advantages.shape
-        }
+def token_entries(
+    rollout: FlatRollout, kept: Sequence[KeptTokens], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[dict[str, Any]]:
+    """One entry of the file for each sequence, in the order in which they were trained."""
+    for sequences, named in kept:
+        lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
+        columns = {name: _split(value, lengths) for name, value in named.items()}
         for place, sequence in enumerate(sequences):
-            group = self.rollout.groups[sequence // self.rollout.group_size]
-            member = sequence % self.rollout.group_size
-            self.responses.append(
-                {
-                    "prompt": group.prompt.problem.prompt,
-                    "answer": group.prompt.problem.answer,
-                    "reward": float(group.rewards[member]),
-                    "finished": group.responses[member].finished,
-                    "group": sequence // self.rollout.group_size,
-                    "tokens": [self.tokenizer.decode([token]) for token in group.responses[member].tokens.tolist()],
-                    "values": {name: pieces[place] for name, pieces in columns.items()},
-                }
-            )
+            number, member = divmod(sequence, rollout.group_size)
+            group = rollout.groups[number]
+            yield {
+                "prompt": group.prompt.problem.prompt,
+                "answer": group.prompt.problem.answer,
+                "reward": float(group.rewards[member]),
+                "finished": group.responses[member].finished,
+                "group": number,
+                "tokens": [tokenizer.decode([token]) for token in group.responses[member].tokens.tolist()],
+                "values": {name: pieces[place] for name, pieces in columns.items()},
+            }
 
-    def write(self, path: Path, step: int, objective: str) -> None:
-        """Write the file by rename."""
-        write_atomic(
-            path,
-            json.dumps(
-                {"format": FORMAT, "step": step, "objective": objective, "responses": self.responses},
-                ensure_ascii=False,
-                separators=(",", ":"),
-            ),
-        )
+
+def write_token_dump(path: Path, step: int, objective: str, entries: Iterable[dict[str, Any]]) -> None:
+    """Write the file of a step by rename; entries: of `token_entries`."""
+    data = {"format": FORMAT, "step": step, "objective": objective, "responses": list(entries)}
+    write_atomic(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def _split(value: Tensor, lengths: Sequence[int]) -> list[list[float]]:

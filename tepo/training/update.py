@@ -1,11 +1,11 @@
-"""The updates of one rollout step: for each mini-batch log-probs, objective, step (TEPO Algorithm 1, lines 12-25).
+"""What the updates of a rollout are made of: mini-batches, passes of the models, checks. `loop.update` has their order.
 
-The one place where an objective's loss is called. Denominators and selections come from `objective.prepare` over the
-whole mini-batch and all ranks before the first backward, so micro-batches and ranks only add up.
+Denominators and selections come from `objective.prepare` over the whole mini-batch and all ranks before the first
+backward, so micro-batches and ranks only add up.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,20 +14,45 @@ from torch import Tensor, nn
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
+from tepo.objectives.objective import Plan
 from tepo.policy.packing import split_by_tokens
 from tepo.policy.statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine import Engine
 from tepo.training.flat import FlatRollout, even_chunks
-from tepo.training.metrics import Stopwatch
-from tepo.training.tallies import Tallies
-from tepo.training.token_dump import TokenDump
+
+
+@dataclass
+class MiniBatch:
+    """This rank's sequences of one update and their tokens, without current log-probs."""
+
+    rollout: FlatRollout
+    step: int
+    number: int  # of the update in its step, from 0
+    last: bool  # of its step
+    sequences: list[int]
+    batch: TokenBatch
+    micro_batches: list[list[int]]  # places in `sequences`; on several ranks some may be empty
+    current: TokenStatistics | None = None  # of a single micro-batch, where `Updater.prepare` has made them
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one micro-batch."""
+        return len(self.micro_batches) == 1
+
+    def sequences_at(self, places: Sequence[int]) -> list[int]:
+        """Sequence numbers of a micro-batch."""
+        return [self.sequences[place] for place in places]
+
+    def select(self, plan: Plan, places: Sequence[int]) -> tuple[TokenBatch, Plan]:
+        """The tokens of a micro-batch and its part of the plan."""
+        return (self.batch, plan) if self.single else (self.batch.select(places), plan.select(places))
 
 
 @dataclass
 class Updater:
-    """Applies an objective to rollouts."""
+    """An objective, the engine that trains on it, and the checks between them."""
 
     config: RunConfig
     objective: Objective
@@ -35,74 +60,42 @@ class Updater:
     alarm: GapAlarm
     initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
 
-    def update(
-        self, rollout: FlatRollout, step: int, watch: Stopwatch, tallies: Tallies, dump: TokenDump | None = None
-    ) -> dict[str, float]:
-        """All mini-batches of all epochs of one rollout; `dump` gets the tokens of the last one. Returns metrics under
-        verl's names; raises RunFailed on a NaN loss."""
+    def learning_rate(self, step: int) -> float:
+        """That of a step: linear warm-up over steps, then constant."""
         train = self.config.train
-        with watch("old_log_prob"):
-            self._old_values(rollout)
-        with watch("adv"):
-            advantages = self.objective.advantages(rollout.for_advantages(train.max_new_tokens))
-        batch = rollout.batch(advantages, train.max_new_tokens)
-        mini_batches = even_chunks(rollout.group_count, train.mini_batches)
-        metrics: dict[str, float] = {}
-        updates = train.epochs * len(mini_batches)
-        learning_rate = train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
-        with watch("update_actor"):
-            for number in range(updates):
-                sequences = rollout.share(
-                    rollout.sequences_of(mini_batches[number % len(mini_batches)]), self.engine.comm
-                )
-                counts = self._mini_batch(
-                    rollout,
-                    batch.select(sequences),
-                    sequences,
-                    step,
-                    number,
-                    tallies,
-                    dump if number == updates - 1 else None,
-                )
-                if number == 0:  # the policy is still the one that sampled
-                    metrics |= self._check_gap(rollout, sequences, tallies, step)
-                tallies.add_values(
-                    self.engine.step(learning_rate) if counts else {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
-                )
-        return metrics | tallies.means(self.engine.comm) | {"actor/lr": learning_rate, "actor/updates": float(updates)}
+        return train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
 
-    def _mini_batch(
-        self,
-        rollout: FlatRollout,
-        batch: TokenBatch,
-        sequences: list[int],
-        step: int,
-        number: int,
-        tallies: Tallies,
-        dump: TokenDump | None,
-    ) -> bool:
-        """Accumulate the gradient of one mini-batch (this rank's part of it).
-        False when no token of it is in the loss, on any rank."""
-        parts = self._micro_batches(rollout, sequences)
-        alone = self._forward(rollout, sequences) if len(parts) == 1 else None
-        salt = derive(self.config.seed, "objective", step, number)
-        plan = self.objective.prepare(
-            self._with_current(rollout, batch, sequences, parts, alone), comm=self.engine.comm, salt=salt
-        )
-        losses: list[Tensor] = []
-        for places in parts:
-            current = alone or self._forward(rollout, [sequences[place] for place in places])
-            micro = batch if alone else batch.select(places)
-            micro = replace(micro, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
-            out = self.objective.loss(micro, plan if alone else plan.select(places))
-            self.engine.backward(out.loss)
-            losses.append(out.loss.detach())
-            tallies.add(out, micro, first=number == 0)
-            if dump is not None:
-                dump.add([sequences[place] for place in places], micro, out)
-        return self._check_finite(losses, plan.totals[0], step)
+    def mini_batches(self, rollout: FlatRollout, advantages: Tensor, step: int) -> Iterator[MiniBatch]:
+        """Those of all epochs: groups in runs of even size, shared out over the ranks. advantages: float [N]."""
+        batch = rollout.batch(advantages, self.config.train.max_new_tokens)
+        runs = even_chunks(rollout.group_count, self.config.train.mini_batches) * self.config.train.epochs
+        for number, groups in enumerate(runs):
+            own = rollout.share(rollout.sequences_of(groups), self.engine.comm)
+            parts, last = self._micro_batches(rollout, own), number == len(runs) - 1
+            yield MiniBatch(rollout, step, number, last, own, batch.select(own), parts)
 
-    def _check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
+    def prepare(self, mini_batch: MiniBatch) -> Plan:
+        """Denominators and selections over the whole mini-batch and all ranks. An objective that selects tokens by
+        current log-probs and entropies needs them of all tokens first; those of a single micro-batch serve its loss."""
+        batch, rollout = mini_batch.batch, mini_batch.rollout
+        if self.objective.needs.prepass:
+            if mini_batch.single:
+                passes = [self._forward(rollout, mini_batch.sequences)]
+                mini_batch.current = passes[0]
+            else:
+                with torch.no_grad():
+                    parts = map(mini_batch.sequences_at, mini_batch.micro_batches)
+                    passes = [self._forward(rollout, part) for part in parts]
+            logprobs = torch.cat([part.logprobs.detach() for part in passes])
+            batch = replace(batch, logprobs=logprobs, entropies=_cat([part.entropies for part in passes]))
+        salt = derive(self.config.seed, "objective", mini_batch.step, mini_batch.number)
+        return self.objective.prepare(batch, comm=self.engine.comm, salt=salt)
+
+    def log_probs(self, mini_batch: MiniBatch, places: Sequence[int]) -> TokenStatistics:
+        """Log-probs of a micro-batch under the current policy, with gradient, and what else the objective needs."""
+        return mini_batch.current or self._forward(mini_batch.rollout, mini_batch.sequences_at(places))
+
+    def check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
         """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move
         the weights, by AdamW's momentum and decay.
         Read once a mini-batch: reading a loss makes the host wait for the GPU."""
@@ -131,28 +124,6 @@ class Updater:
             parts += [[] for _ in range(most - len(parts))]
         return parts
 
-    def _with_current(
-        self,
-        rollout: FlatRollout,
-        batch: TokenBatch,
-        sequences: list[int],
-        parts: list[list[int]],
-        alone: TokenStatistics | None,
-    ) -> TokenBatch:
-        """The mini-batch with detached current log-probs and entropies, where the objective selects tokens by them."""
-        if not self.objective.needs.prepass:
-            return batch
-        if alone is not None:
-            ready = [alone]
-        else:
-            with torch.no_grad():
-                ready = [self._forward(rollout, [sequences[place] for place in places]) for places in parts]
-        return replace(
-            batch,
-            logprobs=torch.cat([part.logprobs.detach() for part in ready]),
-            entropies=_cat([part.entropies for part in ready]),
-        )
-
     def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
         """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded
         model must take part in every pass."""
@@ -166,13 +137,14 @@ class Updater:
         )
         if part:
             return done
-        return TokenStatistics(
-            *(None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
-        )  # type: ignore[arg-type]
+        values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
+        return TokenStatistics(*values)  # type: ignore[arg-type]
 
-    def _check_gap(self, rollout: FlatRollout, sequences: list[int], tallies: Tallies, step: int) -> dict[str, float]:
-        """Sampler against trainer on the first mini-batch. Raises RunFailed beyond the bound, with the likely cause."""
-        parts = [[sequences[place] for place in places] for places in self._micro_batches(rollout, sequences)]
+    def check_gap(self, mini_batch: MiniBatch, gap: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """Sampler against trainer on the first mini-batch; gap: log-probs [n] of both for each micro-batch.
+        Raises RunFailed beyond the bound, with the likely cause."""
+        rollout = mini_batch.rollout
+        parts = [mini_batch.sequences_at(places) for places in mini_batch.micro_batches]
 
         def score(temperature: float) -> Tensor:
             done = [
@@ -184,11 +156,12 @@ class Updater:
             return torch.cat([values if part else values[:0] for part, values in zip(parts, done, strict=True)])
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
-        sampler, trainer = (torch.cat(values) for values in zip(*tallies.gap, strict=True))
-        return self.alarm.check(sampler, trainer, Evidence(score, pairs, self.engine.model), where=f"step {step}")
+        sampler, trainer = (torch.cat(values) for values in zip(*gap, strict=True))
+        evidence = Evidence(score, pairs, self.engine.model)
+        return self.alarm.check(sampler, trainer, evidence, where=f"step {mini_batch.step}")
 
     @torch.no_grad()
-    def _old_values(self, rollout: FlatRollout) -> None:
+    def old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies.
         The sampler's own are taken where they serve; where the objective compares whole distributions or corrects the
         gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more

@@ -19,11 +19,10 @@ from tepo.problems.base import Problem
 from tepo.sampling.base import Response
 from tepo.sampling.gap import GapAlarm
 from tepo.training.engine import Comm
-from tepo.training.flat import FlatRollout
-from tepo.training.metrics import Stopwatch
+from tepo.training.flat import FlatRollout, Group
+from tepo.training.loop import update
 from tepo.training.prompts import Prompt
-from tepo.training.rollout import Group
-from tepo.training.tallies import Tallies
+from tepo.training.recorder import Recorder
 from tepo.training.update import Updater
 from tests.unit.policy.tiny import VOCABULARY, make_model
 
@@ -135,7 +134,6 @@ def run(
     initial = (
         make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
     )
-    metrics = Updater(config, objective, engine, alarm, initial).update(
-        FlatRollout(groups, torch.device("cpu")), 1, Stopwatch(), Tallies()
-    )
+    updater = Updater(config, objective, engine, alarm, initial)
+    metrics = update(updater, FlatRollout(groups, torch.device("cpu")), 1, Recorder())
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

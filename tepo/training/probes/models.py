@@ -20,9 +20,8 @@ from tepo.config.schema import (
 from tepo.policy.attention import prepare
 from tepo.problems.base import Problem
 from tepo.sampling.base import Response
-from tepo.training.flat import FlatRollout
+from tepo.training.flat import FlatRollout, Group
 from tepo.training.prompts import Prompt
-from tepo.training.rollout import Group
 
 PROMPT, GROUP = 256, 8
 _QWEN = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": 40_960}

@@ -1,4 +1,4 @@
-"""`Updater.update` with the TEPO objective on random models: tokens a second, MFU, peak memory, waits of the host.
+"""`loop.update` with the TEPO objective on random models: tokens a second, MFU, peak memory, waits of the host.
 
 MFU counts 6 operations for each weight and token, 12 for each pair of query and key it sees, head and number, nothing
 recomputed and no log-probs of the old policy, over the GPU's dense bf16 peak. Tokens are those pushed through the
@@ -15,11 +15,11 @@ import torch
 from tepo.objectives import load_objective
 from tepo.policy.packing import Packed
 from tepo.sampling.gap import GapAlarm
-from tepo.training.metrics import Stopwatch
+from tepo.training import loop
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
-from tepo.training.tallies import Tallies
+from tepo.training.recorder import Recorder
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater
 
@@ -31,7 +31,7 @@ SIZES = {
 }
 
 
-class _Synchronised(Stopwatch):
+class _Synchronised(Recorder):
     """Waits for the GPU where a section ends, so that it takes its own time."""
 
     def __init__(self, device: str) -> None:
@@ -39,8 +39,8 @@ class _Synchronised(Stopwatch):
         self.device = device
 
     @contextlib.contextmanager
-    def __call__(self, section: str) -> Iterator[None]:
-        with super().__call__(section):
+    def time(self, section: str) -> Iterator[None]:
+        with super().time(section):
             yield
             wait(self.device)
 
@@ -72,10 +72,10 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
     for turn in range(turns + 1):
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        watch = _Synchronised(device)
-        updates = updater.update(rollout, turn, watch, Tallies())["actor/updates"]
-        taken.append(watch.seconds["update_actor"])
-        scoring.append(watch.seconds["old_log_prob"])
+        recorder = _Synchronised(device)
+        updates = loop.update(updater, rollout, turn, recorder)["actor/updates"]
+        taken.append(recorder.seconds["update_actor"])
+        scoring.append(recorder.seconds["old_log_prob"])
     spent = sorted(taken[1:])[turns // 2]
     rate = operations(updater.engine.model, packed) / spent
     found = {"shape": case.shape, "tokens": len(packed.tokens), "first_seconds": taken[0], "rate": rate}
@@ -106,7 +106,7 @@ def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            updater.update(rollout, 0, Stopwatch(), Tallies())
+            loop.update(updater, rollout, 0, Recorder())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     places = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in told if "synchroniz" in str(one.message)]

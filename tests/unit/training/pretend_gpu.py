@@ -28,8 +28,9 @@ from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
 from tepo.training import optimizer_state
+from tepo.training.loop import accumulate
 from tepo.training.probes.models import Case, model_of, rollout_of, run_config
-from tepo.training.tallies import Tallies
+from tepo.training.recorder import Recorder
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater
 
@@ -92,9 +93,9 @@ def moved(model: nn.Module) -> nn.Module:
 def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     """Where the micro-batches of one mini-batch wait."""
     updater.objective = load_objective(objective)
-    batch = rollout.batch(torch.empty_like(rollout.sampler_logprobs), updater.config.train.max_new_tokens)
+    mini_batch, *_ = updater.mini_batches(rollout, torch.empty_like(rollout.sampler_logprobs), step=1)
     with Waits() as found:
-        updater._mini_batch(rollout, batch, list(range(CASE.sequences)), 1, 0, Tallies(), None)
+        accumulate(updater, mini_batch, Recorder())
     return sorted(found.places)
 
 
@@ -148,7 +149,7 @@ def main() -> None:
         Plan,
     ):  # what is read from the device once a mini-batch is not in the loop that is looked at
         setattr(owner, "counts", property(lambda part: counts))  # noqa: B010
-    setattr(Updater, "_check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
+    setattr(Updater, "check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
     with (
         fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
         mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),

@@ -10,8 +10,8 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling import torch_sampler
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompts
-from tepo.training.metrics import Stopwatch
 from tepo.training.prompts import PromptStream
+from tepo.training.recorder import Recorder
 from tepo.training.rollout import Collector
 from tests.unit.training.small import small
 
@@ -37,14 +37,14 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     with Telling(GraderOptions()) as grader:
         two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
         rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(
-            0, 1, Stopwatch()
+            0, 1, Recorder()
         )
     assert waited == [2, 2, 2, 2]
     monkeypatch.undo()
     with Grader(GraderOptions()) as grader:
         whole = Collector(
             config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None
-        ).collect(0, 1, Stopwatch())
+        ).collect(0, 1, Recorder())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
 
@@ -61,7 +61,7 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
     for kind in (Grader, Towering):
         with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
             stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
-            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, Stopwatch()).metrics())
+            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, Recorder()).metrics())
     assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
 
 

@@ -16,12 +16,10 @@ from tepo.policy.fused import linear_statistics
 from tepo.policy.packing import pack
 from tepo.policy.statistics import hidden_states, output_matrix, reference_logprobs
 from tepo.sampling.gap import GapAlarm
-from tepo.training.flat import FlatRollout, even_chunks
-from tepo.training.loop import train
-from tepo.training.metrics import Stopwatch
-from tepo.training.rollout import Group
+from tepo.training.flat import FlatRollout, Group, even_chunks
+from tepo.training.loop import train, update
+from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
-from tepo.training.tallies import Tallies
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
@@ -57,7 +55,7 @@ def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
         updater_of(source, KeepingEngine(make_policy(torch.float32))),
         FlatRollout(GROUPS, torch.device("cpu")),
     )
-    updater.update(rollout, 1, Stopwatch(), Tallies())
+    update(updater, rollout, 1, Recorder())
     weights = correction_weights(
         updater.objective.correction, rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
     )  # type: ignore[arg-type]
@@ -70,12 +68,12 @@ def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> Non
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater = updater_of(changed("grpo_dapo", {"overlong": {"kind": "filter"}}), engine, budget)
     cpu = torch.device("cpu")
-    assert updater.update(FlatRollout(GROUPS, cpu), 1, Stopwatch(), Tallies())["actor/skipped"] == 0
+    assert update(updater, FlatRollout(GROUPS, cpu), 1, Recorder())["actor/skipped"] == 0
     before = {name: value.clone() for name, value in engine.weights().items()}
-    metrics = updater.update(FlatRollout(truncated(GROUPS), cpu), 2, Stopwatch(), Tallies())
+    metrics = update(updater, FlatRollout(truncated(GROUPS), cpu), 2, Recorder())
     assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
     assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
-    updater.update(FlatRollout(GROUPS, cpu), 3, Stopwatch(), Tallies())
+    update(updater, FlatRollout(GROUPS, cpu), 3, Recorder())
     assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
 
 
@@ -107,7 +105,7 @@ def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> 
         (rollout.sampler_logprobs if broken == "log-prob" else rollout.old_entropies)[0] = torch.nan
     before = {key: value.clone() for key, value in engine.weights().items()}
     with pytest.raises(RunFailed, match="step 1: the loss is nan"):
-        updater.update(rollout, 1, Stopwatch(), Tallies())
+        update(updater, rollout, 1, Recorder())
     assert all(torch.equal(value, before[key]) for key, value in engine.weights().items())
 
 

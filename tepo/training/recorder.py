@@ -1,0 +1,70 @@
+"""What one step leaves behind: timings, diagnostics, log-probs for the gap alarm, values of single tokens."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from torch import Tensor
+
+from tepo.objectives import Loss, Metrics, TokenBatch
+from tepo.training.engine import Comm
+from tepo.training.token_dump import KeptTokens, per_token
+from tepo.training.update import MiniBatch
+
+
+class Recorder:
+    """One for each step. Keeps tensors without reading them, so that a GPU need not wait; they are read once a step.
+
+    gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
+    tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
+    """
+
+    CORE = ("gen", "old_log_prob", "update_actor")
+
+    def __init__(self, keep_tokens: bool = False) -> None:
+        self.keep_tokens = keep_tokens
+        self.gap: list[tuple[Tensor, Tensor]] = []
+        self.tokens: list[KeptTokens] = []
+        self.updates = 0
+        self.seconds: dict[str, float] = {}
+        self._metrics: Metrics | None = None
+        self._values: dict[str, list[float]] = {}
+        self._core_cpu = 0.0
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    @contextlib.contextmanager
+    def time(self, section: str) -> Iterator[None]:
+        """Add the wall seconds of a block to a section, and its CPU seconds to those of `CORE`."""
+        begin, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
+            self._core_cpu += (time.process_time() - cpu) * (section in self.CORE)
+
+    def add(self, mini_batch: MiniBatch, places: list[int], batch: TokenBatch, out: Loss) -> None:
+        """One micro-batch: its places in the mini-batch, its tensors and its loss."""
+        self._metrics = out.metrics if self._metrics is None else self._metrics + out.metrics
+        if mini_batch.number == 0 and batch.sampler_logprobs is not None and batch.logprobs is not None:
+            self.gap.append((batch.sampler_logprobs, batch.logprobs.detach()))
+        if self.keep_tokens and mini_batch.last:
+            self.tokens.append((mini_batch.sequences_at(places), per_token(batch, out)))
+
+    def add_update(self, values: dict[str, float]) -> None:
+        """Figures of one update, equal on all ranks."""
+        self.updates += 1
+        for name, value in values.items():
+            self._values.setdefault(name, []).append(value)
+
+    def means(self, comm: Comm | None) -> dict[str, float]:
+        """Means over tokens and updates, over all ranks."""
+        assert self._metrics is not None
+        return self._metrics.means(comm) | {name: float(np.mean(values)) for name, values in self._values.items()}
+
+    def timings(self) -> dict[str, float]:
+        """Wall seconds by section under verl's names `timing_s/*`;
+        CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
+        step = time.perf_counter() - self._started
+        cpu = {"perf/cpu_s": time.process_time() - self._cpu_started, "perf/cpu_core_s": self._core_cpu}
+        return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step} | cpu

@@ -1,4 +1,4 @@
-"""`Updater.update` on four layers of Qwen2.5-7B, responses of 0.5k to 8k tokens, checkpointing; its peak against the
+"""`loop.update` on four layers of Qwen2.5-7B, responses of 0.5k to 8k tokens, checkpointing; its peak against the
 planner.
 
 Twice, each in a process of its own: with torch's allocator as it is, and with expandable segments.

@@ -7,6 +7,7 @@ backward, so micro-batches and ranks only add up.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +94,8 @@ class Updater:
 
     def log_probs(self, mini_batch: MiniBatch, places: Sequence[int]) -> TokenStatistics:
         """Log-probs of a micro-batch under the current policy, with gradient, and what else the objective needs."""
-        return mini_batch.current or self._forward(mini_batch.rollout, mini_batch.sequences_at(places))
+        current, mini_batch.current = mini_batch.current, None  # its graph must not outlive the backward
+        return current or self._forward(mini_batch.rollout, mini_batch.sequences_at(places))
 
     def check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
         """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move
@@ -101,16 +103,12 @@ class Updater:
         Read once a mini-batch: reading a loss makes the host wait for the GPU."""
         value, number = torch.stack([torch.stack(tuple(losses)).sum().double(), tokens]).tolist()
         if not math.isfinite(value):
+            name, rate = self.config.objective.get("name", "?"), self.config.train.learning_rate
+            fix = "lower train.learning_rate, or check the rewards and the objective's coefficients"
             raise RunFailed(
                 f"step {step}: the loss is {value}",
-                where=(
-                    f"objective={self.config.objective.get('name', '?')}, "
-                    f"learning rate {self.config.train.learning_rate:g}"
-                ),
-                fix=(
-                    "lower train.learning_rate, or check the rewards and the objective's coefficients; "
-                    "the last checkpoint is kept"
-                ),
+                where=f"objective={name}, learning rate {rate:g}",
+                fix=f"{fix}; the last checkpoint is kept",
             )
         return number > 0
 
@@ -147,13 +145,12 @@ class Updater:
         parts = [mini_batch.sequences_at(places) for places in mini_batch.micro_batches]
 
         def score(temperature: float) -> Tensor:
-            done = [
-                token_statistics(
-                    self.engine.model, rollout.pack(part or [0]), temperature=temperature, need_entropy=False
-                ).logprobs
-                for part in parts
-            ]
-            return torch.cat([values if part else values[:0] for part, values in zip(parts, done, strict=True)])
+            pieces = []
+            for part in parts:
+                packed = rollout.pack(part or [0])
+                done = token_statistics(self.engine.model, packed, temperature=temperature, need_entropy=False)
+                pieces.append(done.logprobs if part else done.logprobs[:0])
+            return torch.cat(pieces)
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
         sampler, trainer = (torch.cat(values) for values in zip(*gap, strict=True))
@@ -167,9 +164,8 @@ class Updater:
         gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more
         than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
         needs = self.objective.needs
-        compared = needs.sampler_logprobs or (
-            needs.entropies and needs.old_entropies
-        )  # their difference must not be rounding, nor 0 by definition
+        # What is compared: a difference must not be rounding, nor 0 by definition.
+        compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._distribution(rollout, self.engine.model)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
@@ -184,24 +180,13 @@ class Updater:
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N] of the initial policy; every rank scores all, as it has the model whole."""
-        parts = self._all_parts(rollout)
-        return torch.cat(
-            [
-                token_statistics(
-                    model, rollout.pack(part), temperature=self.config.train.temperature, need_entropy=False
-                ).logprobs
-                for part in parts
-            ]
-        )
+        score = partial(token_statistics, model, temperature=self.config.train.temperature, need_entropy=False)
+        return torch.cat([score(rollout.pack(part)).logprobs for part in self._all_parts(rollout)])
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N, V] of the whole vocabulary."""
-        return torch.cat(
-            [
-                reference_logprobs(model, rollout.pack(part), temperature=self.config.train.temperature)
-                for part in self._all_parts(rollout)
-            ]
-        )
+        temperature, parts = self.config.train.temperature, self._all_parts(rollout)
+        return torch.cat([reference_logprobs(model, rollout.pack(part), temperature=temperature) for part in parts])
 
     def _all_parts(self, rollout: FlatRollout) -> list[list[int]]:
         return split_by_tokens(*rollout.costs(range(rollout.sequence_count)), self.config.engine.micro_batch_tokens)
@@ -210,9 +195,8 @@ class Updater:
         """Log-probs and entropies [N] of the whole rollout, each rank scoring its share."""
         every, comm = list(range(rollout.sequence_count)), self.engine.comm
         own = rollout.share(every, comm)
-        done = [
-            self._forward(rollout, [own[place] for place in places]) for places in self._micro_batches(rollout, own)
-        ]
+        parts = self._micro_batches(rollout, own)
+        done = [self._forward(rollout, [own[place] for place in places]) for places in parts]
         results = []
         for values in ([part.logprobs for part in done], [part.entropies for part in done]):
             flat = torch.cat([value for value in values if value is not None])

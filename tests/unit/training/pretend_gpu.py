@@ -93,7 +93,7 @@ def moved(model: nn.Module) -> nn.Module:
 def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     """Where the micro-batches of one mini-batch wait."""
     updater.objective = load_objective(objective)
-    mini_batch, *_ = updater.mini_batches(rollout, torch.empty_like(rollout.sampler_logprobs), step=1)
+    mini_batch, _ = updater.mini_batches(rollout, torch.empty_like(rollout.sampler_logprobs), step=1)
     with Waits() as found:
         accumulate(updater, mini_batch, Recorder())
     return sorted(found.places)

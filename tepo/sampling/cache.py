@@ -58,9 +58,13 @@ class KeyValueCache:
         return part[..., 0, :], part[..., 1, :]
 
     def move(self, source: Tensor, target: Tensor, used: int) -> None:
-        """Overwrite rows `target` by rows `source`, first `used` columns."""
-        view = self.data[:, :, :, :used]
-        view[:, target] = view[:, source]  # index_select would first copy the whole view
+        """Overwrite rows `target` by rows `source`, first `used` columns.
+
+        Layer by layer: a copy of the rows in all of them may be more than what a full cache leaves of a GPU's memory.
+        """
+        for layer in self.data:
+            view = layer[:, :, :used]
+            view[target] = view[source]  # index_select would first copy the whole view
 
     def grow(self, rows: int, capacity: int) -> None:
         """Keep the first `rows` rows, with room for `capacity` columns."""

@@ -8,11 +8,15 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder, Layer
 
 MASKED = -1e30  # finite: no row of scores may be without a number
+# Without cuDNN's kernels, which torch tries first on Hopper and Blackwell: they take some tenths of a second to plan for
+# every new shape, and a step has a new one whenever rows end or the columns looked at grow.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Workspace:

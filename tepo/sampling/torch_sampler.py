@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import sdpa_kernel
 
 from tepo.errors import UserError
 from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.cache import Arena
 from tepo.sampling.decoder import Decoder, check_supported, longest
+from tepo.sampling.forward import KERNELS
 from tepo.sampling.generation import Generation
 from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
 
@@ -53,7 +55,7 @@ class TorchSampler:
         Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
         self._check(prompts, keys, n, temperature, max_new_tokens)
         results: list[list[Response]] = [[] for _ in prompts]
-        with torch.inference_mode():
+        with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or (
                 Arena(decoder.dtype, decoder.device),

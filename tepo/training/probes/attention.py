@@ -10,11 +10,13 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.policy.kernel_attention import attend, varlen_available
 from tepo.policy.layout import Layout
 from tepo.policy.packing import Packed, pack
+from tepo.sampling.forward import KERNELS
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling, seconds
 
@@ -89,7 +91,8 @@ def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: 
         rows = torch.from_numpy(np.concatenate([before, own])).to(query.device)
         q, k, v = (tensor[rows].transpose(0, 1)[None] for tensor in (query, key, value))
         mask = _band(len(rows), window, query) if window else None
-        done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+        with sdpa_kernel(KERNELS):
+            done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
         out = out.index_copy(0, rows[len(before) :], done[0].transpose(0, 1)[len(before) :])
     return out
 

@@ -70,6 +70,21 @@ def test_a_cache_that_grows_and_shrinks():
     assert largest_gap(model, model, groups, 2.0)[0] < 4e-5
 
 
+def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape():
+    """cuDNN's, which torch takes first on Hopper; afterwards they are allowed again."""
+    allowed = []
+    TorchSampler(tiny_model(), TOKENIZER).sample(
+        PROMPTS,
+        KEYS,
+        n=2,
+        temperature=1.0,
+        max_new_tokens=4,
+        on_group=lambda *_: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()),
+    )
+    assert allowed == [False] * len(PROMPTS)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
     model = tiny_model("qwen2").bfloat16()
     exact = tiny_model("qwen2").bfloat16().float()

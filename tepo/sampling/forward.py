@@ -14,8 +14,8 @@ from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder, Layer
 
 MASKED = -1e30  # finite: no row of scores may be without a number
-# Without cuDNN's kernels, which torch tries first on Hopper and Blackwell: they take some tenths of a second to plan for
-# every new shape, and a step has a new one whenever rows end or the columns looked at grow.
+# Without cuDNN's kernels, which torch tries first on Hopper and Blackwell: planning them takes some tenths of a second
+# for every new shape, and a step has a new one whenever rows end or the columns looked at grow.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 

@@ -46,6 +46,8 @@ class GraphedStep(StaticStep):
     the second is captured, and from then on the graph is replayed.
 
     A step writes the same values where it is run twice, so capturing between two of them disturbs nothing.
+    One such graph lives at a time: a torch of 2026 that ends one frees cuBLAS's workspace of the capture stream, also
+    where another graph was captured with it (pytorch issue 193402).
     """
 
     def __init__(self, stepper: Stepper):

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
+# torch.addmm before 2.10 adds half-precision products to nothing but half precision (pytorch pull request 167931).
+_ADDMM_WIDENS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +158,10 @@ def _add_product(out: Tensor, left: Tensor, right: Tensor, first: bool) -> None:
         out.addmm_(left.to(out.dtype), right.to(out.dtype), beta=0.0 if first else 1.0)
     elif first:
         torch.mm(left, right, out_dtype=out.dtype, out=out)
-    else:
+    elif _ADDMM_WIDENS:
         torch.addmm(out, left, right, out_dtype=out.dtype, out=out)
+    else:
+        out.add_(torch.mm(left, right, out_dtype=out.dtype))
 
 
 def _strip(logits: Tensor) -> int:

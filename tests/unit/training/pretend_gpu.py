@@ -24,6 +24,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Plan
+from tepo.policy import tile
 from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
@@ -138,6 +139,12 @@ def products() -> list[str]:
     return sorted(found.names)
 
 
+def products_before() -> list[str]:
+    """The same in a torch whose `addmm` does not widen."""
+    with mock.patch.object(tile, "_ADDMM_WIDENS", False):
+        return products()
+
+
 def main() -> None:
     _setup_privateuseone_for_python_backend("gpu")
     fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
@@ -169,6 +176,7 @@ def main() -> None:
             "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
             "resumed": resumed(engine),
             "products": products(),
+            "products before torch 2.10": products_before(),
         }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()

@@ -38,3 +38,8 @@ def test_a_resumed_optimiser_counts_its_steps_on_the_device(found: dict) -> None
 def test_the_products_of_half_precision_are_summed_in_float32_in_place(found: dict) -> None:
     """`mm` without `out` would make a float32 temporary for every tile: 235 MB at 16k tokens of width 3,584."""
     assert found["products"] == ["aten.addmm.dtype_out", "aten.mm.dtype_out"]
+
+
+def test_before_torch_2_10_nothing_in_half_precision_is_added_to_float32(found: dict) -> None:
+    """torch 2.9's `addmm` refuses it: every update of a bfloat16 policy on a GPU would end there."""
+    assert found["products before torch 2.10"] == ["aten.mm.dtype", "aten.mm.dtype_out"]

@@ -48,11 +48,11 @@ def import_deepspeed() -> Any:
             where=f"torch {torch.__version__}",
             fix="install the DeepSpeed built for this torch",
         ) from error
-    from deepspeed.ops import __compatible_ops__
+    if deepspeed.accelerator.get_accelerator().device_name() == "cpu":  # on a GPU there is no such op, and to look at
+        from deepspeed.ops import __compatible_ops__  # the list would try the compiler on every other
 
-    __compatible_ops__["deepspeed_shm_comm"] = (
-        False  # else a 48 s C++ build, which hangs when a killed one left its lock
-    )
+        # else a 48 s C++ build, which hangs when a killed one left its lock
+        __compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
 
 

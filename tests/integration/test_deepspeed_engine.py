@@ -2,6 +2,7 @@
 the same updates to the same weights, whatever the stage and the number of ranks."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,20 @@ def test_a_killed_rank_ends_the_others(tmp_path):
     assert done.returncode != 0
     assert "exitcode  : 9" in done.stderr
     assert not list(tmp_path.rglob("result.json"))
+
+
+def test_on_a_gpu_the_import_tries_no_compiler() -> None:
+    """DeepSpeed's list of ops asks nvcc and the linker about every CUDA op, when it is first read."""
+    look = """
+from tepo.training.deepspeed_engine import import_deepspeed
+import_deepspeed()
+from deepspeed import ops
+from deepspeed.accelerator import get_accelerator
+assert get_accelerator().create_op_builder("ShareMemCommBuilder") is None
+assert "__compatible_ops__" not in vars(ops)
+"""
+    environment = os.environ | {"DS_ACCELERATOR": "cuda"}
+    done = subprocess.run(
+        [sys.executable, "-c", look], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,30 +16,35 @@ _TILES = (128, 256, 512, 1024)  # MiB of logits
 
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
-    """Speed and peak of every variant, accuracy of ours with either kind of passes."""
+    """Speed and peak of every variant, accuracy of ours with either kind of passes; the compiler, the slowest, last."""
     shape = probe.SIZES["small" if small else "full"]
     best = ceiling(shape, device)
     yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
     for name, function in variants(device).items():
-        try:
-            yield from probe.speed(name, probe.measure(function, shape, device), shape, best)
-        except Exception as error:  # out of memory, a compiler that is not there: the others still count
-            yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
-        if device == "cuda":
-            torch.cuda.empty_cache()
+        yield from speed(name, function, shape, best, device)
     yield from probe.accuracy(device, ours(4))
     yield from probe.accuracy(device, ours(4, triton=False), "ours, torch's passes")
+    yield from speed("torch.compile(naive)", torch.compile(probe.naive), shape, best, device)
+
+
+def speed(name: str, function: probe.Function, shape: probe.Shape, best: float, device: str) -> Iterator[Figure]:
+    """The figures of one variant, or that it failed."""
+    try:
+        yield from probe.speed(name, probe.measure(function, shape, device), shape, best)
+    except Exception as error:  # out of memory, a compiler that is not there: the others still count
+        yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def variants(device: str) -> dict[str, probe.Function]:
-    """Everything that is measured, ours first."""
+    """What is measured besides the compiler, ours first."""
     found: dict[str, probe.Function] = {}
     if device == "cuda":
         found |= {f"ours, Triton, {size} MiB": ours(size) for size in _TILES}
         found["ours, Triton, 512 MiB, entropy gradient"] = ours(512, entropy_gradient=True)
     found["ours, torch's passes, 512 MiB"] = ours(512, triton=False)
     found["naive"] = probe.naive
-    found["torch.compile(naive)"] = torch.compile(probe.naive)
     return found | peers()
 
 

@@ -71,6 +71,7 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
         changed = compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective
         return Named(load_objective(changed), shipped)
     from tepo.training.find_run import find_run, nearest_run
+    from tepo.words import counted
 
     run = find_run(name, store)
     if run is None:
@@ -84,5 +85,5 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     trained = load_objective(full["objective"])
     steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
-    line = f"run {run.path.name}: {made_of}, {steps} step{'s' * (steps != 1)}, {status}"
+    line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
     return Named(trained, f"{run.path.name} ({trained.name})", line)

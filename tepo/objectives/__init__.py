@@ -2,7 +2,7 @@
 
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.loading import load_objective, names, objective_mapping
-from tepo.objectives.metrics import Metrics
+from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Loss, Needs, Objective, Plan
 
 __all__ = [

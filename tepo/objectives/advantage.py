@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tepo.objectives.batch import Comm, Groups, all_sum
 from tepo.objectives.entropy_reward import GrpoS, Gtpo, GtpoClipped, entropy_advantages
+from tepo.objectives.moments import batch_moments, group_moments
 from tepo.objectives.options import EPS_SOURCE, option
 from tepo.objectives.overlong import Overlong, shaped_rewards
-from tepo.objectives.statistics import batch_moments, group_moments
 
 
 @dataclass(frozen=True)

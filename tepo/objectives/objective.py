@@ -21,7 +21,7 @@ from tepo.objectives import ratio as ratio_axis
 from tepo.objectives import surrogate as surrogate_axis
 from tepo.objectives import weight as weight_axis
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
-from tepo.objectives.metrics import Metrics, token_metrics
+from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.segments import places_of, token_places, total
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.objectives.batch import Comm, TokenBatch
+from tepo.objectives.moments import largest
 from tepo.objectives.options import option
 from tepo.objectives.selection import covariance, draws, token_count, top_tokens
-from tepo.objectives.statistics import largest
 
 SCOPES = ("mini_batch", "micro_batch")
 SCOPE_MEANING = "over the mini-batch and all ranks, or micro_batch as verl does (comparison only: depends on the split)"

@@ -10,7 +10,7 @@ import yaml
 from tepo.errors import UserError, unknown_name
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
-from tepo.objectives.options import parse, to_mapping
+from tepo.objectives.options import in_force, parse, to_mapping
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
 AXES: dict[
@@ -86,24 +86,6 @@ def parts_of(objective: Objective) -> list[tuple[str, Any]]:
     ]
 
 
-def in_force(options: Any, key: str) -> bool:
-    """Whether a setting has a say, given the others of its axis."""
-    if key == "eps":
-        return getattr(options, "std", True)
-    if key == "scale_floor":
-        return options.shape == "exponential"
-    if not isinstance(options, penalty.Kl):
-        return True
-    by_change = options.tokens in penalty.BY_CHANGE
-    return {
-        "entropy_change": by_change,
-        "tolerance": by_change,
-        "fraction": options.tokens == "top_covariance",
-        "mean_over": options.tokens != "all",
-        "scope": penalty.is_global(options),
-    }.get(key, True)
-
-
 def _check_fit(objective: Objective, where: str) -> None:
     """Axes that exclude each other, and settings that would be taken and change nothing."""
     for axis, options in parts_of(objective):
@@ -115,23 +97,27 @@ def _check_fit(objective: Objective, where: str) -> None:
                     where=where,
                     fix=f"leave it out; what it is for: {part.metadata['meaning']}",
                 )
-    bare = isinstance(objective.ratio, ratio.NoRatio)
-    if bare != isinstance(objective.surrogate, surrogate.LogProb):
-        raise UserError(
-            "surrogate log_prob goes with ratio none, and only with it",
-            where=where,
-            fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob",
-        )
-    if isinstance(objective.surrogate, surrogate.GeometricClip) and objective.ratio != ratio.Sequence():
-        raise UserError(
-            "surrogate geometric_clip is its own sequence ratio", where=where, fix="ratio: {level: sequence}"
-        )
-    full = {part.anchor for part in objective.penalties if isinstance(part, penalty.Kl) and part.estimator == "full"}
+    _check_ratio(objective, where)
+    full = {part.needs.full_kl_anchor for part in objective.penalties if part.needs.full_kl}
     if len(full) > 1:
         raise UserError(
             "two exact KL penalties with different anchors",
             where=where,
             fix="use a sampled estimator (k3) for one of them",
+        )
+
+
+def _check_ratio(objective: Objective, where: str) -> None:
+    """A surrogate that goes with one ratio alone has it, and one that takes a ratio has one."""
+    only, kind = objective.surrogate.only_ratio, to_mapping(objective.surrogate, surrogate.KINDS)["kind"]
+    if only is not None and objective.ratio != only:
+        wanted = ", ".join(f"{key}: {value}" for key, value in to_mapping(only, ratio.LEVELS, tag="level").items())
+        raise UserError(f"surrogate {kind} goes with one ratio alone", where=where, fix=f"ratio: {{{wanted}}}")
+    if only is None and objective.ratio == ratio.NoRatio():
+        raise UserError(
+            f"surrogate {kind} takes a ratio, and ratio is none",
+            where=where,
+            fix="surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob",
         )
 
 

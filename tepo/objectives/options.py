@@ -5,7 +5,7 @@ Every axis (advantage, ratio, surrogate …) is a handful of frozen dataclasses,
 `option`, so that a default carries its meaning and its source (paper and section) to `tepo explain`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields
 from typing import Any, get_args, get_type_hints
 
@@ -22,12 +22,12 @@ def option(
     choices: tuple[str, ...] = (),
     low: float | None = None,
     high: float | None = None,
+    when: Callable[[Any], bool] | None = None,
 ) -> Any:
     """A dataclass field of an axis: `low` and `high` bound a number (inclusive), `choices` a word,
-    `source` is where the default comes from."""
-    return field(
-        default=default, metadata={"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
-    )
+    `source` is where the default comes from, `when` says whether it has a say beside the kind's other settings."""
+    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high, "when": when}
+    return field(default=default, metadata=metadata)
 
 
 def parse(axis: str, given: Any, kinds: Mapping[str, type], *, tag: str = "kind", where: str = "") -> Any:
@@ -109,6 +109,12 @@ def _checked_number(key: str, value: Any, metadata: Mapping[str, Any], where: st
         )
         raise UserError(f"{key} must be {bounds}, not {number:g}", where=where)
     return number
+
+
+def in_force(options: Any, key: str) -> bool:
+    """Whether a setting has a say, given the others of its axis."""
+    when = next(part.metadata["when"] for part in fields(options) if part.name == key)
+    return when is None or when(options)
 
 
 def to_mapping(options: Any, kinds: Mapping[str, type], *, tag: str = "kind") -> dict[str, Any]:

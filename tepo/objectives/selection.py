@@ -7,6 +7,9 @@ from torch import Tensor
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
 from tepo.randomness import mix, uniform
 
+SCOPES = ("mini_batch", "micro_batch")
+SCOPE_MEANING = "over the mini-batch and all ranks, or micro_batch as verl does (comparison only: depends on the split)"
+
 
 def token_count(batch: TokenBatch, comm: Comm | None) -> int:
     """Tokens of the batch over all ranks."""

@@ -11,31 +11,22 @@ from torch import Tensor
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.entropy_reward import GrpoS, Gtpo, GtpoClipped
 from tepo.objectives.group_advantage import BatchWhitened, EntropyTerm, Gpg, GroupNormalized, LeaveOneOut
-from tepo.objectives.kind import Kind, Part
+from tepo.objectives.kind import Kind
 
 
 class Advantage(Kind, Protocol):
-    """What a rollout's rewards make of each token."""
+    """What a rollout's rewards make of each token. varies: whether the advantages of a response's tokens differ."""
 
     @property
-    def varies(self) -> bool:
-        """Whether the advantages of a response's tokens differ."""
-        ...
-
-    @property
-    def explained(self) -> Part:
-        """The definition of A."""
-        ...
+    def varies(self) -> bool: ...
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         """Advantage of each token [N]. rewards: float64 [S], after any length punishment.
 
         A group of one response, or of equal rewards, gets exactly 0; one with a NaN reward gets NaN."""
-        ...
 
     def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
         """The advantages [N] with what the current policy adds to them at each update, detached."""
-        ...
 
 
 KINDS: dict[str, type[Advantage]] = {

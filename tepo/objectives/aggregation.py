@@ -1,7 +1,6 @@
 """Aggregation axis: the weight of each token in the sum. Denominators are those of the whole mini-batch and all ranks.
 
-Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D.
-"""
+Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
-from tepo.objectives.kind import Line, Part
+from tepo.objectives.kind import Explained, Line, Part
 from tepo.objectives.options import option
 from tepo.objectives.overlong import length_limit
 
@@ -22,22 +21,14 @@ OVER_MEANING = (
 OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
-class Aggregation(Protocol):
-    """The weight of each token, from the number of tokens and of responses."""
+class Aggregation(Explained, Protocol):
+    """The weight of each token, from the number of tokens and of responses. over: the set that is averaged."""
 
     @property
-    def over(self) -> str:
-        """The set that is averaged."""
-        ...
-
-    @property
-    def explained(self) -> Part:
-        """The sums before the bracket, and what N, B and C are."""
-        ...
+    def over(self) -> str: ...
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         """[N], or a scalar, from 1/N and 1/B, each a scalar or [N]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -132,8 +123,7 @@ def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
 def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
     """Weight of each token [N] in the mini-batch's loss.
 
-    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`.
-    """
+    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
     if options.over == "group":
         return _group_scale(options, batch, comm)
     dtype = batch.advantages.dtype

@@ -15,14 +15,8 @@ from tepo.objectives.terms import LOG_RATIO_BOUND, finite_logprobs, log_ratio
 class Correction(Kind, Protocol):
     """A detached factor on each token's policy term."""
 
-    @property
-    def explained(self) -> Part:
-        """The factor, its definition, and what to add to the statement of zeros."""
-        ...
-
     def weights(self, batch: TokenBatch) -> Tensor | None:
         """Weight of each token [N], detached; None: 1 for all."""
-        ...
 
 
 @dataclass(frozen=True)

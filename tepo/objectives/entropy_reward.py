@@ -1,8 +1,7 @@
 """Rewards shaped by the old policy's entropy: GTPO (per token) and GRPO-S (per response), Tan & Pan 2508.04349.
 
 Successes are responses with a positive reward before any length punishment. Their reward is raised by their share of
-the entropy among the group's successes; version 2 also lowers the failures, the surest most.
-"""
+the entropy among the group's successes; version 2 also lowers the failures, the surest most."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.kind import Line, Needs, Part
+from tepo.objectives.batch import Comm, Groups
+from tepo.objectives.group_advantage import as_graded
+from tepo.objectives.kind import Needs, Part, meaning
 from tepo.objectives.moments import Moments, batch_moments, group_moments
 from tepo.objectives.options import EPS_SOURCE, option
 from tepo.objectives.overlong import deduction, length_limit
@@ -56,6 +56,7 @@ class Gtpo:
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
     needs = Needs(old_entropies=True)
     varies = True
+    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         graded, rows = _graded(rewards, groups, self.entropy_floor), groups.rows
@@ -70,9 +71,6 @@ class Gtpo:
         negative = _token_moments(self.statistics, lowered, groups, comm).normalize(lowered, self.eps)
         return torch.where(member, positive, negative)
 
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
     @property
     def explained(self) -> Part:
         text = (
@@ -86,7 +84,7 @@ class Gtpo:
         if self.failures != "zero":
             text += "; failures: A = normalised r-, r- = -h_t (1/H_t) / sum_k 1/H_k,t"
             latex += r",\quad r^-_{i,t} = -h_t \frac{1/H_{i,t}}{\sum_k 1/H_{k,t}}\ (r_i = 0)"
-        return Part(definitions=(Line(text, latex),), detached=("old entropies",))
+        return meaning(text, latex, "old entropies")
 
 
 @dataclass(frozen=True)
@@ -121,6 +119,7 @@ class GtpoClipped:
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
     needs = Needs(old_entropies=True)
     varies = True
+    current = as_graded
 
     def __post_init__(self) -> None:
         if abs(self.alpha1 + self.alpha2 - 1) > 1e-9:
@@ -156,20 +155,17 @@ class GtpoClipped:
             inside = torch.where(groups.lengths > limit, 1.0, inside * self.length_buffer)
         return -inside
 
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
     @property
     def explained(self) -> Part:
         alpha1, alpha2, top = self.alpha1, self.alpha2, self._top
-        meaning = Line(
+        return meaning(
             f"A = normalised r~, r~ = clip({alpha1:g} + {alpha2:g} d_t H_t / sum_k H_k,t, 1, {top:g}) + R_len(i) "
             "on successes; 0 on failures",
             rf"\tilde r_{{i,t}} = \mathrm{{clip}}\Big({alpha1:g} + {alpha2:g}\, d_t "
             rf"\frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}, 1, {top:g}\Big) + R_{{\mathrm{{len}}}}(i)\ (r_i = 1),"
             r"\quad A_{i,t} = \mathrm{normalise}(\tilde r)_{i,t}",
+            "old entropies",
         )
-        return Part(definitions=(meaning,), detached=("old entropies",))
 
 
 @dataclass(frozen=True)
@@ -193,6 +189,7 @@ class GrpoS:
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
     needs = Needs(old_entropies=True)
     varies = False
+    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         graded, ids = _graded(rewards, groups, self.entropy_floor), groups.group_ids
@@ -212,9 +209,6 @@ class GrpoS:
             return segment_sum(entropies, groups.lengths) / lengths
         return (segment_sum(entropies.clamp(min=GEOMETRIC_FLOOR).log(), groups.lengths) / lengths).exp()
 
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
     @property
     def explained(self) -> Part:
         text = (
@@ -228,7 +222,7 @@ class GrpoS:
         if self.failures != "zero":
             text += "; failures: A = normalised r-, r- = -m (1/H_i) / sum_k 1/H_k"
             latex += r",\quad r^-_i = -m \frac{1/\hat H_i}{\sum_k 1/\hat H_k}\ (r_i = 0)"
-        return Part(definitions=(Line(text, latex),), detached=("old entropies",))
+        return meaning(text, latex, "old entropies")
 
 
 class _Graded(NamedTuple):

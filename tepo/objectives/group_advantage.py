@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
-from tepo.objectives.kind import Line, Needs, Part
+from tepo.objectives.kind import Line, Needs, Part, meaning
 from tepo.objectives.moments import batch_moments, group_moments
 from tepo.objectives.options import EPS_SOURCE, option
 
@@ -15,12 +15,16 @@ NORMALIZED = Line(
 )
 
 
+def as_graded(kind: object, advantages: Tensor, batch: TokenBatch) -> Tensor:
+    """`Advantage.current` of the kinds to which the current policy adds nothing."""
+    return advantages
+
+
 @dataclass(frozen=True)
 class GroupNormalized:
     """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response.
 
-    DeepSeekMath 2402.03300, TEPO Eq. 9.
-    """
+    DeepSeekMath 2402.03300, TEPO Eq. 9."""
 
     std: bool = option(
         True,
@@ -30,25 +34,22 @@ class GroupNormalized:
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
     needs = Needs()
     varies = False
+    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.rows]
 
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
     @property
     def explained(self) -> Part:
         value = NORMALIZED if self.std else Line("R_i - mean over the group", r"R_i - \mathrm{mean}(R)")
-        return Part(definitions=(Line(f"A = {value.text}", f"A_{{i,t}} = {value.latex}"),))
+        return meaning(f"A = {value.text}", f"A_{{i,t}} = {value.latex}")
 
 
 @dataclass(frozen=True)
 class EntropyTerm:
     """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached.
 
-    Cheng et al. 2506.14758.
-    """
+    Cheng et al. 2506.14758."""
 
     alpha: float = option(0.4, "weight of the entropy", source="Cheng et al. (GRPO); TEPO 4.1 prints 4e-4", low=0)
     kappa: float = option(
@@ -68,12 +69,12 @@ class EntropyTerm:
 
     @property
     def explained(self) -> Part:
-        meaning = Line(
+        return meaning(
             f"A = a + min({self.alpha:g} sg[H_t], |a|/{self.kappa:g}), a = {NORMALIZED.text}",
             rf"A_{{i,t}} = a_i + \min\big({self.alpha:g}\,\mathrm{{sg}}[H_{{i,t}}],\ |a_i|/{self.kappa:g}\big),"
             rf"\quad a_i = {NORMALIZED.latex}",
+            "H_t in the advantage",
         )
-        return Part(definitions=(meaning,), detached=("H_t in the advantage",))
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Gpg:
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
     needs = Needs()
     varies = False
+    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)
@@ -99,8 +101,7 @@ class Gpg:
     def _scale(self, groups: Groups, comm: Comm | None) -> Tensor | float:
         """alpha; 1 where no response counts (the advantages are 0 then).
 
-        Judged on correctness, before any length punishment.
-        """
+        Judged on correctness, before any length punishment."""
         if self.alpha == "none":
             return 1.0
         mixed = self.alpha == "valid_groups"
@@ -108,17 +109,13 @@ class Gpg:
         totals = all_sum(torch.stack([counted.new_ones(counted.shape[0]).sum(), counted.sum()]).double(), comm)
         return torch.where(totals[1] > 0, totals[0] / totals[1].clamp(min=1), 1.0)
 
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
     @property
     def explained(self) -> Part:
         over = Line(" / (std + eps)", r" / (\mathrm{std}(R) + \epsilon)") if self.std else Line("", "")
-        meaning = Line(
+        return meaning(
             f"A = alpha (R_i - mean){over.text} over the group",
             rf"A_{{i,t}} = \alpha\,\big(R_i - \mathrm{{mean}}(R)\big){over.latex}",
         )
-        return Part(definitions=(meaning,))
 
 
 @dataclass(frozen=True)
@@ -127,19 +124,13 @@ class LeaveOneOut:
 
     needs = Needs()
     varies = False
-    explained = Part(
-        definitions=(
-            Line("A = R_i - mean of the others in the group", r"A_{i,t} = R_i - \tfrac{1}{G-1}\sum_{k\ne i} R_k"),
-        )
-    )
+    current = as_graded
+    explained = meaning("A = R_i - mean of the others in the group", r"A_{i,t} = R_i - \tfrac{1}{G-1}\sum_{k\ne i} R_k")
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         moments = group_moments(rewards, groups.group_ids)
         centred = moments.normalize(rewards, 0.0, std=False)
         return (centred * moments.size / (moments.size - 1).clamp(min=1))[groups.rows]
-
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
 
 
 @dataclass(frozen=True)
@@ -149,15 +140,11 @@ class BatchWhitened:
     eps: float = option(1e-8, "added to the variance", source="verl masked_whiten", low=0)
     needs = Needs()
     varies = False
-    explained = Part(
-        definitions=(
-            Line(
-                "A = (a - mean) / sqrt(var + eps) over all tokens, a = R_i - mean over the group",
-                r"A_{i,t} = \frac{a_i - \mathrm{mean}_{\text{tokens}}(a)}"
-                r"{\sqrt{\mathrm{var}_{\text{tokens}}(a) + \epsilon}},"
-                r"\quad a_i = R_i - \mathrm{mean}(R)",
-            ),
-        )
+    current = as_graded
+    explained = meaning(
+        "A = (a - mean) / sqrt(var + eps) over all tokens, a = R_i - mean over the group",
+        r"A_{i,t} = \frac{a_i - \mathrm{mean}_{\text{tokens}}(a)}{\sqrt{\mathrm{var}_{\text{tokens}}(a) + \epsilon}},"
+        r"\quad a_i = R_i - \mathrm{mean}(R)",
     )
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
@@ -165,6 +152,3 @@ class BatchWhitened:
         moments = batch_moments(centred, comm)
         whitened = (centred - moments.mean) * torch.rsqrt(moments.std**2 + self.eps)
         return torch.where(moments.mixed, whitened, 0.0)
-
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages

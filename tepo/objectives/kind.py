@@ -31,8 +31,7 @@ class Part(NamedTuple):
     """What a kind adds to the explanation of a row.
 
     formula: its piece of J. definitions: of the symbols in it. detached: what of it carries no gradient.
-    coefficient: its piece of what multiplies grad log pi_t. zero: where that piece is 0, or what to add to
-    the statement."""
+    coefficient: its piece of what multiplies grad log pi_t. zero: where that is 0, or what to add to the statement."""
 
     formula: Line = Line("", "")
     definitions: tuple[Line, ...] = ()
@@ -41,16 +40,30 @@ class Part(NamedTuple):
     zero: str = ""
 
 
-class Kind(Protocol):
-    """A kind that may need more of the trainer than log-probs and old log-probs: its frozen dataclass of options."""
+def meaning(text: str, latex: str, *detached: str) -> Part:
+    """The part of a kind that only defines a symbol of others."""
+    return Part(definitions=(Line(text, latex),), detached=detached)
+
+
+class Explained(Protocol):
+    """A kind with a part in every explanation."""
 
     @property
-    def needs(self) -> Needs:
-        """What the trainer has to compute for it. `prepass` follows from where a kind selects."""
-        ...
+    def explained(self) -> Part: ...
 
 
-def all_needs(kinds: Iterable[Kind], prepass: bool) -> Needs:
+class Needing(Protocol):
+    """A kind that may need more of the trainer than log-probs and old log-probs."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+
+class Kind(Explained, Needing, Protocol):
+    """A kind with both."""
+
+
+def all_needs(kinds: Iterable[Needing], prepass: bool) -> Needs:
     """What all of the kinds need together."""
     parts = [kind.needs for kind in kinds]
     flags = [part.name for part in fields(Needs) if part.name not in ("full_kl_anchor", "prepass")]

@@ -2,8 +2,7 @@
 
 advantages = objective.advantages(groups)          # once per rollout
 plan = objective.prepare(batch, comm)              # once per mini-batch: denominators and selections, over all ranks
-out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (and gradients) add up, over ranks too
-"""
+out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (and gradients) add up, over ranks too"""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from tepo.objectives.advantage import Advantage
 from tepo.objectives.aggregation import Aggregation, count, micro_batch_scale, token_scale
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.correction import Correction, NoCorrection
-from tepo.objectives.kind import Needs, all_needs
+from tepo.objectives.kind import Needing, Needs, all_needs
 from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.overlong import Keep, Overlong
 from tepo.objectives.penalty import Penalty
@@ -33,8 +32,7 @@ WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs",
 class Loss:
     """loss: scalar with a graph, divided by the mini-batch's denominators.
 
-    tokens: named per-token diagnostics [N], detached.
-    """
+    tokens: named per-token diagnostics [N], detached."""
 
     loss: Tensor
     metrics: Metrics
@@ -58,13 +56,13 @@ class Objective:
     @cached_property
     def needs(self) -> Needs:
         """What the trainer has to compute."""
-        kinds = (self.advantage, self.surrogate, self.weight, self.correction, *self.penalties)
+        kinds: tuple[Needing, ...] = (self.advantage, self.surrogate, self.weight, self.correction, *self.penalties)
         return all_needs(kinds, prepass="mini_batch" in self._scopes)
 
     @cached_property
     def _scopes(self) -> set[str | None]:
         """Where selections of tokens are made."""
-        return {self.weight.selects, *(part.selects for part in self.penalties)}
+        return {self.weight.scope, *(part.selects for part in self.penalties)}
 
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
         """Per-token advantages [N] of a rollout, detached, in the dtype of the rewards (float32 at least);
@@ -123,7 +121,7 @@ class Objective:
         if scope not in self._scopes:
             return plan
         terms, weight = self._terms(batch), plan.weight
-        if self.weight.selects == scope:
+        if self.weight.scope == scope:
             weight = self.weight.token_weights(terms, self.surrogate.gain(terms).clipped, comm, plan.salt)
         penalties = [
             part.select(terms, comm, plan.salt) if part.selects == scope else chosen
@@ -185,8 +183,4 @@ class Objective:
         if gain.counted is None:
             return {"actor/pg_clipfrac": gain.clipped, "actor/pg_clipfrac_lower": gain.clipped_lower}
         upper, lower = gain.counted
-        return {
-            "actor/pg_clipfrac": upper,
-            "actor/pg_clipfrac_lower": lower,
-            "actor/clipped_tokens": gain.clipped,
-        }
+        return {"actor/pg_clipfrac": upper, "actor/pg_clipfrac_lower": lower, "actor/clipped_tokens": gain.clipped}

@@ -8,25 +8,18 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.objectives.batch import Groups, TokenBatch
-from tepo.objectives.kind import Line, Part
+from tepo.objectives.kind import Explained, Part, meaning
 from tepo.objectives.options import option
 
 
-class Overlong(Protocol):
+class Overlong(Explained, Protocol):
     """What becomes of rewards, and of responses in the loss."""
-
-    @property
-    def explained(self) -> Part:
-        """The definition of what it does."""
-        ...
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
         """Rewards with any punishment, float64 [S]."""
-        ...
 
     def kept_sequences(self, batch: TokenBatch) -> Tensor | None:
         """Indices of the sequences that stay in the loss, int64 [K]; None: all of them, always."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,8 +39,7 @@ class Keep:
 class Punish:
     """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length.
 
-    DAPO Eq. 13.
-    """
+    DAPO Eq. 13."""
 
     buffer: float = option(
         0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
@@ -62,12 +54,11 @@ class Punish:
 
     @property
     def explained(self) -> Part:
-        meaning = Line(
+        return meaning(
             f"R_i loses up to {self.factor:g}, linearly over the last {self.buffer:.0%} of the length limit",
             rf"R_i \leftarrow R_i - {self.factor:g}\,"
             rf"\mathrm{{clip}}\Big(\frac{{T_i - {1 - self.buffer:g} L}}{{{self.buffer:g} L}}, 0, 1\Big)",
         )
-        return Part(definitions=(meaning,))
 
 
 @dataclass(frozen=True)
@@ -75,9 +66,7 @@ class Filter:
     """Overlong filtering: truncated responses leave the loss and its denominators
     (their rewards still count in the group's baseline)."""
 
-    explained = Part(
-        definitions=(Line("truncated responses leave the sums, N and B", r"\text{truncated responses leave the sums}"),)
-    )
+    explained = meaning("truncated responses leave the sums, N and B", r"\text{truncated responses leave the sums}")
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
         return groups.rewards.double()

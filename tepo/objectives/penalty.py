@@ -13,11 +13,9 @@ from tepo.objectives.segments import total
 from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
 from tepo.objectives.terms import Terms, finite_logprobs, log_ratio
 
-POSITIVE_FALLING, NEGATIVE_RISING, EITHER = (
-    "positive_advantage_falling_entropy",
-    "negative_advantage_rising_entropy",
-    "either",
-)
+POSITIVE_FALLING = "positive_advantage_falling_entropy"
+NEGATIVE_RISING = "negative_advantage_rising_entropy"
+EITHER = "either"
 BY_CHANGE = (POSITIVE_FALLING, NEGATIVE_RISING, EITHER)
 MASKS = {
     POSITIVE_FALLING: Line("A > 0 and dH < 0", r"A_{i,t} > 0 \wedge \Delta H_{i,t} < 0"),
@@ -53,22 +51,16 @@ class Estimator(NamedTuple):
     slope: str
 
 
+_EXACT = Line(
+    "sum_v pi(v) log(pi(v)/anchor(v))", r"\sum_v \pi_\theta(v) \log\frac{\pi_\theta(v)}{\pi_{\mathrm{anchor}}(v)}"
+)
 ESTIMATORS = {
     "k1": Estimator(Line("e", r"e_{i,t}"), "1"),
     "k2": Estimator(Line("e^2/2", r"\tfrac12 e_{i,t}^2"), "e"),
     "k3": Estimator(Line("exp(-e) + e - 1", r"\exp(-e_{i,t}) + e_{i,t} - 1"), "(1 - exp(-e))"),
     "abs": Estimator(Line("|e|", r"|e_{i,t}|"), "sign(e)"),
-    "r_k3": Estimator(
-        Line("r_t (exp(-e) + e - 1)", r"r_{i,t}\,\big(\exp(-e_{i,t}) + e_{i,t} - 1\big)"),
-        "r_t e",
-    ),
-    "full": Estimator(
-        Line(
-            "sum_v pi(v) log(pi(v)/anchor(v))",
-            r"\sum_v \pi_\theta(v) \log\frac{\pi_\theta(v)}{\pi_{\mathrm{anchor}}(v)}",
-        ),
-        "(exact gradient, through all logits)",
-    ),
+    "r_k3": Estimator(Line("r_t (exp(-e) + e - 1)", r"r_{i,t}\,\big(\exp(-e_{i,t}) + e_{i,t} - 1\big)"), "r_t e"),
+    "full": Estimator(_EXACT, "(exact gradient, through all logits)"),
 }
 
 
@@ -89,35 +81,24 @@ class Term(NamedTuple):
 
 
 class Penalty(Kind, Protocol):
-    """A term beside the policy term."""
+    """A term beside the policy term.
+
+    in_loss: what its sum is multiplied by in the loss. selects: the set that it looks at as one to choose tokens,
+    mini_batch or micro_batch; None: it judges each token by itself. reports_size: whether verl's `actor/ppo_kl` beside
+    it is |d|."""
 
     @property
-    def in_loss(self) -> float:
-        """What its sum is multiplied by in the loss (in J: less that)."""
-        ...
-
+    def in_loss(self) -> float: ...
     @property
-    def selects(self) -> str | None:
-        """The set that it looks at as one to choose tokens: mini_batch or micro_batch; None: each token by itself."""
-        ...
-
+    def selects(self) -> str | None: ...
     @property
-    def reports_size(self) -> bool:
-        """Whether verl reports |d| as `actor/ppo_kl` beside it."""
-        ...
-
-    @property
-    def explained(self) -> Part:
-        """The signed term, its definitions, and its signed part of the coefficient."""
-        ...
+    def reports_size(self) -> bool: ...
 
     def select(self, terms: Terms, comm: Comm | None, salt: int) -> Selection | None:
         """The tokens that it chooses out of `selects`; None: it chooses none so."""
-        ...
 
     def term(self, terms: Terms, chosen: Selection | None, scale: Tensor) -> Term:
         """Its sum. chosen: from `select`; scale: the aggregation's weights [N]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -257,9 +238,8 @@ class Kl:
         meanings = [Line(f"KL_t = {estimator.value.text}{anchor}", rf"\mathrm{{KL}}_{{i,t}} = {estimator.value.latex}")]
         if not everywhere:
             where = MASKS[self.tokens]
-            meanings.append(
-                Line(f"M = 1 where {where.text}, else 0", rf"M_{{i,t}} = \mathbb{{1}}\big[{where.latex}\big]")
-            )
+            latex = rf"M_{{i,t}} = \mathbb{{1}}\big[{where.latex}\big]"
+            meanings.append(Line(f"M = 1 where {where.text}, else 0", latex))
         if self.tokens in BY_CHANGE:
             meanings.append(CHANGES[self.entropy_change])
         if self.mean_over == "masked":
@@ -278,8 +258,7 @@ class Kl:
 class EntropyBonus:
     """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it.
 
-    TEPO Table 3 Panel B.
-    """
+    TEPO Table 3 Panel B."""
 
     coefficient: float = option(
         0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1"
@@ -316,15 +295,18 @@ def _signed(coefficient: float) -> str:
 def kl_estimate(estimator: str, d: Tensor, ratio: Tensor | None = None) -> Tensor:
     """Estimate [N] of KL(pi || anchor) from d = log pi - log anchor at the sampled token: Schulman's k1, k2, k3;
     |d|; and ratio * k3 with ratio = pi / pi_old, unbiased for samples of the old policy (DeepSeek-V3.2)."""
-    match estimator:
-        case "k1":
+    match estimator, ratio:
+        case "k1", _:
             return d
-        case "k2":
+        case "k2", _:
             return 0.5 * d * d
-        case "abs":
+        case "abs", _:
             return d.abs()
-    k3 = torch.expm1(-d) + d
-    return k3 if estimator == "k3" or ratio is None else ratio * k3
+        case "k3", _:
+            return torch.expm1(-d) + d
+        case "r_k3", Tensor():
+            return ratio * (torch.expm1(-d) + d)
+    raise ValueError(f"{estimator} is not estimated from log-ratios")
 
 
 def entropy_change(kind: str, logprobs: Tensor, batch: TokenBatch, comm: Comm | None) -> Tensor:

@@ -8,39 +8,29 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.kind import Line, Part
+from tepo.objectives.kind import Explained, Line, Part
 from tepo.objectives.options import option
 from tepo.objectives.segments import prefix_mean, sequence_mean
 
 OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
 
 
-class Ratio(Protocol):
-    """A level of the importance ratio."""
+class Ratio(Explained, Protocol):
+    """A level of the importance ratio; its symbol is `explained.formula`.
+
+    per_response: whether all tokens of a response have the same ratio. spread: whose terms a token's log pi carries,
+    those of all tokens s of the response, of the tokens u >= t, or of the token alone (empty)."""
 
     @property
-    def per_response(self) -> bool:
-        """Whether all tokens of a response have the same ratio."""
-        ...
-
+    def per_response(self) -> bool: ...
     @property
-    def spread(self) -> str:
-        """Whose terms a token's log pi carries: those of all tokens s of the response, of the tokens u >= t,
-        or of the token alone (empty)."""
-        ...
-
-    @property
-    def explained(self) -> Part:
-        """Its symbol as `formula`, with its definition."""
-        ...
+    def spread(self) -> str: ...
 
     def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor | None:
         """The ratio of each token [N] with its gradient, None for no ratio. d: [N] from `log_ratio`."""
-        ...
 
     def slope(self, inner: str) -> str:
         """d(sum of ratio times `inner`) / d log pi_t, in words."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from tepo.objectives.kind import Kind, Line, Needs, Part
+from tepo.objectives.kind import Line, Needing, Needs, Part
 from tepo.objectives.options import option
 from tepo.objectives.ratio import Carried, NoRatio, Ratio, Sequence
 from tepo.objectives.segments import sequence_mean
@@ -26,26 +26,22 @@ class Gain(NamedTuple):
     counted: tuple[Tensor, Tensor] | None = None
 
 
-class Surrogate(Kind, Protocol):
-    """A gain of each token."""
+class Surrogate(Needing, Protocol):
+    """A gain of each token.
+
+    only_ratio: the one ratio that it goes with; None: any but none.
+    through_ratio: whether its gradient flows through the ratio."""
 
     @property
-    def only_ratio(self) -> Ratio | None:
-        """The one ratio that it goes with; None: any but none."""
-        ...
-
+    def only_ratio(self) -> Ratio | None: ...
     @property
-    def through_ratio(self) -> bool:
-        """Whether its gradient flows through the ratio."""
-        ...
+    def through_ratio(self) -> bool: ...
 
     def gain(self, terms: Terms) -> Gain:
         """The gain of each token."""
-        ...
 
     def explained(self, carried: Carried) -> Part:
         """The bracket of the policy term, its coefficient without the factors in front, and where that is 0."""
-        ...
 
 
 @dataclass(frozen=True)

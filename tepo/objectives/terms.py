@@ -32,8 +32,7 @@ class Terms(NamedTuple):
 def finite_logprobs(logprobs: Tensor) -> Tensor:
     """Log-probs with -inf replaced by a finite floor (no gradient there).
 
-    NaN stays NaN, to be caught by the trainer.
-    """
+    NaN stays NaN, to be caught by the trainer."""
     return logprobs.clamp(min=LOGPROB_FLOOR)
 
 

@@ -19,26 +19,18 @@ LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
 
 
 class Weight(Kind, Protocol):
-    """A detached factor on each token's policy term."""
+    """A detached factor on each token's policy term.
+
+    drops: whether weights may be 0; verl counts such tokens as clipped. scope: the set that it looks at as one,
+    mini_batch or micro_batch; None: none, and it weighs all tokens alike."""
 
     @property
-    def drops(self) -> bool:
-        """Whether it takes tokens out: its weights may be 0, and verl counts these as clipped."""
-        ...
-
+    def drops(self) -> bool: ...
     @property
-    def selects(self) -> str | None:
-        """The set that it looks at as one: mini_batch or micro_batch; None: none, and weighs all tokens alike."""
-        ...
-
-    @property
-    def explained(self) -> Part:
-        """The factor and its definition."""
-        ...
+    def scope(self) -> str | None: ...
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor | None:
         """Weight of each token [N], detached; None: 1 for all. clipped: where the surrogate's clip acts [N]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Uniform:
 
     needs = Needs()
     drops = False
-    selects = None
+    scope = None
     explained = Part()
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> None:
@@ -74,10 +66,6 @@ class ClipCov:
                 where="clip_cov",
                 fix="low below high (Cui et al.: 1 and 5)",
             )
-
-    @property
-    def selects(self) -> str:
-        return self.scope
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         batch = terms.batch
@@ -106,8 +94,7 @@ class ClipCov:
 class Steer:
     """A weight that falls with the size of a token's estimated entropy change Omega.
 
-    STEER 2510.10150 (TEPO's 'STEEL').
-    """
+    STEER 2510.10150 (TEPO's 'STEEL')."""
 
     form: str = option(
         "code",
@@ -148,10 +135,6 @@ class Steer:
                 fix="weight.shape=linear, or a ceiling of at most 1",
             )
 
-    @property
-    def selects(self) -> str:
-        return self.scope
-
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         size = entropy_change_estimate(self.form, terms.batch, terms.logprobs, clipped).abs()
         top, bottom = largest(size, comm), -largest(-size, comm)
@@ -165,11 +148,9 @@ class Steer:
 
     @property
     def explained(self) -> Part:
-        omega = {
-            "code": Line("A/pi_old pi (1-pi) (log pi + H)", r"\tfrac{A}{\pi_{\mathrm{old}}}\,\pi (1-\pi)(\log\pi + H)"),
-            "theorem": Line(
-                "I_clip r A pi (1-pi) (log pi + H)", r"\mathbb{1}_{\mathrm{clip}}\, r A\,\pi (1-\pi)(\log\pi + H)"
-            ),
+        front = {
+            "code": Line("A/pi_old", r"\tfrac{A}{\pi_{\mathrm{old}}}"),
+            "theorem": Line("I_clip r A", r"\mathbb{1}_{\mathrm{clip}}\, r A"),
         }[self.form]
         fall = {
             "exponential": Line(
@@ -182,8 +163,8 @@ class Steer:
             ),
         }[self.shape]
         meaning = Line(
-            f"lambda_t = {fall.text}, Omega_t = {omega.text}",
-            rf"\lambda_{{i,t}} = {fall.latex},\quad \Omega_{{i,t}} = {omega.latex}",
+            f"lambda_t = {fall.text}, Omega_t = {front.text} pi (1-pi) (log pi + H)",
+            rf"\lambda_{{i,t}} = {fall.latex},\quad \Omega_{{i,t}} = {front.latex}\,\pi (1-\pi)(\log\pi + H)",
         )
         return Part(LAMBDA, (meaning,), ("lambda_t",))
 

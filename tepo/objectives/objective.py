@@ -78,10 +78,11 @@ class Objective:
             kept = self.overlong.kept_sequences(batch)
             own = batch if kept is None else batch.select(kept)
             totals = count(own, comm)
-            plan = Plan(own.lengths, totals, salt, kept is not None, penalties=(None,) * len(self.penalties))
+            alone = self.aggregation.over == "micro_batch"
+            scale = None if alone else token_scale(self.aggregation, own, totals, comm)
+            nothing = (None,) * len(self.penalties)
+            plan = Plan(own.lengths, totals, salt, kept is not None, scale, penalties=nothing)
             plan = self._with_selections(plan, own, "mini_batch", comm)
-            if self.aggregation.over != "micro_batch":
-                plan = replace(plan, scale=token_scale(self.aggregation, own, totals, comm))
             return plan if kept is None else plan.spread(batch, kept)
 
     def loss(self, batch: TokenBatch, plan: Plan) -> Loss:

@@ -154,11 +154,7 @@ class Kl:
         when=lambda kl: kl.tokens != "all",
     )
     scope: str = option(
-        "mini_batch",
-        SCOPE_MEANING,
-        source="the papers' definition",
-        choices=SCOPES,
-        when=lambda kl: kl.looks_at_all,
+        "mini_batch", SCOPE_MEANING, source="the papers' definition", choices=SCOPES, when=lambda kl: kl.looks_at_all
     )
 
     @property

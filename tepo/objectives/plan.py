@@ -52,9 +52,5 @@ class Plan:
 
         penalties = [part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties]
         return replace(
-            self,
-            lengths=lengths,
-            scale=changed(self.scale),
-            weight=changed(self.weight),
-            penalties=tuple(penalties),
+            self, lengths=lengths, scale=changed(self.scale), weight=changed(self.weight), penalties=tuple(penalties)
         )

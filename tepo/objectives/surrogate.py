@@ -64,14 +64,15 @@ class PpoClip:
     through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
-        plain = terms.ratio * terms.advantages
-        held = terms.ratio.clamp(1 - self.low, 1 + self.high) * terms.advantages
+        ratio, advantages = terms.ratio, terms.advantages
+        plain = ratio * advantages
+        held = ratio.clamp(1 - self.low, 1 + self.high) * advantages
         value = torch.minimum(plain, held)
         clipped = held.detach() < plain.detach()
         if self.dual is None:
             return Gain(value, clipped)
-        bound = self.dual * terms.advantages
-        lower = (terms.advantages < 0) & (value.detach() < bound)
+        bound = self.dual * advantages
+        lower = (advantages < 0) & (value.detach() < bound)
         return Gain(torch.where(lower, bound, value), clipped, lower)
 
     def explained(self, carried: Carried) -> Part:

@@ -132,7 +132,7 @@ def test_kl_estimator_takes_the_place_of_k3_alone() -> None:
     assert [part.get("estimator") for part in several["penalty"]] == ["full", "abs", None]
     short = compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"]
     assert short == {"kind": "kl", "estimator": "k3"}
-    assert ESTIMATORS == penalty.ESTIMATORS
+    assert tuple(penalty.ESTIMATORS) == ESTIMATORS
     assert penalty.Kl().estimator == DEFAULT
 
 

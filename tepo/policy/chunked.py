@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy import tile
+from tepo.policy.tile_sums import Coefficients, State
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
 _LEAST_ROWS = 256
@@ -33,7 +34,7 @@ class ChunkedStatistics(torch.autograd.Function):
         entropy_gradient: bool,
         budget: int,
     ) -> tuple[Tensor, Tensor]:
-        state = tile.State.empty(hidden)
+        state = State.empty(hidden)
         shape = _tile_shape(len(hidden), len(weight), budget)
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
         for rows, columns in _tiles(len(hidden), len(weight), shape):
@@ -51,7 +52,7 @@ class ChunkedStatistics(torch.autograd.Function):
         inverse = 1.0 / ctx.temperature
         slope = -inverse * grads[1] if ctx.entropy_gradient else None  # of log p in d loss / d logits / p
         offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies
-        coefficients = tile.Coefficients(normaliser, offset, slope, inverse * grads[0])
+        coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
         buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
         for_hidden, for_weight = ctx.needs_input_grad[:2]
         sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])

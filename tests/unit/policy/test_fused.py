@@ -145,11 +145,12 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
 _INTERPRETED = """
 import torch
 from tepo.policy import tile, tile_triton
+from tepo.policy.tile_sums import Coefficients, State
 torch.manual_seed(0)
 logits = 5 * torch.randn(6, 5000)
 targets = torch.tensor([0, 4999, 17, -3, 6000, 4096])
 def run(part):
-    state = tile.State.empty(torch.zeros(6, 1))
+    state = State.empty(torch.zeros(6, 1))
     for columns in (slice(0, 300), slice(300, 5000)):
         part.accumulate(logits[:, columns].contiguous(), state, targets - columns.start, 0.8)
     return state.finish()
@@ -158,7 +159,7 @@ for a, b in zip(ours, theirs):
     torch.testing.assert_close(a[:3], b[:3])
 slope = torch.randn(6)
 for s in (None, slope):
-    coefficients = tile.Coefficients(theirs[2], torch.randn(6), s, torch.randn(6))
+    coefficients = Coefficients(theirs[2], torch.randn(6), s, torch.randn(6))
     a = tile_triton.gradient(logits.clone(), coefficients, targets, 0.8, torch.float32)
     torch.testing.assert_close(a, tile.gradient(logits.clone(), coefficients, targets, 0.8, torch.float32))
     half = tile_triton.gradient(logits.clone(), coefficients, targets, 0.8, torch.bfloat16)

@@ -43,8 +43,11 @@ def ablate(
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
     from tepo.reporting.render import check_format
+    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_rows, run_units, show_plan, show_tables
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)

@@ -21,8 +21,9 @@ def plan(
     part and what does not fit.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_rows, show_plan, show_price
+    from tepo_cli.show_plan import show_plan, show_price
 
     planned = plan_all(
         studies,

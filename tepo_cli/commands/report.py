@@ -27,7 +27,7 @@ def report(
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_outputs, write_outputs
+    from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
     planned = plan_all(

@@ -51,7 +51,9 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_outputs, run_units, show_plan, write_outputs
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)

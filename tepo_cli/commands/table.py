@@ -22,7 +22,7 @@ def table(
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import show_tables
+    from tepo_cli.study_outputs import show_tables
 
     check_format(format)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]

@@ -22,7 +22,7 @@ from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.studies.study_table import read_samples, study_table
 from tepo.training.run_folder import RunFolder
-from tepo_cli.commands.listing import listing
+from tepo_cli.commands.list import listing
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"

@@ -90,7 +90,7 @@ def screen_width(stderr: bool = False) -> int:
 
 
 @contextmanager
-def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
+def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
     """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
     from rich.progress import (
         BarColumn,
@@ -112,3 +112,17 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], No
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")
         yield lambda done, note: progress.update(task, completed=done, note=note)
+
+
+@contextmanager
+def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar over benchmarks. Call it with a benchmark, its rows done and its rows in all."""
+    with bar("benchmarks", total, quiet or not total) as advance:
+        finished: set[str] = set()
+
+        def report(name: str, rows: int, wanted: int) -> None:
+            if rows == wanted:
+                finished.add(name)
+            advance(len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
+
+        yield report

@@ -1,14 +1,12 @@
 """What `tepo train` does: train, draw the curves, measure if asked. Imported when it runs."""
 
-from pathlib import Path
-
 from tepo.config.schema import RunConfig
 from tepo.studies.plan import check_measurable
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 from tepo.words import counted
-from tepo_cli.measure_run import measure_run
+from tepo_cli.measure_run import measure_and_record
 from tepo_cli.screen import bar, say
 
 
@@ -19,7 +17,7 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     run = RunFolder.of(config)
     before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
-        folder = train(
+        train(
             config,
             lambda step, row: advance(
                 step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
@@ -27,14 +25,14 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
         )
     if rank() > 0:
         return
-    draw_curves(folder, config)
-    say(f"run {folder.name}: {counted(config.train.steps, 'step')}, {folder}")
-    measure_run(folder, config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
+    _draw_curves(run, config)
+    say(f"run {run.path.name}: {counted(config.train.steps, 'step')}, {run.path}")
+    measure_and_record(config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 
-def draw_curves(folder: Path, config: RunConfig) -> None:
+def _draw_curves(run: RunFolder, config: RunConfig) -> None:
     """Training curves as PNG and SVG in the run's `figures/`."""
     from tepo.reporting.curves import RunCurves, save, training_figure
 
-    run = RunCurves(config.objective["name"], config.objective["name"], config.seed, RunFolder(folder).metrics())
-    save(training_figure([run]), folder / "figures", "training")
+    name = config.objective["name"]
+    save(training_figure([RunCurves(name, name, config.seed, run.metrics())]), run.figures, "training")

@@ -84,7 +84,7 @@ def run_slurm(
     for unit in units:
         unit.folder.mkdir(parents=True, exist_ok=True)
     words = [_job(unit, options) for unit in units]
-    logs = [str((unit.folder / "log.txt").absolute()) for unit in units]
+    logs = [str(unit.run.log.absolute()) for unit in units]
     try:
         jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
     except submitit.core.utils.FailedJobError as error:
@@ -104,7 +104,7 @@ def run_slurm(
             pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
     watch({unit.id: state(unit, False) for unit in units})
     return failures + [
-        Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}")
+        Failure(unit, last_line(unit.run.log) or f"job {job.job_id}: {job.state}")
         for unit, job in pairs
         if not unit.done()
     ]

@@ -27,7 +27,7 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
         (row_key(unit), unit.seed, name, table)
         for unit in units
         for name in unit.config.data.benchmarks
-        if (table := _measured(unit.folder / "eval" / name)) is not None
+        if (table := _measured(unit.run.evaluation(name))) is not None
     ]
     if not measured:
         return pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
@@ -67,7 +67,7 @@ def _measured(folder: Path) -> pa.Table | None:
 
 def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
-    results = [load_result(unit.folder / "eval" / name) for unit in units for name in unit.config.data.benchmarks]
+    results = [load_result(unit.run.evaluation(name)) for unit in units for name in unit.config.data.benchmarks]
     total = sum(result.timeouts or 0 for result in results if result)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 

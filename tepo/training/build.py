@@ -141,7 +141,7 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         engine.load(latest)
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
-    sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
+    sampler = make_sampler(config, policy, resolve(source), run.exchange)
     objective = load_objective(config.objective)
     with (
         contextlib.closing(sampler),

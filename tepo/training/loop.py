@@ -95,7 +95,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
         entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
-        write_token_dump(run.path / "tokens" / f"step_{step:06d}.json", step, name, entries)
+        write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
     progress = Progress(step, progress.prompts + rollout.consumed)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+_SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
+
 
 def warmstart(
     name: Annotated[str, typer.Argument(help="Which base.")] = "laptop",
@@ -23,11 +25,13 @@ def warmstart(
 
     from tepo.config.compose import compose
     from tepo.errors import unknown_name
-    from tepo.evaluation.score_base import score_base
     from tepo.files import write_json
+    from tepo.policy.load_policy import Policy
     from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train
-    from tepo_cli.screen import bar, say, show
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.studies.measure import measure_in_memory
+    from tepo_cli.screen import bar, benchmark_bar, say, show
 
     if name not in RECIPES:
         raise unknown_name("base", name, RECIPES)
@@ -44,9 +48,11 @@ def warmstart(
         f"last loss {record['losses'][-1]:.3f}"
     )
     if measure:
-        benchmarks = compose([f"data={name}"]).data.benchmarks
-        with bar("benchmarks", len(benchmarks), quiet) as advance:
-            scores = score_base(model, tokenizer, benchmarks, report=advance)
+        chosen = compose([f"data={name}"]).data.benchmarks
+        benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in chosen]
+        with benchmark_bar(len(benchmarks), quiet) as report:
+            results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
+        scores = {result.benchmark: result.scores for result in results}
         write_json(folder / "recipe.json", record | {"scores": scores})
         show(_table(scores), stderr=True)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.study import load_study
-from tepo.training.run_folder import RECIPE
+from tepo.training.run_id import RECIPE
 
 
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:

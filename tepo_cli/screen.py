@@ -5,7 +5,7 @@ A person copies ids, names, paths and commands: none is cut or broken, however n
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -116,13 +116,17 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], 
 
 @contextmanager
 def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar over benchmarks. Call it with a benchmark, its rows done and its rows in all."""
-    with bar("benchmarks", total, quiet or not total) as advance:
+    """A progress bar over benchmarks, shown from the first call on: with a benchmark, its rows done and its rows in
+    all."""
+    with ExitStack() as stack:
         finished: set[str] = set()
+        advance: list[Callable[[float, str], None]] = []
 
         def report(name: str, rows: int, wanted: int) -> None:
+            if not advance:
+                advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
             if rows == wanted:
                 finished.add(name)
-            advance(len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
+            advance[0](len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
 
         yield report

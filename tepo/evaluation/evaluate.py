@@ -46,8 +46,8 @@ def evaluate(
     """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there,
     or return what is finished.
 
-    progress: called with (rows done, rows in all) after each part. Raises UserError when the folder holds another
-    evaluation.
+    progress: called with (rows done, rows in all) at the start and after each part. Raises UserError when the folder
+    holds another evaluation.
     """
     problems = benchmark.load_problems()[: settings.limit]
     # The slices are part of the task: a resumed evaluation must batch as the first one did to give the same numbers.
@@ -67,7 +67,8 @@ def evaluate(
     if finished:
         return finished
     with recorded(folder, "evaluate"):
-        step = max(1, settings.rows_per_part // benchmark.samples)
+        step, rows = max(1, settings.rows_per_part // benchmark.samples), len(problems) * benchmark.samples
+        progress(0, rows)
         parts = []
         for index, start in enumerate(range(0, len(problems), step)):
             chunk = problems[start : start + step]
@@ -76,7 +77,7 @@ def evaluate(
                 part = table_of(_sample(benchmark, chunk, tools, settings))
                 write_table(part_path(folder, index), part)
             parts.append(part)
-            progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
+            progress(min(start + step, len(problems)) * benchmark.samples, rows)
         table = refresh_verdicts(benchmark, pa.concat_tables(parts), tools.grader)
         result = conclude(benchmark, table, tools.grader.fingerprint, task)
         write_table(folder / SAMPLES, table)

@@ -11,7 +11,7 @@ from tepo.errors import UserError
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.build_table import RowSpec, build_table
+from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
 from tepo.reporting.table import Table
@@ -102,8 +102,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
     )
     differing = mixed([session for unit in unique(units) for session in unit.sessions()])
-    return build_table(
-        read_samples(units),
+    spec = TableSpec(
         specs,
         titles,
         name=study.name,
@@ -112,3 +111,4 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         reference=references,
         notes=[note, *([differing] if differing else []), *_given_up(units)],
     )
+    return build_table(read_samples(units), spec)

@@ -94,7 +94,7 @@ def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Pat
     assert results[1] == first
     assert opened == [["two"], ["one", "three"]]
     assert closed == [1, 2]
-    assert rows == [(name, done, 80) for name in ("one", "three") for done in (40, 80)]
+    assert rows == [(name, done, 80) for name in ("one", "three") for done in (0, 40, 80)]
     assert measure(run, [three, one], settings, dice) == [results[2], results[0]]
     assert len(opened) == 2
     assert run.measured() == ["one", "three", "two"]

@@ -96,7 +96,7 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None
-    except OSError as error:  # a file that may not be read, or a folder in the place of one
+    except OSError as error:  # a file that may not be read, or a folder instead of one
         if error.filename is None:
             raise
         sys.stderr.write(f"error: {error.strerror}\nin: {error.filename}\n")

@@ -11,7 +11,7 @@ from tepo.evaluation.result import Result
 from tepo.studies.measure import measure_run
 from tepo.studies.price import Cost, record
 from tepo.training.run_folder import RunFolder
-from tepo_cli.screen import benchmark_bar, show, whole
+from tepo_cli.screen import benchmark_bar, fixed, show
 
 
 def measure_and_record(
@@ -43,7 +43,7 @@ def measure_and_record(
 
 def _show(run: RunFolder, results: Sequence[Result]) -> None:
     """Accuracies with their intervals."""
-    table = Table(*map(whole, ("benchmark", "accuracy %", "95%")), title=run.path.name)
+    table = Table(*map(fixed, ("benchmark", "accuracy %", "95%")), title=run.path.name)
     for result in results:
         ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
         table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends)

@@ -18,7 +18,7 @@ _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as on
 
 
 def run_units(units: Sequence[Unit], slots: Slots) -> None:
-    """Run what is not done, with a bar a unit and one for the whole.
+    """Run what is not done, with a bar a unit and one for all.
 
     Raises RunFailed when any failed; the others are kept.
     """
@@ -36,7 +36,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, refresh_per_second=2) as progress:
-        whole = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
+        total = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
         bars = {
             unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
             for unit in todo
@@ -50,7 +50,8 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
                     bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
                 )
             progress.update(
-                whole, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values())
+                total,
+                completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()),
             )
 
         started = time.monotonic()

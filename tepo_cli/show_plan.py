@@ -9,7 +9,7 @@ from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.store import other_versions
 from tepo.words import counted
-from tepo_cli.screen import say, show, tell, whole
+from tepo_cli.screen import fixed, say, say_wrapped, show
 
 
 def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
@@ -18,7 +18,7 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
         say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
         return
     for model in dict.fromkeys(unit.config.model.name for unit in units):
-        table = Table("row", *map(whole, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
+        table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
         for unit in (unit for unit in units if unit.config.model.name == model):
             train = (
                 "–"
@@ -38,33 +38,33 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
 
     todo = unfinished(unique(units))
     if not todo:
-        tell("nothing to do")
+        say_wrapped("nothing to do")
         return
     names = {unit.config.data.name for unit in todo}
     known = [cost for cost in costs(store) if cost.data in names]  # runs on other data cost something else
     new = sorted(names - {cost.data for cost in known})
     if scale != "laptop" and new:  # a probe would load the model
-        tell(f"nothing on data={new[0]} was measured in the store: no price from measurements")
+        say_wrapped(f"nothing on data={new[0]} was measured in the store: no price from measurements")
         return
     basis = [f"medians over {counted(len(known), 'measured run')} in {store}"] if known else []
     for name in new:
-        tell(f"no measured run on data={name} in the store: probing two steps of one row")
+        say_wrapped(f"no measured run on data={name} in the store: probing two steps of one row")
         alike = [unit for unit in todo if unit.config.data.name == name]
         known.append(probe(next((unit for unit in alike if unit.row.objective), alike[0])))
         basis.append("a probe of two steps")
-    found = price(todo, known, " and ".join(basis))
-    tell(
-        f"price: {found.cpu_s / 3600:.2f} CPU hours "
-        f"({found.cpu_s:.0f} s; about {found.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
-        f"{found.tokens / 1e6:.1f}M sampled tokens, {found.disk_bytes / 2**20:.0f} MiB of disk; from {found.basis}"
+    total = price(todo, known, " and ".join(basis))
+    say_wrapped(
+        f"price: {total.cpu_s / 3600:.2f} CPU hours "
+        f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
+        f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
     )
 
 
 def show_other_versions(store: Path) -> None:
     """Say so when the store holds runs that this version does not use."""
-    found = other_versions(store)
-    if found:
+    others = other_versions(store)
+    if others:
         say(
-            f"{store} holds {counted(len(found), 'run')} of another version "
-            f"({', '.join(found[:4])}{' …' if len(found) > 4 else ''}): kept, and not used here"
+            f"{store} holds {counted(len(others), 'run')} of another version "
+            f"({', '.join(others[:4])}{' …' if len(others) > 4 else ''}): kept, and not used here"
         )

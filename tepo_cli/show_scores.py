@@ -14,7 +14,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.prompt_format import render_prompt
 from tepo.studies.measure import Request, stored, tokenizer_of, unreadable_golds
 from tepo.words import counted
-from tepo_cli.screen import say, show, whole
+from tepo_cli.screen import fixed, say, show
 
 
 def show_evaluations(names: Sequence[str], request: Request) -> None:
@@ -47,7 +47,7 @@ def show_unreadable(names: Sequence[str], request: Request) -> None:
 
 def show_scores(results: Sequence[Result], request: Request) -> None:
     """One line a benchmark, then the two averages."""
-    table = Table(*map(whole, ("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off")))
+    table = Table(*map(fixed, ("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off")))
     for result in results:
         name, k = result.benchmark, result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))

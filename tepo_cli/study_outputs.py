@@ -15,11 +15,11 @@ from tepo.studies.study import Study
 from tepo_cli.screen import say, screen_width
 from tepo_cli.show_plan import show_other_versions
 
-_PLACES = ("--jobs", "-j", "--store", "--out", "--results")
+_WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
 def check_outputs(out: Path, results_path: Path | None) -> None:
-    """Raises UserError where a folder lies in the place of a file: before the work, not after it."""
+    """Raises UserError where a folder lies instead of a file: before the work, not after it."""
     for option, path in (("--out", out), ("--results", results_path)):
         if path is not None and path.is_dir():
             raise UserError(
@@ -46,9 +46,9 @@ def _command(words: Sequence[str]) -> str:
     """The command behind a document, without where things lie and how many ran at once."""
     kept, skip = ["tepo"], False
     for word in words:
-        if not skip and word.split("=")[0] not in _PLACES:
+        if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
             kept.append(shlex.quote(word))
-        skip = word in _PLACES
+        skip = word in _WHERE_AND_HOW
     return " ".join(kept)
 
 

@@ -116,11 +116,11 @@ def judge(
     """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
     verdicts = grader.grade(pairs)
     for problem, slack in benchmark.tolerances.items():
-        places = [place for place, owner in enumerate(problems) if owner == problem]
-        if places:
+        indices = [index for index, owner in enumerate(problems) if owner == problem]
+        if indices:
             with Grader(replace(grader.options, absolute_tolerance=slack)) as lenient:
-                for place, verdict in zip(places, lenient.grade([pairs[place] for place in places]), strict=True):
-                    verdicts[place] = verdict
+                for index, verdict in zip(indices, lenient.grade([pairs[index] for index in indices]), strict=True):
+                    verdicts[index] = verdict
     return verdicts
 
 
@@ -146,15 +146,15 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     path = folder / TASK
     if path.is_file():
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            begun = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            begun = None
+        if not isinstance(begun, dict):
             raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again")
         wanted = json.loads(json.dumps(task))
-        different = [key for key in wanted if found.get(key) != wanted[key]]
+        different = [key for key in wanted if begun.get(key) != wanted[key]]
         if different:
-            said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
+            said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
             fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or delete this one"
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)

@@ -42,18 +42,18 @@ class Regrade:
 def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store).
     Raises UserError when there are none."""
-    found = (
+    finished = (
         sorted(path.parent for path in folder.rglob(RESULT) if (path.parent / SAMPLES).is_file())
         if folder.is_dir()
         else []
     )
-    if not found:
+    if not finished:
         raise UserError(
             "no finished evaluation there",
             where=str(folder),
             fix="give the folder of a run, or of one of its evaluations",
         )
-    return found
+    return finished
 
 
 def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:

@@ -35,7 +35,7 @@ Both are kept apart.
 TOLERANCE = 0.03
 """Points. Seven cells cut to two decimals and a fitted size move an average by less than this."""
 
-_ORDINAL = ("first", "second", "third", *(f"{place}th" for place in range(4, 20)))
+_ORDINAL = ("first", "second", "third", *(f"{rank}th" for rank in range(4, 20)))
 _ROUNDING = 0.011  # the largest difference of two cells printed with two decimals, one of them cut instead of rounded
 
 
@@ -57,12 +57,12 @@ class AverageCheck:
 
 @dataclass(frozen=True)
 class Finding:
-    """A printed statement that does not follow. printed: what the paper says. found: what its columns give."""
+    """A printed statement that does not follow. printed: what the paper says. recomputed: what its columns give."""
 
     code: str
     where: str
     printed: str
-    found: str
+    recomputed: str
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
 
 
 def _rank(claim: RankClaim) -> tuple[list[Finding], int]:
-    """A rank among the rows of one model in one table; a tie for the first place is not the first place alone."""
+    """A rank among the rows of one model in one table; a tie for the first rank is not the first rank alone."""
     rows = [row for row in load_table(claim.table) if row.kind == "row" and row.model == claim.model]
     mine = next(row for row in rows if row.method == claim.method)
     findings = []

@@ -107,7 +107,7 @@ def _findings(audit: Audit) -> Table:
     for name in ("", "where", "printed", "by the tables"):
         table.add_column(name)
     for finding in audit.findings:
-        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.found))
+        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.recomputed))
     return table
 
 

@@ -95,7 +95,7 @@ def run_local(
                 elif entry[1].done():
                     states[entry[1].id] = state(entry[1], False)
                 else:
-                    slot = next(place for place in range(jobs) if place not in active)
+                    slot = next(index for index in range(jobs) if index not in active)
                     active[slot] = _start(entry[1], slot, gpus), entry[1]
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, unit = active.pop(slot)
@@ -128,7 +128,7 @@ def last_line(path: Path) -> str:
         ]
     except FileNotFoundError:
         return ""
-    errors = [place for place, line in enumerate(lines) if line.startswith("error:")]
+    errors = [index for index, line in enumerate(lines) if line.startswith("error:")]
     return " ".join(lines[errors[-1] :])[:500] if errors else (lines[-1][:500] if lines else "")
 
 

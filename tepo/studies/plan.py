@@ -84,14 +84,14 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
     """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row.
 
-    `model=…` among them takes the place of the study's models.
+    `model=…` among them replaces the study's models.
     """
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
         check_override(f"model={name}")
     extra = check_row_overrides([text for text in given if not text.startswith("model=")])
-    chosen, found = study.scale(scale), {}
+    chosen, recipes = study.scale(scale), {}
     for model in own or chosen.models:
         for row in study.rows:
             words = (
@@ -103,8 +103,8 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
                 *row.model_overrides.get(model, ()),
                 *extra,
             )
-            found[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
-    return found
+            recipes[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
+    return recipes
 
 
 def make_plan(

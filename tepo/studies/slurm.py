@@ -20,7 +20,7 @@ from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment
 from tepo.words import install_line
 
-_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which whole clusters share
+_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which all users of a cluster share
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _held() -> dict[str, str]:
 
 
 def _give_up(unit: Unit, job: Any, reason: str) -> Failure:
-    """Cancel a held job, so that the same command later is the whole cure."""
+    """Cancel a held job, so that the same command later is enough."""
     job.cancel()
     return Failure(
         unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why"

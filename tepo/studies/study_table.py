@@ -34,8 +34,8 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
     *keys, tables = zip(*measured, strict=True)
     frame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     lengths = [len(table) for table in tables]
-    for place, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
-        frame.insert(place, name, pd.Series(values).repeat(lengths).to_numpy())
+    for index, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
+        frame.insert(index, name, pd.Series(values).repeat(lengths).to_numpy())
     return frame
 
 

@@ -23,9 +23,9 @@ def listing(
 
     from tepo import paths
     from tepo.config.compose import GROUPS, options
-    from tepo_cli.screen import show, whole
+    from tepo_cli.screen import fixed, show
 
-    names = Table(whole("what"), "names", title="what can be run", show_lines=True)
+    names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
     names.add_row("tepo ablate", ", ".join([*paths.names("experiments"), *paths.names("ablations")]))
     names.add_row("tepo eval", ", ".join(paths.names("evals")))
     for group in GROUPS:
@@ -40,7 +40,7 @@ def _runs(store: Path, every: bool) -> None:
     from rich.table import Table
 
     from tepo.training.find_run import runs
-    from tepo_cli.screen import show, whole
+    from tepo_cli.screen import fixed, show
 
     there = runs(store)
     if not there:
@@ -51,7 +51,7 @@ def _runs(store: Path, every: bool) -> None:
             print(*_line(run))
         return
     table = Table(
-        *map(whole, ("run", "objective", "model", "data", "seed")), "status", *map(whole, ("steps", "measured"))
+        *map(fixed, ("run", "objective", "model", "data", "seed")), "status", *map(fixed, ("steps", "measured"))
     )
     newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
     for run in newest:

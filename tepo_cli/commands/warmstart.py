@@ -61,9 +61,9 @@ def _table(scores: dict[str, dict[str, float]]) -> Any:
     """Accuracy and pass@8 by benchmark, with their plain means."""
     from rich.table import Table
 
-    from tepo_cli.screen import whole
+    from tepo_cli.screen import fixed
 
-    table = Table(*map(whole, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
+    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
     for name, row in scores.items():
         table.add_row(name, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
     means = [sum(row[key] for row in scores.values()) / len(scores) for key in ("avg@8", "pass@8", "mean_tokens")]

@@ -102,7 +102,7 @@ def test_other_sizes_are_confirmed_by_the_cells(benchmark: str) -> None:
 def test_findings(result: Audit, code: str, where: str, found: str) -> None:
     match = [finding for finding in result.findings if finding.code == code and where in finding.where]
     assert len(match) == 1
-    assert found.replace("−", "-") in match[0].found
+    assert found.replace("−", "-") in match[0].recomputed
 
 
 def test_what_follows_is_not_accused(result: Audit) -> None:

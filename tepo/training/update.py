@@ -17,6 +17,7 @@ from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.objective import Plan
 from tepo.policy.packing import split_by_tokens
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
 from tepo.sampling.gap import Evidence, GapAlarm
@@ -126,13 +127,12 @@ class Updater:
         """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded
         model must take part in every pass."""
         needs = self.objective.needs
-        done = token_statistics(
-            self.engine.model,
-            rollout.pack(part or [0]),
+        options = StatisticsOptions(
             temperature=self.config.train.temperature,
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
             reference=rollout.reference(part or [0]) if needs.full_kl else None,
         )
+        done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
         if part:
             return done
         values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
@@ -145,10 +145,9 @@ class Updater:
         parts = [mini_batch.sequences_at(indices) for indices in mini_batch.micro_batches]
 
         def score(temperature: float) -> Tensor:
-            pieces = []
+            options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
             for part in parts:
-                packed = rollout.pack(part or [0])
-                done = token_statistics(self.engine.model, packed, temperature=temperature, need_entropy=False)
+                done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
                 pieces.append(done.logprobs if part else done.logprobs[:0])
             return torch.cat(pieces)
 

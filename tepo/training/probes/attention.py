@@ -14,7 +14,7 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.policy.kernel_attention import attend, varlen_available
-from tepo.policy.layout import Layout
+from tepo.policy.layout import Attention, Layout
 from tepo.policy.packing import Packed, pack
 from tepo.sampling.forward import KERNELS
 from tepo.training.probes.record import Figure
@@ -65,12 +65,12 @@ def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
     count, (queries, keys) = len(packed.tokens), case.heads
     inputs = [torch.randn(count, heads, case.width, device=device).bfloat16() for heads in (queries, keys, keys)]
     weight = torch.randn(count, queries, case.width, device=device)
-    ours = partial(attend, layout=layout, scale=scale, window=case.window)
+    ours = partial(attend, how=Attention(layout, scale, case.window))
     plain = partial(sequences, packed=packed, scale=scale, window=case.window)
-    found, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
+    values, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
     rounded = _run(plain, inputs, weight)
     path = "varlen" if varlen_available(inputs[0]) else "blocks"
-    for name, one, right, other in zip(_TENSORS, found, exact, rounded, strict=True):
+    for name, one, right, other in zip(_TENSORS, values, exact, rounded, strict=True):
         error, bound = _error(one, right), 2 * _error(other, right)
         yield Figure(f"{case.name}: error, {name}", "relative", error, bound, "<=", path)
     taken = seconds(lambda: _run(ours, inputs, weight), device)
@@ -110,8 +110,8 @@ def _run(function: Callable[..., Tensor], inputs: list[Tensor], weight: Tensor) 
     return [out.detach(), *torch.autograd.grad((out * weight.to(out.dtype)).sum(), leaves)]
 
 
-def _error(found: Tensor, exact: Tensor) -> float:
-    return float((found.float() - exact).norm() / exact.norm())
+def _error(value: Tensor, exact: Tensor) -> float:
+    return float((value.float() - exact).norm() / exact.norm())
 
 
 def _pairs(packed: Packed, window: int | None) -> float:

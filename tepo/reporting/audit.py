@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tepo.reporting.audit_claims import GAINS, RANKS, SHORT, GainClaim, RankClaim
-from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow, all_rows, load_table, reference_row
+from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow, RowKey, all_rows, load_table, reference_row
 
 WEIGHTS = {
     "aime24": 30 * 32,
@@ -147,7 +147,7 @@ def _delta_rows() -> tuple[list[Finding], int]:
     findings, count = [], 0
     for printed in all_rows("delta_vs_grpo_dapo"):
         rows = {
-            method: reference_row("table1", model=printed.model, method=method)
+            method: reference_row(RowKey("table1", model=printed.model, method=method))
             for method in ("base", "grpo_dapo", "tepo")
         }
         for key, value in printed.scores.items():
@@ -189,7 +189,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
     """A difference of averages given in the text: first against the printed averages, then against those the columns
     give."""
     first, second = (
-        reference_row(claim.table, model=claim.model, method=method) for method in (claim.method, claim.against)
+        reference_row(RowKey(claim.table, model=claim.model, method=method)) for method in (claim.method, claim.against)
     )
     printed, recomputed = first.average - second.average, average(first.scores) - average(second.scores)
     agrees = abs(printed - claim.points) <= _ROUNDING
@@ -197,7 +197,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
         return [], 1
     text = f"{recomputed:+.2f} by the columns" + ("" if agrees else f", {printed:+.2f} by the printed averages")
     to_grpo = (
-        first.average - reference_row("table1", model=claim.model, method="grpo_dapo").average
+        first.average - reference_row(RowKey("table1", model=claim.model, method="grpo_dapo")).average
         if claim.table == "table3"
         else None
     )
@@ -241,7 +241,7 @@ def _best_average(table: str, model: str) -> tuple[list[Finding], int]:
 
 def _statements() -> tuple[list[Finding], int]:
     """Statements in words that the tables contradict, each recomputed."""
-    base = reference_row("table3", method="tepo_no_kl").average
+    base = reference_row(RowKey("table3", method="tepo_no_kl")).average
     panel_b = [row.average for row in load_table("table3") if row.panel == "B"]
     above = sum(average > base for average in panel_b)
     steps = [int(row.steps) for row in load_table("table4")]

@@ -6,7 +6,7 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.reference import PAPER_BENCHMARKS, reference_row
+from tepo.reporting.reference import PAPER_BENCHMARKS, RowKey, reference_row
 from tepo.reporting.table import Block, Cell, Row, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
@@ -111,8 +111,8 @@ def test_models_are_ranked_and_compared_apart() -> None:
     ]
     frame = samples({"7B-grpo": 0.2, "7B-tepo": 0.4, "14B-grpo": 0.6, "14B-tepo": 0.8})
     reference = {
-        "7B-tepo": reference_row("table1", method="tepo"),
-        "14B-tepo": reference_row("table1", method="tepo", model="Qwen3-14B"),
+        "7B-tepo": reference_row(RowKey("table1", method="tepo")),
+        "14B-tepo": reference_row(RowKey("table1", method="tepo", model="Qwen3-14B")),
     }
     table = build_table(frame, TableSpec(rows, BENCHMARKS, name="t", title="t", baseline="grpo", reference=reference))
     assert [block.title for block in table.blocks][:2] == ["Measured: 7B", "Measured: 14B"]

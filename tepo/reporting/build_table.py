@@ -90,10 +90,8 @@ def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
     if samples.empty:
         return pd.DataFrame(columns=list(COLUMNS))
     check_frame(samples)
-    frame = samples[
-        samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
-    ]
-    return frame[list(COLUMNS)]
+    shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+    return samples[shown][list(COLUMNS)]
 
 
 def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
@@ -122,7 +120,7 @@ def _compared(block: Block, spec: TableSpec, differences: Mapping[str, Differenc
     rows = []
     for row in block.rows:
         one = comparisons.get(row.key)
-        text = _BASELINE if one is None else str(one.measured.verdict) if one.measured else ""
+        text = _BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
     columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())

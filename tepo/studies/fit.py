@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tepo.config.schema import RunConfig
+from tepo.policy.shapes import Shape, shape_of
 from tepo.studies.machines import Machine, StepTime, step_time
 from tepo.studies.memory import GIB, Memory, memory
-from tepo.studies.shapes import Shape, shape_of
 
 
 @dataclass(frozen=True, slots=True)

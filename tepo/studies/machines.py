@@ -7,8 +7,8 @@ lengths of responses and the prices are assumptions (`ASSUMPTIONS` says them in 
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
+from tepo.policy.shapes import Shape
 from tepo.studies.memory import GIB, Memory
-from tepo.studies.shapes import Shape
 
 UTILISATION = 0.35  # of the peak operations, in log-probs and updates
 BANDWIDTH_SHARE = 0.6  # of the memory's bandwidth, in decoding

@@ -12,7 +12,7 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.training.build import make_sampler, pick_device
+from tepo.training.parts import make_sampler, pick_device
 from tepo.training.run_folder import RunFolder, final_model
 from tepo.training.torch_engine import full_state
 

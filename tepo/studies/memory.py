@@ -7,8 +7,8 @@ tests/unit/studies/test_memory.py holds it against the allocations of real updat
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
+from tepo.policy.shapes import Shape
 from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
-from tepo.studies.shapes import Shape
 
 GIB = 2**30
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts

@@ -20,7 +20,7 @@ import torch
 from tepo.config.compose import compose
 from tepo.policy.load_policy import load_policy
 from tepo.sampling.sampler import Response
-from tepo.training import build, distributed
+from tepo.training import distributed, parts
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs
 
@@ -95,20 +95,20 @@ class Branching:
 
 def main(out: Path, jobs: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
-    make: Any = build.make_sampler
+    make: Any = parts.make_sampler
     started: dict[str, Any] = {}
     for name, overrides in jobs.items():
         apart: list[float] = []
 
-        def branching(config, *parts, apart=apart):
+        def branching(config, *given, apart=apart):
             if config.sampler.kind == "torch":
-                return Branching(make(config, *parts), apart)
-            sampler = started["vllm"] = started.get("vllm") or make(config, *parts)
+                return Branching(make(config, *given), apart)
+            sampler = started["vllm"] = started.get("vllm") or make(config, *given)
             wrapped = Branching(sampler, apart)
             sampler.sync(wrapped.plain.model.state_dict())  # it may hold the weights of the job before
             return wrapped
 
-        build.make_sampler = branching
+        parts.make_sampler = branching
         config = compose([*RUN, *overrides, f"store={out / name}"])
         train(config)
         if distributed.rank() == 0:

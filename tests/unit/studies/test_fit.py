@@ -6,10 +6,10 @@ import pytest
 
 from tepo.config.compose import compose, options
 from tepo.errors import UserError
+from tepo.policy.shapes import KNOWN, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
 from tepo.studies.memory import GIB, memory
-from tepo.studies.shapes import KNOWN, shape_of
 from tepo.training.deepspeed_engine import check
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}

@@ -12,9 +12,9 @@ from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.vllm_sampler import import_vllm
 from tepo.training import distributed
-from tepo.training.build import pick_device
 from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
 from tepo.training.loop import train
+from tepo.training.parts import pick_device
 from tepo.training.run_folder import RunFolder
 from tepo.words import install_line
 from tests.unit.training.small import small

@@ -118,7 +118,7 @@ def limit_threads(config: RunConfig) -> None:
 
 
 @contextlib.contextmanager
-def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
+def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)

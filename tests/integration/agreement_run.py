@@ -40,8 +40,7 @@ class Branching:
             [] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST
         ]
         self.drawn: list[tuple[list[int], list[int]]] = []
-        if hasattr(sampler, "score"):
-            self.score = sampler.score  # the gap alarm's
+        self.score = sampler.score  # the gap alarm's
 
     def sample(self, prompts, keys, *, n, temperature, max_new_tokens, on_group):
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
@@ -74,8 +73,8 @@ class Branching:
 
     def _scores(self):
         """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""
-        if hasattr(self.sampler, "score"):
-            return self.sampler.score(self.drawn)
+        if self.score is not None:
+            return self.score(self.drawn)
         return [logprobs(self.sampler.model, *pair).numpy() for pair in self.drawn]
 
     def sync(self, weights):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tepo.config.schema import RunConfig
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.sampling.samplers import Room, longest_sequence, sampler_backend
-from tepo.training.engines import Ranks, engine_backend, shares_weights
+from tepo.training.engines import engine_backend, shares_weights
 
 GIB = 2**30
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
@@ -69,7 +69,7 @@ def memory(
 ) -> Memory:
     """The memory of each of `ranks` GPUs of `device_bytes`, `node_ranks` of them on a node."""
     size = number_bytes(config.model.dtype)
-    engine = engine_backend(config.engine.kind).memory(config, shape, Ranks(ranks, node_ranks))
+    engine = engine_backend(config.engine.kind).memory(config, shape, ranks, node_ranks)
     activations, logits = _activations(config, shape, size)
     kept = size * shape.parameters * reference
     room = Room(device_bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shares_weights(config))

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """GPUs that a run trains on: all of them, and those on one node."""
-
-    all: int = 1
-    node: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class EngineMemory:
     """Bytes of one GPU for weights, gradients, the optimiser's state, and what its step alone takes; host: main memory
     of a node."""
@@ -61,8 +53,8 @@ class EngineBackend(Protocol):
         """The engine of a run, training the policy."""
         ...
 
-    def memory(self, config: RunConfig, shape: Shape, ranks: Ranks) -> EngineMemory:
-        """What it takes, from the sizes of the model."""
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
+        """What it takes of each GPU, from the sizes of the model. node_ranks: ranks on one node."""
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:

@@ -1,12 +1,12 @@
 """engine=deepspeed: ZeRO 0 to 3 over the ranks that a launcher started, with optional offload."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
-from tepo.training.engines import EngineBackend, EngineMemory, Ranks
+from tepo.training.engines import EngineBackend, EngineMemory
 from tepo.words import install_line
 
 if TYPE_CHECKING:
@@ -58,42 +58,31 @@ class DeepSpeedBackend:
 
         return DeepSpeedEngine(policy.model, config)
 
-    def memory(self, config: RunConfig, shape: Shape, ranks: Ranks) -> EngineMemory:
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
         """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
         copies."""
         size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
         if stage == 0:
             return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n)
-        optimiser = (12 * n) / ranks.all  # ZeRO keeps masters in float32 too
+        optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
         bucket = 6 * min(_BUCKET, n)
-        gradients = 4 * n / ranks.all + bucket if stage >= 2 else 4 * n + bucket
-        step = 4 * (min(_SUB_GROUP, n / ranks.all) if stage == 3 else n / ranks.all)
+        gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
+        step = 4 * (min(_SUB_GROUP, n / ranks) if stage == 3 else n / ranks)
         weights = size * n
         if stage == 3:  # a shard; the output matrix and two layers in full
-            weights = size * (n / ranks.all + shape.head_parameters + 2 * shape.layer_parameters)
+            weights = size * (n / ranks + shape.head_parameters + 2 * shape.layer_parameters)
         if config.engine.offload:
             optimiser, step = 0.0, 0.0
             gradients = bucket
-            weights -= size * n / ranks.all if stage == 3 else 0.0
-        return EngineMemory(weights, gradients, optimiser, step, _host(config, shape, size, ranks))
+            weights -= size * n / ranks if stage == 3 else 0.0
+        # main memory: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3
+        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
+        host = offloaded + (size * shape.parameters * node_ranks if stage == 3 else 0.0)
+        return EngineMemory(weights, gradients, optimiser, step, host)
 
-    def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return tuple(_remedies(config))
-
-
-def _host(config: RunConfig, shape: Shape, size: int, ranks: Ranks) -> float:
-    """Main memory of a node: what is offloaded, and the full copy of the weights that each rank makes at a sync under
-    ZeRO-3."""
-    sharded = config.engine.zero_stage == 3
-    offloaded = (16 + size * sharded) * shape.parameters * ranks.node / ranks.all if config.engine.offload else 0.0
-    return offloaded + (size * shape.parameters * ranks.node if sharded else 0.0)
-
-
-def _remedies(config: RunConfig) -> Iterator[str]:
-    if config.engine.zero_stage < 3:
-        yield "engine.zero_stage=3"
-    if not config.engine.offload:
-        yield "engine.offload=true"
+    def remedies(self, config: RunConfig) -> list[str]:
+        shard = ["engine.zero_stage=3"] if config.engine.zero_stage < 3 else []
+        return shard + ([] if config.engine.offload else ["engine.offload=true"])
 
 
 BACKEND: EngineBackend = DeepSpeedBackend()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
-from tepo.training.engines import EngineBackend, EngineMemory, Ranks, deepspeed
+from tepo.training.engines import EngineBackend, EngineMemory, deepspeed
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
@@ -36,7 +36,7 @@ class TorchEngineBackend:
 
         return TorchEngine(policy.model, config.train)
 
-    def memory(self, config: RunConfig, shape: Shape, ranks: Ranks) -> EngineMemory:
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
         """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32."""
         size, n = number_bytes(config.model.dtype), float(shape.parameters)
         return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n)

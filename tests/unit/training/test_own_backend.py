@@ -79,8 +79,8 @@ class Backend:
     def open(self, config, policy):
         return TorchEngine(policy.model, config.train)
 
-    def memory(self, config, shape, ranks):
-        return EngineMemory(2.0 * shape.parameters, 4.0 * shape.parameters, 24.0 * shape.parameters / ranks.all)
+    def memory(self, config, shape, ranks, node_ranks):
+        return EngineMemory(2.0 * shape.parameters, 4.0 * shape.parameters, 24.0 * shape.parameters / ranks)
 
     def remedies(self, config):
         return ["engine.kind=deepspeed"]

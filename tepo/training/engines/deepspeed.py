@@ -62,8 +62,11 @@ class DeepSpeedBackend:
         """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
         copies."""
         size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
+        # main memory: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3
+        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
+        host = offloaded + (size * shape.parameters * node_ranks if stage == 3 else 0.0)
         if stage == 0:
-            return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n)
+            return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n, host=host)
         optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
         bucket = 6 * min(_BUCKET, n)
         gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
@@ -75,9 +78,6 @@ class DeepSpeedBackend:
             optimiser, step = 0.0, 0.0
             gradients = bucket
             weights -= size * n / ranks if stage == 3 else 0.0
-        # main memory: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3
-        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
-        host = offloaded + (size * shape.parameters * node_ranks if stage == 3 else 0.0)
         return EngineMemory(weights, gradients, optimiser, step, host)
 
     def remedies(self, config: RunConfig) -> list[str]:

@@ -27,7 +27,7 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
         print(
             f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} "
             f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
-            f"backend {request.backend.resolved_kind()}; {done}; {request.folder(name)}"
+            f"backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}"
         )
         shown = render_prompt(
             problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking

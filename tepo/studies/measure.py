@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.evaluation.backend import Backend
 from tepo.evaluation.current import check_current
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.settings import Settings
@@ -22,6 +21,8 @@ from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
+from tepo.sampling.open_sampler import SamplerOptions, open_sampler
+from tepo.sampling.samplers import sampler_backend
 from tepo.training.run_folder import RunFolder, final_model
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> It
     """The sampler that a configuration trains with, of the given weights."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
-    from tepo.training.build import make_sampler, pick_device
+    from tepo.training.parts import make_sampler, pick_device
     from tepo.training.torch_engine import full_state
 
     policy = load_policy(
@@ -132,7 +133,7 @@ def _trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> It
         trust_remote_code=weights.trust_remote_code,
     )
     with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
-        if config.sampler.kind == "vllm_server":
+        if sampler_backend(config.sampler.kind).remote:
             sampler.sync(full_state(policy.model))
         yield sampler, policy.tokenizer
 
@@ -142,7 +143,7 @@ class Request:
     """A model to measure by its path, on what, and the folder for the results."""
 
     weights: Weights
-    backend: Backend
+    sampler: SamplerOptions
     settings: Settings
     run: RunFolder
 
@@ -152,34 +153,30 @@ class Request:
 
 
 def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
-    """Measure a model by its path with a backend of its own."""
-    # vLLM is slow on short queues
-    rows = 1024 if request.backend.resolved_kind() == "vllm" else request.settings.rows_per_part
-    settings = replace(request.settings, rows_per_part=rows)
+    """Measure a model by its path with a sampler of its own."""
+    settings = replace(request.settings, rows_per_part=request.sampler.backend.part_rows)
     chosen = [load_benchmark(name) for name in benchmarks]
-    return measure(request.run, chosen, settings, partial(_backends_sampler, request), report)
+    return measure(request.run, chosen, settings, partial(_models_sampler, request), report)
 
 
 @contextmanager
-def _backends_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Iterator[tuple["Sampler", Any]]:
-    """A sampler by backend with room for the longest prompt and response of these benchmarks."""
-    from tepo.evaluation.backends import open_sampler
-
+def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Iterator[tuple["Sampler", Any]]:
+    """A sampler of the model with room for the longest prompt and response of these benchmarks."""
     weights, tokenizer = request.weights, tokenizer_of(request.weights)
     longest = max(_longest(benchmark, tokenizer, request.settings) for benchmark in benchmarks)
-    backend = replace(
-        request.backend,
+    options = replace(
+        request.sampler,
         max_length=longest,
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )
-    with open_sampler(weights.path, backend, request.run.server_logs) as sampler:
+    with open_sampler(weights.path, options, request.run.server_logs) as sampler:
         yield sampler, tokenizer
 
 
 def tokenizer_of(weights: Weights) -> Any:
     """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
-    from tepo.evaluation.backends import load_tokenizer
+    from tepo.policy.load_policy import load_tokenizer
 
     path = weights.path
     try:

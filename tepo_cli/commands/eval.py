@@ -43,8 +43,8 @@ def evaluate(
 ) -> None:
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
-    from tepo.evaluation.backend import Backend
     from tepo.evaluation.settings import Settings
+    from tepo.sampling.open_sampler import SamplerOptions
     from tepo.studies.measure import Request, measure_model
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target
@@ -52,7 +52,7 @@ def evaluate(
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
     target = find_target(model, store, revision)
-    chosen = Backend(backend, dtype, tensor_parallel, data_parallel)
+    chosen = SamplerOptions(backend, dtype, tensor_parallel, data_parallel)
     thinks = target.thinking if thinking is None else thinking
     settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
     request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)

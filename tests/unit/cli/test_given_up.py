@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tepo.evaluation.backend import Backend
 from tepo.evaluation.result import Result, save_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import load_benchmark
+from tepo.sampling.open_sampler import SamplerOptions
 from tepo.studies.measure import Request, Weights, measure_model
 from tepo.training.run_folder import RunFolder
 from tepo_cli.main import app
@@ -35,7 +35,7 @@ def test_eval_says_how_many_below_its_table(
 ) -> None:
     name = "add3"
     settings = Settings({"weights": "w"})
-    request = Request(Weights("package:laptop", "w"), Backend(kind="torch"), settings, RunFolder(tmp_path))
+    request = Request(Weights("package:laptop", "w"), SamplerOptions(kind="torch"), settings, RunFolder(tmp_path))
     benchmark = load_benchmark(name)
     task = {
         "fingerprint": benchmark.fingerprint,

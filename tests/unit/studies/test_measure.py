@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.backend import Backend
 from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.sampling.open_sampler import SamplerOptions
 from tepo.studies.measure import Request, measure, measure_model
 from tepo.training.run_folder import RunFolder
 from tepo_cli.find_model import find_target
@@ -50,8 +50,8 @@ def asked(store: Path, **changes: object) -> Request:
     """As `tepo eval add3 --model package:laptop --limit 6 --seed 1` asks."""
     target = find_target("package:laptop", store, None)
     settings = Settings({"weights": target.weights.name}, seed=1, limit=6, wrap=target.wrap, thinking=target.thinking)
-    # a backend that this machine lacks: sampling would be an error
-    return Request(target.weights, Backend("vllm", tensor_parallel=99), replace(settings, **changes), target.run)
+    # a sampler that this machine lacks: sampling would be an error
+    return Request(target.weights, SamplerOptions("vllm", tensor_parallel=99), replace(settings, **changes), target.run)
 
 
 def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ backward, so micro-batches and ranks only add up.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -179,8 +178,9 @@ class Updater:
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N] of the initial policy; every rank scores all, as it has the full model."""
-        score = partial(token_statistics, model, temperature=self.config.train.temperature, need_entropy=False)
-        return torch.cat([score(rollout.pack(part)).logprobs for part in self._all_parts(rollout)])
+        options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
+        parts = self._all_parts(rollout)
+        return torch.cat([token_statistics(model, rollout.pack(part), options).logprobs for part in parts])
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N, V] of the full vocabulary."""

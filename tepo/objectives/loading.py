@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tepo.errors import unknown_name
+from tepo.errors import UserError, unknown_name
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
 from tepo.strict import Location, load, read_kind
@@ -48,13 +48,21 @@ def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
-    if isinstance(source, Mapping):
-        given = dict(source)
-        name = given.pop("name", None) or "custom"
-        at = Location(lambda _: f"objective {name}")
-    else:
+    if not isinstance(source, Mapping):
         document = load(source if isinstance(source, Path) else _file(source))
-        given, name, at = document.data, document.path.stem, document.at
+        return _composed(document.data, document.path.stem, document.at)
+    given = dict(source)
+    name = given.pop("name", None) or "custom"
+    try:
+        return _composed(given, name, Location(lambda _: f"objective {name}"))
+    except UserError:
+        if name in names():
+            load_objective(name)  # where the mistake is in the file, its line is named
+        raise
+
+
+def _composed(given: Mapping[str, Any], name: str, at: Location) -> Objective:
+    """The objective of these axes."""
     for axis in given:
         if axis not in AXES:
             raise at.at(str(axis)).unknown("axis of an objective", axis, AXES)

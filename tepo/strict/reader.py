@@ -24,7 +24,7 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
     or missing key and a value of the wrong type or range, or that the class itself refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
-    schema = _schema(kind)
+    schema = _schema(cast(Any, kind))
     _check_keys(schema, value, at, owner)
     found = {}
     for name, (hint, part) in schema.items():

@@ -106,12 +106,17 @@ def study_names() -> list[str]:
     return sorted({*paths.names("experiments"), *paths.names("ablations")})
 
 
+def _stem(name: str) -> str:
+    """The file's name of a study as it is asked for."""
+    return f"table{name}" if name.isdigit() else name.replace("-", "_")
+
+
 def load_study(name: str) -> Study:
     """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …).
 
     Raises UserError naming file, line and key.
     """
-    name = f"table{name}" if name.isdigit() else name.replace("-", "_")
+    name = _stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None:
         raise unknown_name("study", name, study_names())
@@ -133,7 +138,7 @@ def parse_study(path: Path) -> Study:
         _check_scale(scale, at.at("scales", name))
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
-        if panel.replace("-", "_") not in study_names():
+        if _stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
     _check_references(study, at.at("rows"))
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})

@@ -1,15 +1,17 @@
 """The same mistake in an objective, a study, a benchmark, a training set and on the command line:
 the message names file and line (or the override), the dotted key and the nearest name, and the exit code is 2."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tepo.config import compose as composing
 from tepo.config.compose import compose
 from tepo.errors import UserError
-from tepo.objectives import load_objective
+from tepo.objectives import load_objective, loading
 from tepo.problems import training_sets
 from tepo.problems.benchmarks import parse_benchmark
 from tepo.studies.study import parse_study
@@ -188,3 +190,53 @@ def test_an_override_names_itself_and_the_nearest_name(word: str, where: str, wh
     assert caught.value.where == where
     assert fix in caught.value.fix
     assert caught.value.exit_code == 2
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the Hydra groups, to be spoilt."""
+    shutil.copytree(composing.FOLDER, tmp_path / "config")
+    monkeypatch.setattr(composing, "FOLDER", tmp_path / "config")
+    monkeypatch.setattr(loading, "FOLDER", tmp_path / "config" / "objective")
+    return tmp_path / "config"
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "instead", "line", "key", "what", "fix"),
+    [
+        ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
+        ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: rollouts", "add steps"),
+        ("scale/laptop.yaml", "  epochs: 2", "  epochs: 0", 13, "train.epochs", "train.epochs must be at least 1", ""),
+        ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
+        ("data/laptop.yaml", "add3: 1", "add3: x", 5, "data.tasks.add3", "data.tasks.add3 must be a number", "weight"),
+        ("config.yaml", "seed: 0", "seed: -1", 10, "seed", "seed must be at least 0, not -1", "draw"),
+        ("config.yaml", "seed: 0", "seed: [", 12, "", "not valid YAML", "colons"),
+        ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
+        ("objective/tepo.yaml", "low: 0.2", "lwo: 0.2", 4, "surrogate.lwo", "unknown key of surrogate", "'low'"),
+    ],
+)
+def test_a_mistake_in_a_group_names_the_line(
+    file: str, written: str, instead: str, line: int, key: str, what: str, fix: str, groups: Path
+) -> None:
+    path = groups / file
+    path.write_text(path.read_text().replace(written, instead, 1))
+    with pytest.raises(UserError) as caught:
+        load_objective(compose(["train.warmup_steps=1"]).objective)
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == f"{path}:{line}" + (f" ({key})" if key else "")
+    assert fix in caught.value.fix
+
+
+def test_an_override_of_an_objective_names_the_key() -> None:
+    with pytest.raises(UserError, match="did you mean 'coefficient'") as caught:
+        load_objective(compose(["objective.penalty.coefficint=1"]).objective)
+    assert caught.value.where == "objective tepo (penalty.coefficint)"
+    assert caught.value.exit_code == 2
+
+
+def test_a_panel_that_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(STUDY.replace("rows:\n  - label: a\n    objective: tepo\n", "panels: [panel_e, panel_x]\n"))
+    with pytest.raises(UserError, match="unknown panel 'panel_x'") as caught:
+        parse_study(path)
+    assert caught.value.where == f"{path}:2 (panels[1])"

@@ -3,16 +3,20 @@
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tepo.policy.loading import load_policy
+from tepo.problems.base import Problem
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling import torch_sampler
+from tepo.sampling.base import Response
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompts
-from tepo.training.prompts import PromptStream
+from tepo.training.flat import Group
+from tepo.training.prompts import Prompt, PromptStream
 from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
+from tepo.training.rollout import Collector, Rollout
 from tests.unit.training.small import small
 
 
@@ -47,6 +51,51 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
         ).collect(0, 1, Recorder())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
+
+
+def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
+    """A graded group; the first `cut` responses were stopped by the length limit."""
+    responses = [
+        Response(np.zeros(length, np.int32), np.zeros(length, np.float32), None, place >= cut)
+        for place, length in enumerate(lengths)
+    ]
+    prompt = Prompt(number, Problem(str(number), "", ""), [1])
+    return Group(prompt, responses, np.array(rewards, dtype=np.float32), timeouts)
+
+
+def test_a_rollout_counts_all_that_was_drawn_and_keeps_the_mixed_groups() -> None:
+    first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
+    rollout = Rollout()
+    rollout.add([group(0, [1] * 4, [2] * 4), first, group(2, [0] * 4, [5] * 4, cut=4, timeouts=2)])
+    rollout.add([group(3, [0] * 4, [1] * 4), last])
+    assert rollout.groups == [first, last]
+    assert rollout.metrics() == pytest.approx(
+        {
+            "critic/score/mean": (1 + 1 / 4 + 3 / 4) / 5,
+            "critic/score/best@4": 3 / 5,
+            "critic/score/best@2": (1 + (1 - 3 / 6) + 1) / 5,  # of the 6 pairs, 3 hold the one right answer of `first`
+            "critic/rewards/kept_mean": (1 / 4 + 3 / 4) / 2,
+            "response_length/mean": (8 + 10 + 20 + 4 + 12) / 20,
+            "response_length/max": 9,
+            "response_length/clip_ratio": 5 / 20,
+            "rollout/prompts": 5,
+            "rollout/rounds": 2,
+            "rollout/groups_kept": 2,
+            "rollout/groups_all_right": 1,
+            "rollout/groups_all_wrong": 2,
+            "grader/timeouts": 3,
+            "perf/sampled_tokens": 54,
+        }
+    )
+
+
+@pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
+def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
+    rollout = Rollout()
+    rollout.add([group(0, [1] + [0] * (size - 1), [1] * size)])
+    rollout.groups = rollout.groups or [group(1, [1], [1])]
+    names = [name for name in rollout.metrics() if "best@" in name]
+    assert names == [f"critic/score/best@{k}" for k in expected]
 
 
 def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:

@@ -219,7 +219,9 @@ def test_averages_weigh_samples_or_benchmarks():
 
 
 def test_a_table_holds_the_estimates_of_its_own_rows():
-    """Two rows, more seeds in one of them (ten problems: in the order of their names); the seed of the bootstrap reaches every line."""
+    """Two rows, one with more seeds; the seed of the bootstrap reaches every line.
+
+    Ten problems, so that their order is that of their names."""
     random = np.random.default_rng(10)
     long, short = random.random((2, 10, 4)) < 0.4, random.random((2, 10, 2)) < 0.7
     other = random.random((1, 10, 4)) < 0.4, random.random((1, 10, 3)) < 0.7

@@ -17,7 +17,8 @@ SCOPE = ("mini_batch", "micro_batch")
 FAILURES = ("zero", "inverse_entropy")
 STATISTICS = ("group", "batch")
 
-# A number is (default, smallest, largest), without bounds of its own (default,); a word or a switch (default, others …).
+# A number is (default, smallest, largest), or (default,) without bounds of its own;
+# a word or a switch is (default, the others …).
 SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     "advantage": {
         "group_normalized": {"std": STD, "eps": EPS},

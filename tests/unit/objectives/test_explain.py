@@ -226,6 +226,48 @@ def test_formulas_by_hand(name, changes, sums, lines):
         assert line in text, text
 
 
+OWN = "the ratio's value, except through the token's own log pi"
+MASK = "M and all that it is made of"
+
+
+@pytest.mark.parametrize(("name", "changes", "beside"), [
+    ("grpo_dapo", {}, []),
+    ("gspo", {}, []),
+    ("gspo_token", {}, [OWN]),
+    ("tepo_no_kl", {"ratio": {"gradient": "line_21"}}, [OWN]),
+    ("prefix_is", {}, [OWN]),
+    ("prefix_is", {"ratio": {"gradient": "full"}}, []),
+    ("cispo", {}, ["the clipped ratio"]),
+    ("entropy_advantage", {}, ["H_t in the advantage"]),
+    ("gtpo", {}, ["old entropies"]),
+    ("gtpo_clipped", {}, ["old entropies"]),
+    ("grpo_s", {}, ["old entropies"]),
+    ("steer", {"correction": {"kind": "truncated"}}, ["lambda_t", "v_t"]),
+    ("clip_cov", {}, ["lambda_t"]),
+    ("tepo", {}, [MASK]),
+    ("tepo", {"penalty": {"estimator": "full"}}, [MASK, "the old policy"]),
+    ("tepo_kl_all", {}, []),
+    ("grpo", {}, ["the initial policy"]),
+    ("tepo_max_entropy", {}, []),
+])  # fmt: skip
+def test_what_is_detached(name, changes, beside):
+    assert list(explain(load_objective(changed(name, changes))).detached) == ["A", "log pi_old", *beside]
+
+
+def test_what_the_trainer_must_compute_is_said():
+    said = {name: set(explain(load_objective(name)).needs) for name in ("grpo_dapo", "grpo", "tepo", "clip_cov")}
+    assert said["grpo_dapo"] == set()
+    assert said["grpo"] == {"the initial policy's log-probs"}
+    assert said["tepo"] == {"current entropies", "the old policy's entropies"}
+    assert said["clip_cov"] == {"current log-probs of the whole mini-batch before its first backward pass"}
+    exact = changed("tepo_kl_all", {"penalty": {"estimator": "full"}})
+    assert explain(load_objective(exact)).needs == ("the exact KL at each token",)
+    assert "their gradient" in explain(load_objective("tepo_max_entropy")).needs
+    corrected = changed("grpo_dapo", {"correction": {"kind": "truncated"}})
+    assert explain(load_objective(corrected)).needs == ("the sampler's log-probs",)
+    assert "log-probs and old log-probs alone" in to_text(explain(load_objective("grpo_dapo")))
+
+
 @pytest.mark.parametrize("label", [*LABELS, *(place for place, row in enumerate(FORMULAS) if "punish" not in str(row))])
 def test_latex_has_the_numbers_of_the_text(label):
     source = LABELS[label] if isinstance(label, str) else changed(*FORMULAS[label][:2])

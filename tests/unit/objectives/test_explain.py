@@ -201,6 +201,8 @@ FORMULAS = [
      [SUCCESSES + "; failures: A = normalised r-, r- = -h_t (1/H_t) / sum_k 1/H_k,t"]),
     ("gtpo_clipped", {}, f"1/N sum_i sum_t [ {PPO} ]",
      ["A = normalised r~, r~ = clip(0.9 + 0.1 d_t H_t / sum_k H_k,t, 1, 1.35) + R_len(i) on successes; "]),
+    ("grpo_s", {}, "1/B sum_i 1/T_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) ]",
+     ["r^ = r_i + 0.1 n H_i / sum_k H_k over the group's successes"]),
     ("grpo_s_v2", {}, "1/B sum_i 1/T_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) ]",
      ["r^ = r_i + 0.1 n H_i / sum_k H_k over the group's successes (H_i: arithmetic mean of the token entropies); "
       "0 on failures; failures: A = normalised r-, r- = -m (1/H_i) / sum_k 1/H_k", "w_i = 1/T_i sum_t exp(d_t)"]),
@@ -224,6 +226,7 @@ def test_formulas_by_hand(name, changes, sums, lines):
     text = "\n".join(line.text for line in found.definitions)
     for line in lines:
         assert line in text, text
+    assert ("failures: A" in text) == ("failures: A" in "".join(lines))
 
 
 OWN = "the ratio's value, except through the token's own log pi"

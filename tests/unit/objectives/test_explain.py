@@ -188,6 +188,10 @@ FORMULAS = [
      "1/N sum_i sum_t [ min(w_i, clip(w_i, 0.9, 1.3)) A - 0.001 KL_t M ]",
      ["w_i = exp(1/T_i sum_t d_t)", "M = 1 where A > 0 and dH < 0, else 0",
       "dH = H(pi) - H(pi_old) at the token's prefix"]),
+    ("tepo", {"penalty": {"mean_over": "masked", "tokens": "either", "entropy_change": "omega"}},
+     "1/N sum_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) - 0.001 KL_t M ]",
+     ["M = 1 where (A > 0 and dH < 0) or (A < 0 and dH > 0), else 0", "sign dH = -sign A (log pi_t + H)",
+      "the KL term is averaged over the tokens with M = 1, not by the sums' weights"]),
     ("cispo", {"surrogate": {"low": 0.4, "high": 4}}, "1/N sum_i sum_t [ sg[clip(r_t, 0.6, 5)] A log pi_t ]", []),
     ("cispo", {}, "1/N sum_i sum_t [ sg[clip(r_t, 0, 1.28)] A log pi_t ]", []),
     ("gmpo", {"surrogate": {"low": 0.1, "high": 0.3}}, "1/B sum_i 1/T_i sum_t [ A exp(1/T_i sum_t d'_t) ]",
@@ -226,7 +230,8 @@ def test_formulas_by_hand(name, changes, sums, lines):
     text = "\n".join(line.text for line in found.definitions)
     for line in lines:
         assert line in text, text
-    assert ("failures: A" in text) == ("failures: A" in "".join(lines))
+    for words in ("failures: A", "averaged over the tokens with M = 1", "truncated responses", "R_i loses"):
+        assert (words in text) == (words in "".join(lines)), words
 
 
 OWN = "the ratio's value, except through the token's own log pi"

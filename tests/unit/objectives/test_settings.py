@@ -8,6 +8,7 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.objectives import load_objective, objective_mapping
+from tepo.objectives.explain import explain
 
 BASE = {"advantage": "group_normalized", "ratio": "token", "surrogate": "ppo_clip", "aggregation": "token_mean"}
 EPS = (1e-6, 0, None)
@@ -149,6 +150,13 @@ def settings_of(axis: str, source: dict[str, Any]) -> dict[str, Any]:
 def test_defaults(axis, kind):
     expected = {key: values[0] for key, values in SETTINGS[axis][kind].items()}
     assert settings_of(axis, mapping(axis, kind)) == expected
+
+
+@pytest.mark.parametrize(("axis", "kind"), KINDS)
+def test_every_default_has_a_meaning_and_a_source(axis, kind):
+    for part in explain(load_objective(mapping(axis, kind))).constants:
+        assert part.meaning, part
+        assert part.source or part.key == "penalty.tokens", part
 
 
 @pytest.mark.parametrize(("axis", "kind", "key"), EVERY)

@@ -6,7 +6,19 @@ UserError that names the file and line (or the override), the dotted key and the
 """
 
 from tepo.strict.document import Document, Keys, Location, load
-from tepo.strict.fields import REQUIRED, Exclusive, derived, option
+from tepo.strict.fields import REQUIRED, Exclusive, derived, in_force, option
 from tepo.strict.reader import read, read_kind
 
-__all__ = ["REQUIRED", "Document", "Exclusive", "Keys", "Location", "derived", "load", "option", "read", "read_kind"]
+__all__ = [
+    "REQUIRED",
+    "Document",
+    "Exclusive",
+    "Keys",
+    "Location",
+    "derived",
+    "in_force",
+    "load",
+    "option",
+    "read",
+    "read_kind",
+]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
 from tepo.objectives.kind import Explained, Line, Part
-from tepo.objectives.options import option
 from tepo.objectives.overlong import length_limit
+from tepo.strict import option
 
 OVERS = ("mini_batch", "group", "micro_batch")
 OVER_MEANING = (

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.kind import Kind, Line, Needs, Part
-from tepo.objectives.options import option
 from tepo.objectives.segments import segment_sum
 from tepo.objectives.terms import LOG_RATIO_BOUND, finite_logprobs, log_ratio
+from tepo.strict import option
 
 
 class Correction(Kind, Protocol):

@@ -12,11 +12,11 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.objectives.batch import Comm, Groups
 from tepo.objectives.group_advantage import as_graded
-from tepo.objectives.kind import Needs, Part, meaning
+from tepo.objectives.kind import EPS_SOURCE, Needs, Part, meaning
 from tepo.objectives.moments import Moments, batch_moments, group_moments
-from tepo.objectives.options import EPS_SOURCE, option
 from tepo.objectives.overlong import deduction, length_limit
 from tepo.objectives.segments import segment_sum
+from tepo.strict import option
 
 SMALLEST = 1e-300  # an entropy of 0 in 1/H: such a token then takes all of the share, several of them alike
 GEOMETRIC_FLOOR = 1e-8  # entropies in a geometric mean: one sure token would make it 0

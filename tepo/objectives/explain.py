@@ -12,7 +12,7 @@ from tepo.objectives.coefficient import Coefficient, carried_by, coefficient
 from tepo.objectives.kind import Line
 from tepo.objectives.loading import AXES, load_objective, names, objective_mapping, parts_of, text
 from tepo.objectives.objective import Objective
-from tepo.objectives.options import in_force
+from tepo.strict import in_force
 
 NEEDS = {
     "entropies": "current entropies",

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
-from tepo.objectives.kind import Line, Needs, Part, meaning
+from tepo.objectives.kind import EPS_SOURCE, Line, Needs, Part, meaning
 from tepo.objectives.moments import batch_moments, group_moments
-from tepo.objectives.options import EPS_SOURCE, option
+from tepo.strict import option
 
 NORMALIZED = Line(
     "(R_i - mean) / (std + eps) over the group", r"\frac{R_i - \mathrm{mean}(R)}{\mathrm{std}(R) + \epsilon}"

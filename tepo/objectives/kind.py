@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
+EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
+
 
 @dataclass(frozen=True)
 class Needs:

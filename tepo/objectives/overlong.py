@@ -9,7 +9,7 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.objectives.batch import Groups, TokenBatch
 from tepo.objectives.kind import Explained, Part, meaning
-from tepo.objectives.options import option
+from tepo.strict import option
 
 
 class Overlong(Explained, Protocol):

@@ -6,12 +6,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from tepo.kl_estimators import DEFAULT, KlEstimator
 from tepo.objectives.batch import Comm, TokenBatch, all_sum
 from tepo.objectives.kind import Kind, Line, Needs, Part
-from tepo.objectives.options import option
 from tepo.objectives.segments import total
 from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
 from tepo.objectives.terms import Terms, finite_logprobs, log_ratio
+from tepo.strict import option
 
 POSITIVE_FALLING = "positive_advantage_falling_entropy"
 NEGATIVE_RISING = "negative_advantage_rising_entropy"
@@ -106,11 +107,10 @@ class Kl:
     """- beta KL(pi || anchor) on a mask of tokens. TEPO Eq. 4, GRPO Eq. 3, KL-Cov."""
 
     coefficient: float = option(0.001, "beta", source="TEPO 4.1 (Qwen2.5-7B)")
-    estimator: str = option(
-        "k3",
+    estimator: KlEstimator = option(
+        DEFAULT,
         "of a token's KL; full: exact, over the vocabulary",
         source="GRPO Eq. 4, the default of verl and TRL (reading A3)",
-        choices=tuple(ESTIMATORS),
     )
     anchor: str = option(
         "old",

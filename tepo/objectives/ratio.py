@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.kind import Explained, Line, Part
-from tepo.objectives.options import option
 from tepo.objectives.segments import prefix_mean, sequence_mean
+from tepo.strict import option
 
 OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.kind import Line, Needing, Needs, Part
-from tepo.objectives.options import option
 from tepo.objectives.ratio import Carried, NoRatio, Ratio, Sequence
 from tepo.objectives.segments import sequence_mean
 from tepo.objectives.terms import Terms
+from tepo.strict import option
 
 
 class Gain(NamedTuple):

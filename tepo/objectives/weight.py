@@ -11,9 +11,9 @@ from tepo.errors import UserError
 from tepo.objectives.batch import Comm, TokenBatch
 from tepo.objectives.kind import Kind, Line, Needs, Part
 from tepo.objectives.moments import largest
-from tepo.objectives.options import option
 from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
 from tepo.objectives.terms import Terms
+from tepo.strict import option
 
 LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
 

@@ -8,24 +8,27 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from tepo.errors import UserError
-from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.cache import Arena
+from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.forward import KERNELS
 from tepo.sampling.generation import Generation
-from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
+from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.stop_tokens import stop_tokens
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
 
 
 class TorchSampler:
-    """`tepo.sampling.base.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
+    """`tepo.sampling.sampler.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
 
     Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
     lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps
     as CUDA graphs.
     """
+
+    score = None  # it keeps no prefixes between calls
 
     def __init__(
         self,
@@ -129,10 +132,3 @@ def free_bytes(device: torch.device) -> int:
         return CPU_BYTES
     torch.cuda.empty_cache()
     return gpu_cache_bytes(*torch.cuda.mem_get_info(device))
-
-
-def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """End-of-sequence ids of the tokenizer and of the model's generation settings."""
-    stop = {tokenizer.eos_token_id} - {None}
-    declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    return sorted(stop | set(declared if isinstance(declared, list) else [declared]) - {None})

@@ -12,10 +12,10 @@ from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.provenance import recorded
 from tepo.training import distributed
-from tepo.training.build import Parts, build, check_parts, limit_threads
-from tepo.training.checks import check_settings
-from tepo.training.flat import FlatRollout
-from tepo.training.metrics import MetricsLog, Report
+from tepo.training.checks import check_backends, check_settings
+from tepo.training.flat_rollout import FlatRollout
+from tepo.training.metrics_log import MetricsLog, Report
+from tepo.training.parts import Parts, limit_threads, open_parts
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -44,7 +44,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     if run.finished():
         return run.path
     check_settings(config)
-    check_parts(config)
+    check_backends(config)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)
@@ -72,7 +72,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
 
 def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
-    with distributed.lost_ranks(), build(config, run) as parts:
+    with distributed.lost_ranks(), open_parts(config, run) as parts:
         check_unchanged(config, run)
         progress = Progress(parts.start_step, parts.start_prompts)
         log = MetricsLog(config, run, report) if parts.first else None
@@ -95,7 +95,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
         entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
-        write_token_dump(run.path / "tokens" / f"step_{step:06d}.json", step, name, entries)
+        write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
     progress = Progress(step, progress.prompts + rollout.consumed)
@@ -140,19 +140,19 @@ def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder
 def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:
     """Add up the gradient of a mini-batch (this rank's part of it) over its micro-batches.
 
-    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one place where an
+    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one point where an
     objective's loss is called.
     """
     losses = []
     plan = updater.prepare(mini_batch)  # denominators and selections
-    for places in mini_batch.micro_batches:
-        current = updater.log_probs(mini_batch, places)
-        batch, part = mini_batch.select(plan, places)
+    for micro_batch in mini_batch.micro_batches:
+        current = updater.log_probs(mini_batch, micro_batch)
+        batch, part = mini_batch.select(plan, micro_batch)
         batch = replace(batch, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
         out = updater.objective.loss(batch, part)
         updater.engine.backward(out.loss)
         losses.append(out.loss.detach())
-        recorder.add(mini_batch, places, batch, out)
+        recorder.add(mini_batch, micro_batch, batch, out)
     return updater.check_finite(losses, plan.totals[0], mini_batch.step)
 
 

@@ -5,9 +5,9 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tepo.evaluation.comparison import AVERAGE, MEAN, compare, summarize
 from tepo.evaluation.evaluate import conclude
 from tepo.evaluation.rows import table_of
-from tepo.evaluation.statistics import AVERAGE, MEAN, compare, summarize
 from tests.unit.evaluation.stand_in import ones
 
 
@@ -37,7 +37,7 @@ def test_any_order_of_the_lines_gives_the_same_bits(draw: int, seeds: int, probl
     one, two = (by_name(summarize(given, draws=50)) for given in (frame, shuffled))
     pd.testing.assert_frame_equal(one, two, check_exact=True)
     on = ("a", "b", "c", AVERAGE, MEAN)
-    one, two = (by_name(compare(given, "one", on, draws=50)) for given in (frame, shuffled))
+    one, two = (by_name(pd.DataFrame(compare(given, "one", on, draws=50))) for given in (frame, shuffled))
     pd.testing.assert_frame_equal(one, two, check_exact=True)
 
 

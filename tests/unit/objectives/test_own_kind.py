@@ -14,11 +14,11 @@ from tepo.objectives import Objective, TokenBatch, load_objective, loading, name
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
 from tepo.objectives.kind import Line, Needs, Part
-from tepo.objectives.options import option
 from tepo.objectives.ratio import Carried
 from tepo.objectives.surrogate import Gain
 from tepo.objectives.terms import Terms
 from tepo.reporting import colours
+from tepo.strict import option
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.tables import PAGE, with_tables
 
@@ -113,8 +113,8 @@ def test_the_options_of_an_own_surrogate_are_checked(spo):
 
 
 def command(*words: str) -> str:
-    from tepo_cli.explain import explain as explained
-    from tepo_cli.listing import listing
+    from tepo_cli.commands.explain import explain as explained
+    from tepo_cli.commands.list import listing
 
     app = typer.Typer()
     app.command("explain")(explained)

@@ -7,9 +7,9 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.problems import hashes
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
+from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
 
 PAPER = {
@@ -69,12 +69,12 @@ def test_every_shipped_benchmark_is_valid():
     [
         (GOOD.replace("samples", "sample"), "unknown key 'sample'\n.*\n.*did you mean 'samples'"),
         (GOOD.replace("tasks", "task"), "unknown key 'procedural.task'\n.*\n.*did you mean 'procedural.tasks'"),
-        (GOOD.replace("count: 4\n", ""), "missing key 'count'"),
+        (GOOD.replace("count: 4\n", ""), "count is missing: number of problems"),
         (GOOD.replace("count: 4", "count: four"), "count must be a whole number, not 'four'"),
         (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
         (GOOD.replace("count: 4", "count: 0"), "count must be at least 1"),
         (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
-        (GOOD.replace("temperature: 1.0", "temperature: -1"), "negative"),
+        (GOOD.replace("temperature: 1.0", "temperature: -1"), "temperature must be at least 0, not -1"),
         (GOOD + "prompt: boxd\n", "did you mean 'boxed'"),
         (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
@@ -84,9 +84,9 @@ def test_every_shipped_benchmark_is_valid():
             "`fields` is for sets of the hub",
         ),
         (GOOD + "name: x\n", "'name' is not allowed"),
-        (GOOD + "tolerances: {add3-1: 0}\n", "tolerances must be positive"),
+        (GOOD + "tolerances: {add3-1: 0}\n", "tolerances.add3-1 must be positive, not 0"),
         (GOOD + "tolerances: {add3-1: wide}\n", "tolerances.add3-1 must be a number"),
-        (GOOD + "a: [\n", "line 8"),
+        (GOOD + "a: [\n", "mine.yaml:8"),
         ("- a\n", "must hold a mapping"),
     ],
 )

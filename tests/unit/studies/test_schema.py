@@ -7,8 +7,8 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.studies.plan import make_plan
+from tepo.studies.plan_all import plan_all
 from tepo.studies.study import load_study, parse_study
-from tepo.studies.together import plan_all
 
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 ROW = "title: x\nrows:\n  - {label: a, objective: tepo%s}\n" + SCALES
@@ -22,12 +22,12 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
         (f"title: x\nrows: foo\n{SCALES}", "rows is a list", 2),
         (f"title: x\npanels: panel_a\n{SCALES}", "panels is a list", 2),
         (f"title: x\nrows:\n  - {{label: a, objective: tpeo}}\n{SCALES}", "unknown objective 'tpeo'", 3),
-        (f"title: x\nrows:\n  - {{label: a, objective: [tepo]}}\n{SCALES}", "unknown objective", 3),
+        (f"title: x\nrows:\n  - {{label: a, objective: [tepo]}}\n{SCALES}", "rows[0].objective must be text", 3),
         (ROW % ", overrides: [train.stepz=1]", "unknown configuration key 'train.stepz'", 3),
         (ROW % ", overrides: [seed=3]", "seed cannot be an override", 3),
         (ROW % ", by_model: [1]", "by_model is a mapping", 3),
         (ROW % ", by_model: {lapto: [train.steps=1]}", "unknown model 'lapto'", 3),
-        (ROW % ", reference: [1]", "a reference is a method", 3),
+        (ROW % ", reference: [1]", "rows[0].reference must be text or a mapping", 3),
         (ROW % ", label: b", "'label' is there twice", 3),
         (
             f"title: x\nreference: foo\nrows:\n  - {{label: a, objective: tepo, reference: tepo}}\n{SCALES}",
@@ -38,8 +38,8 @@ SCALE = "title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n  laptop: %s
         (SCALE % "{models: [lapto], seeds: [0]}", "unknown model 'lapto'", 5),
         (SCALE % "{models: [], seeds: [0]}", "models is a list", 5),
         (SCALE % "{models: [laptop], seeds: [0, 0]}", "listed twice", 5),
-        (SCALE % "{models: [laptop], seeds: [true]}", "whole numbers", 5),
-        (SCALE % "{models: [laptop], seeds: [-1]}", "whole numbers", 5),
+        (SCALE % "{models: [laptop], seeds: [true]}", "scales.laptop.seeds[0] must be a whole number", 5),
+        (SCALE % "{models: [laptop], seeds: [-1]}", "scales.laptop.seeds[0] must be at least 0", 5),
         ("title: x\nrows:\n  - {label: a, objective: tepo}\nscales: [laptop]\n", "scales is a mapping", 4),
         ("title: x\nrows:\n  - {label: a, objective: tepo}\nscales:\n", "at least one scale", 4),
         (ROW % "" + "figures: foo\n", "figures is a list", 6),

@@ -12,33 +12,34 @@ from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.vllm_sampler import import_vllm
 from tepo.training import distributed
-from tepo.training.build import pick_device
-from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
+from tepo.training.deepspeed_engine import import_deepspeed
+from tepo.training.engines import engine_backend
 from tepo.training.loop import train
+from tepo.training.parts import pick_device
 from tepo.training.run_folder import RunFolder
 from tepo.words import install_line
 from tests.unit.training.small import small
 
 
 def test_ranks_that_do_not_divide_the_mini_batch() -> None:
-    config = compose(["train.mini_batch_prompts=16"])
-    check_world(config, 8)
+    config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
+    engine.check_settings(config, 8)
     with pytest.raises(UserError, match="6 ranks cannot share mini-batches of 16 prompts") as caught:
-        check_world(config, 6)
+        engine.check_settings(config, 6)
     assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["engine.zero_stage=4"], "must be 0, 1, 2 or 3"),
+        (["engine.zero_stage=4"], "must be between 0 and 3"),
         (["engine.zero_stage=0", "model.dtype=bfloat16"], "no float32 masters"),
         (["engine.zero_stage=0", "engine.offload=true"], "cannot offload"),
     ],
 )
 def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check(compose(["engine=deepspeed", *overrides]))
+        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
 
 
 def test_folders_that_are_gone_or_go_round_in_a_circle(tmp_path: Path) -> None:
@@ -64,8 +65,9 @@ def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytes
         train(small(tmp_path, "sampler=vllm", "model.path=nobody/nothing"))
     with pytest.raises(UserError, match="no vLLM server is named"):
         train(small(tmp_path, "sampler=vllm_server", "model.path=nobody/nothing"))
-    with pytest.raises(UserError, match="must be 0, 1, 2 or 3"):
-        train(small(tmp_path, "engine=deepspeed", "engine.zero_stage=4", "model.path=nobody/nothing"))
+    words = ("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true", "model.path=nobody/nothing")
+    with pytest.raises(UserError, match="cannot offload"):
+        train(small(tmp_path, *words))
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+"""Sizes of the models that the papers train, from the configurations that their authors publish, so that a plan needs
+no download."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tepo.errors import UserError
+
+
+def number_bytes(dtype: str) -> int:
+    """Bytes of a number in a model's type."""
+    return 4 if dtype == "float32" else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size,
+    vocabulary."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool = False
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of one layer; norms and biases left out (below 0.1%)."""
+        return self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads) + 3 * self.hidden * self.inner
+
+    @property
+    def head_parameters(self) -> int:
+        """Weights of the output matrix."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        return self.layers * self.layer_parameters + self.head_parameters * (1 if self.tied else 2)
+
+    @property
+    def cache_numbers(self) -> int:
+        """Numbers of key-value cache per token."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @classmethod
+    def of_config(cls, config: Any) -> "Shape":
+        """From a transformers configuration."""
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        sizes = (
+            config.hidden_size,
+            config.intermediate_size,
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
+        return cls(*sizes, head_dim, config.vocab_size, bool(config.tie_word_embeddings))
+
+
+_QWEN_7B = Shape(3584, 18_944, 28, 28, 4, 128, 152_064)
+KNOWN = {
+    "Qwen/Qwen2.5-7B": _QWEN_7B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
+    "Qwen/Qwen3-14B": Shape(5120, 17_408, 40, 40, 8, 128, 151_936),
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
+    "mistralai/Mistral-7B-Instruct-v0.2": Shape(4096, 14_336, 32, 32, 8, 128, 32_000),
+    "Qwen/Qwen2.5-32B": Shape(5120, 27_648, 64, 40, 8, 128, 152_064),
+}
+
+
+def shape_of(path: str) -> Shape:
+    """The shape of a known model, or of one whose configuration is on this machine. Raises UserError otherwise."""
+    if path in KNOWN:
+        return KNOWN[path]
+    from transformers import AutoConfig
+
+    from tepo.policy.location import resolve
+
+    try:
+        return Shape.of_config(AutoConfig.from_pretrained(resolve(path), local_files_only=True))
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(
+            "the model's shape is not known here",
+            where=path,
+            fix="download its config.json first, or plan with one of: " + ", ".join(KNOWN),
+        ) from error

@@ -1,0 +1,86 @@
+"""Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tepo.errors import UserError
+from tepo.policy import tile
+from tepo.policy.attention import prepare
+from tepo.policy.fused import linear_statistics
+from tepo.policy.layout import Layout
+from tepo.policy.packing import Packed
+from tepo.policy.statistics_options import StatisticsOptions
+
+REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStatistics:
+    """Of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+
+    logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
+    when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.
+    """
+
+    logprobs: Tensor
+    entropies: Tensor | None
+    full_kl: Tensor | None
+
+
+def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
+    """Last hidden states [N, H] at the positions that predict each response token."""
+    policy = cast(PreTrainedModel, model)
+    prepare(policy)
+    output = policy.get_decoder()(
+        input_ids=packed.tokens[None],
+        position_ids=packed.positions[None],
+        attention_mask=packed.tokens.new_empty(
+            1, 1, 1, 1
+        ),  # four dimensions: transformers takes the mask for made and builds none
+        use_cache=False,
+        packed_layout=Layout(packed),
+    )
+    return output.last_hidden_state[0].index_select(0, packed.rows)
+
+
+def output_matrix(model: nn.Module) -> Tensor:
+    """The output matrix [V, H], tied to the embeddings or not."""
+    return cast(nn.Linear, cast(PreTrainedModel, model).get_output_embeddings()).weight
+
+
+def token_statistics(
+    model: nn.Module, packed: Packed, options: StatisticsOptions = StatisticsOptions()
+) -> TokenStatistics:
+    """Log-probs, entropies and, with a reference policy among the options, the exact KL to it."""
+    hidden = hidden_states(model, packed)
+    logprobs, entropies, full_kl = linear_statistics(hidden, output_matrix(model), packed.targets, options)
+    return TokenStatistics(logprobs, entropies, full_kl)
+
+
+@torch.no_grad()
+def reference_logprobs(
+    model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET
+) -> Tensor:
+    """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later.
+    Raises UserError above `budget` bytes."""
+    weight = output_matrix(model)
+    needed = 4 * len(packed.targets) * len(weight)
+    if needed > budget:
+        raise UserError(
+            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
+            f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
+            fix=(
+                "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
+                "which needs the sampled tokens alone"
+            ),
+        )
+    hidden = hidden_states(model, packed)
+    wide = torch.promote_types(
+        hidden.dtype, torch.float32
+    )  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
+    return torch.log_softmax(logits / temperature, dim=-1)

@@ -1,0 +1,83 @@
+"""From a problem's statement to the tokens a policy continues.
+
+Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, or
+`boxed`, the statement and the instruction to box the answer). The model says how a request is wrapped (`wrap`: `auto`,
+the tokenizer's chat template where it has one and the base template otherwise; `base`, the base template always; `raw`,
+nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never wrapped.
+"""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from tepo.config.schema import Wrap
+from tepo.errors import UserError, unknown_name
+
+BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+PROMPTS = {"raw": "{problem}", "boxed": "{problem}\n\n" + BOXED_INSTRUCTION}
+BASE_TEMPLATE = "Question:\n{request}\n\nAnswer:\n"
+WRAPS = get_args(Wrap)
+
+
+def render_prompt(
+    statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
+) -> str:
+    """The text a policy sees.
+
+    `thinking` switches the reasoning mode of models that have one; None leaves it to their template. Raises UserError
+    for unknown settings, and when `thinking` is set for a tokenizer whose template has no such mode.
+    """
+    request, chat = _request(statement, tokenizer, prompt, wrap)
+    if not chat:
+        if thinking is not None:
+            raise UserError(
+                "thinking is set, but no chat template is in use",
+                fix="leave thinking unset, or use wrap=auto with a chat model",
+            )
+        return request if prompt == "raw" or wrap == "raw" else BASE_TEMPLATE.replace("{request}", request)
+    return _chat(request, tokenizer, thinking)
+
+
+def encode_prompts(
+    statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
+) -> list[list[int]]:
+    """Token ids of each rendered prompt.
+
+    A chat template writes its own special tokens, so none are added to it a second time.
+    """
+    if not statements:
+        return []
+    texts = [
+        render_prompt(statement, tokenizer, prompt=prompt, wrap=wrap, thinking=thinking) for statement in statements
+    ]
+    chat = _request(statements[0], tokenizer, prompt, wrap)[1]
+    return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chat)["input_ids"]]
+
+
+def _request(statement: str, tokenizer: Any, prompt: str, wrap: str) -> tuple[str, bool]:
+    """The statement with its instruction, and whether the chat template goes around it."""
+    if prompt not in PROMPTS:
+        raise unknown_name("prompt", prompt, PROMPTS)
+    if wrap not in WRAPS:
+        raise unknown_name("prompt wrap", wrap, WRAPS)
+    chat = prompt != "raw" and wrap == "auto" and bool(getattr(tokenizer, "chat_template", None))
+    return PROMPTS[prompt].replace("{problem}", statement), chat
+
+
+def _chat(request: str, tokenizer: Any, thinking: bool | None) -> str:
+    """The chat template around one user message, up to where the assistant begins."""
+    template = str(tokenizer.chat_template)
+    switch = {} if thinking is None or "enable_thinking" not in template else {"enable_thinking": thinking}
+    text = str(
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": request}], tokenize=False, add_generation_prompt=True, **switch
+        )
+    )
+    if thinking is None or switch:
+        return text
+    if "think>" not in template:
+        raise UserError(
+            "thinking is set, but this tokenizer's chat template has no thinking mode", fix="leave thinking unset"
+        )
+    # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
+    opened = text if text.endswith("<think>\n") else text + "<think>\n"
+    return opened if thinking else opened + "\n</think>\n\n"

@@ -1,0 +1,98 @@
+"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks)
+or a user's own NAME.jsonl."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tepo import paths
+from tepo.errors import unknown_name
+from tepo.files import content_hash
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.contamination import overlaps
+from tepo.problems.hashes import FOLDER as PINNED
+from tepo.problems.hashes import rows_hash
+from tepo.problems.problem import Problem
+from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
+from tepo.strict import REQUIRED, load, option, read
+
+SETS = Path(__file__).parent / "sets"
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A declared training set."""
+
+    dataset: Dataset = option(REQUIRED, "where the problems come from")
+    count: int = option(REQUIRED, "number of problems", low=1)
+    hash: str = option(REQUIRED, "pins the content (tepo.problems.hashes.set_hash)")
+    provenance: str = option(REQUIRED, "where the rows come from, in words")
+    licence: str = option(REQUIRED, "of the problems")
+    defects: tuple[str, ...] = option((), "what is known to be wrong with them")
+
+
+def training_names() -> list[str]:
+    """Names of the declared sets."""
+    return sorted(path.stem for path in SETS.glob("*.yaml"))
+
+
+def load_training_set(name: str) -> TrainingSet:
+    """The declaration of a set. Raises UserError with the nearest name."""
+    if name not in training_names():
+        raise unknown_name("training set", name, training_names())
+    document = load(SETS / f"{name}.yaml")
+    return read(TrainingSet, document.data, document.at)
+
+
+def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
+    """Problems of a declared set, or of a JSON-lines file
+    (`name` ends in .jsonl; rows as in `sources.read_problem_file`).
+
+    exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8);
+    a declared set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot
+    be found or is not the pinned content.
+    """
+    if is_file(name):
+        problems = read_problem_file(Path(name).expanduser())
+        contaminated = (
+            {overlap.training for overlap in overlaps(benchmark_problems(), problems)}
+            if exclude_contaminated
+            else set()
+        )
+    else:
+        declared = load_training_set(name)
+        problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
+        contaminated = listed_contamination(name) if exclude_contaminated else set()
+    return [problem for problem in problems if problem.id not in contaminated]
+
+
+def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> str:
+    """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the
+    pinned one, so that nothing is downloaded. Raises UserError for a set or a file that is not there, and for
+    a broken file."""
+    if not is_file(name):
+        return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
+    rows = rows_hash(read_problem_file(Path(name).expanduser()))
+    left_out = (
+        [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
+    )
+    return content_hash([rows, left_out], 64)
+
+
+def is_file(name: str) -> bool:
+    """Whether `data.problems` names a file; else it names a declared set."""
+    return name.endswith(".jsonl")
+
+
+def listed_contamination(name: str) -> set[str]:
+    """Ids of the training problems that are left out, as `tepo data contamination` found them."""
+    return set((PINNED / f"{name}.contaminated.txt").read_text(encoding="utf-8").split())
+
+
+def dataset_benchmarks() -> list[str]:
+    """Benchmarks whose problems are published, not generated: those a training set can hold."""
+    return [name for name in paths.names("evals") if load_benchmark(name).dataset]
+
+
+def benchmark_problems() -> list[Problem]:
+    """Problems of all published benchmarks."""
+    return [problem for name in dataset_benchmarks() for problem in load_benchmark(name).load_problems()]

@@ -1,0 +1,37 @@
+"""The papers' figures from the runs of `experiments/figures.yaml`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from tepo.errors import UserError
+from tepo.reporting.curves import RunCurves
+from tepo.reporting.figures import paper_figure
+from tepo.studies.plan import Unit
+from tepo.studies.study import Study
+from tepo.studies.study_table import study_table
+
+
+def curves(units: Sequence[Unit]) -> list[RunCurves]:
+    """Metrics of trained units, one curve a row and seed."""
+    trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
+    return [
+        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look)
+        for (label, seed), unit in trained.items()
+    ]
+
+
+def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> Figure:
+    """One figure of the study. Raises UserError naming the rows that were not run."""
+    wanted = next(figure.rows for figure in study.figures if figure.name == name)
+    chosen = [unit for unit in units if unit.row.label in wanted]
+    missing = sorted({unit.label for unit in chosen if not unit.done()})
+    if missing:
+        raise UserError(
+            f"figure {name} needs rows that were not run: {', '.join(missing)}",
+            where=f"store {chosen[0].folder.parent}",
+            fix=f"tepo ablate figures --scale {scale}",
+        )
+    part = replace(study, rows=tuple(row for row in study.rows if row.label in wanted), baseline=None)
+    return paper_figure(name, curves(chosen), study_table(part, scale, chosen).blocks[0])

@@ -1,0 +1,159 @@
+"""A rollout as flat tensors: response tokens sequence after sequence, sequences group after group."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tepo.objectives import Groups, TokenBatch
+from tepo.policy.packing import Packed, pack
+from tepo.sampling.sampler import Response
+from tepo.training.engine import Comm
+from tepo.training.prompt_stream import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt, its G responses and their rewards, float32 [G];
+    `timeouts` of them are 0 because the grader gave the answer up."""
+
+    prompt: Prompt
+    responses: list[Response]
+    rewards: np.ndarray
+    timeouts: int = 0
+
+
+def even_chunks(count: int, parts: int) -> list[list[int]]:
+    """0 … count - 1 in order, in at most `parts` runs whose sizes differ by one at most."""
+    parts = min(parts, count)
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [list(range(begin, end)) for begin, end in itertools.pairwise(bounds)]
+
+
+class FlatRollout:
+    """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
+
+    sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
+    policy that an exact KL is taken to, or None.
+    """
+
+    def __init__(self, groups: Sequence[Group], device: torch.device):
+        self.groups, self.device = list(groups), device
+        responses = [response for group in groups for response in group.responses]
+        size = len(groups[0].responses)
+        self.group_count, self.group_size = len(groups), size
+        self.lengths = np.array([len(response.tokens) for response in responses])
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.finished = torch.tensor([response.finished for response in responses], device=device)
+        self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
+        self.uids = torch.tensor(
+            [group.prompt.number * size + index for group in groups for index in range(size)], device=device
+        )
+        self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
+        self.owners = torch.arange(len(responses), device=device) // size
+        self.sampler_logprobs = self._flat([response.logprobs for response in responses])
+        known = all(response.entropies is not None for response in responses)
+        self.old_logprobs = self.sampler_logprobs
+        self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
+        self.old_distribution: Tensor | None = None
+        self.initial_logprobs: Tensor | None = None
+
+    def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
+        return (
+            torch.from_numpy(np.concatenate([value for value in values if value is not None])).float().to(self.device)
+        )
+
+    @property
+    def sequence_count(self) -> int:
+        return len(self.lengths)
+
+    def sequences_of(self, groups: Sequence[int]) -> list[int]:
+        """Sequence numbers of complete groups."""
+        return [group * self.group_size + index for group in groups for index in range(self.group_size)]
+
+    def share(self, sequences: Sequence[int], comm: Comm | None, rank: int | None = None) -> list[int]:
+        """A rank's part (by default this one's) of some sequences:
+        complete groups, given to the rank with the fewest tokens so far."""
+        if comm is None:
+            return list(sequences)
+        loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]
+        groups = sorted(
+            {sequence // self.group_size for sequence in sequences}, key=lambda group: (-self._cost(group), group)
+        )
+        for group in groups:
+            least = loads.index(min(loads))
+            loads[least] += self._cost(group)
+            owned[least].append(group)
+        wanted = set(sequences)
+        return [
+            sequence
+            for sequence in self.sequences_of(sorted(owned[comm.rank if rank is None else rank]))
+            if sequence in wanted
+        ]
+
+    def _cost(self, group: int) -> int:
+        return int(self.lengths[group * self.group_size : (group + 1) * self.group_size].sum()) + len(
+            self.groups[group].prompt.tokens
+        )
+
+    def tokens_of(self, sequences: Sequence[int]) -> Tensor:
+        """Positions in [0, N) of the tokens of some sequences, in their order."""
+        pieces = [np.arange(self.offsets[sequence], self.offsets[sequence + 1]) for sequence in sequences]
+        return torch.from_numpy(np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)).to(self.device)
+
+    def pack(self, sequences: Sequence[int]) -> Packed:
+        """The packed micro-batch of some sequences (sorted): each prompt once, with the responses that are there."""
+        indices: dict[int, list[int]] = {}
+        for sequence in sequences:
+            indices.setdefault(sequence // self.group_size, []).append(sequence % self.group_size)
+        content = [
+            (self.groups[group].prompt.tokens, [self.groups[group].responses[index].tokens for index in members])
+            for group, members in indices.items()
+        ]
+        return pack(content).to(self.device)
+
+    def tokens_as_sampled(self, sequence: int) -> tuple[list[int], list[int]]:
+        """Prompt and response of a sequence."""
+        group = self.groups[sequence // self.group_size]
+        return group.prompt.tokens, group.responses[sequence % self.group_size].tokens.tolist()
+
+    def costs(self, sequences: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """Prompt length, response length and group of each sequence."""
+        owners = [sequence // self.group_size for sequence in sequences]
+        return (
+            [len(self.groups[group].prompt.tokens) for group in owners],
+            [int(self.lengths[sequence]) for sequence in sequences],
+            owners,
+        )
+
+    def for_advantages(self, max_new_tokens: int) -> Groups:
+        """What advantages are made from, once per rollout."""
+        return Groups(self.rewards, self.owners, self.lengths_tensor, self.old_entropies, self.finished, max_new_tokens)
+
+    def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
+        """The full rollout as the objective sees it, without current log-probs."""
+        return TokenBatch(
+            old_logprobs=self.old_logprobs,
+            advantages=advantages,
+            lengths=self.lengths_tensor,
+            old_entropies=self.old_entropies,
+            initial_logprobs=self.initial_logprobs,
+            sampler_logprobs=self.sampler_logprobs,
+            uid=self.uids,
+            group_ids=self.owners,
+            finished=self.finished,
+            max_new_tokens=max_new_tokens,
+        )
+
+    def targets(self) -> Tensor:
+        """All response tokens, int64 [N]."""
+        return torch.from_numpy(
+            np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)
+        ).to(self.device)
+
+    def reference(self, sequences: Sequence[int]) -> Tensor | None:
+        """Old log-probs of the full vocabulary, [n, V], for some sequences."""
+        return None if self.old_distribution is None else self.old_distribution[self.tokens_of(sequences)]

@@ -1,0 +1,186 @@
+"""Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.objectives import Objective, load_objective
+from tepo.policy.load_policy import Policy, load_policy
+from tepo.policy.location import resolve
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.gap import GapAlarm, default_bound
+from tepo.sampling.sampler import Sampler
+from tepo.sampling.samplers import sampler_backend
+from tepo.training import distributed
+from tepo.training.engine import Engine
+from tepo.training.engines import engine_backend, shares_weights
+from tepo.training.prompt_stream import PromptStream
+from tepo.training.rollout import Collector
+from tepo.training.run_folder import RunFolder
+from tepo.training.update import Updater
+
+
+@dataclass
+class Parts:
+    """What the loop works with."""
+
+    config: RunConfig
+    policy: Policy
+    engine: Engine
+    sampler: Sampler
+    collector: Collector
+    updater: Updater
+    alarm: GapAlarm
+    device: torch.device
+    start_step: int
+    start_prompts: int
+
+    def write(self, folder: Path) -> None:
+        """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, and what the engine needs to resume."""
+        weights = self.engine.weights()  # collective: every rank takes part
+        if self.first:
+            save_model(self.policy, weights, folder)
+        self.engine.save(folder)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.engine.comm is None or self.engine.comm.rank == 0
+
+    def sync(self) -> None:
+        """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
+        rank."""
+        if shares_weights(self.config):
+            return
+        weights = self.engine.weights()
+        if self.first or not sampler_backend(self.config.sampler.kind).remote:
+            self.sampler.sync(weights)
+        if self.engine.comm is not None:
+            self.engine.comm.barrier()
+        self.alarm.synced(weights)
+
+
+def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """Write weights, configuration and tokenizer. Tied weights are stored once; big models are cut into shards."""
+    policy.model.config.save_pretrained(folder)
+    if policy.model.generation_config is not None:
+        policy.model.generation_config.save_pretrained(folder)
+    copies: dict[
+        tuple[int, torch.Size], torch.Tensor
+    ] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
+    state = {
+        name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous())
+        for name, value in weights.items()
+    }
+    tied = list(
+        getattr(policy.model, "_tied_weights_keys", None) or ()
+    )  # of two names keep the one that every reader knows: vLLM takes no lm_head of a tied model
+    save_torch_state_dict(state, folder, shared_tensors_to_discard=tied)
+    policy.tokenizer.save_pretrained(folder)
+
+
+def limit_threads(config: RunConfig) -> None:
+    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
+    if shares_weights(config):
+        torch.set_num_threads(1)
+
+
+@contextlib.contextmanager
+def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
+    """The parts of a run, at its newest complete checkpoint; closed at the end."""
+    torch.manual_seed(config.seed)
+    device = pick_device(config.engine.device)
+    steps = run.checkpoints()
+    latest = run.checkpoint(steps[-1]) if steps else None
+    source = str(latest or config.model.path)
+    policy = load_policy(
+        source,
+        dtype=config.model.dtype,
+        device=str(device),
+        revision=None if latest else config.model.revision,
+        trust_remote_code=config.model.trust_remote_code,
+    )
+    if config.model.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
+    engine = engine_backend(config.engine.kind).open(config, policy)
+    start = (0, 0)
+    if latest is not None:
+        engine.load(latest)
+        progress = run.progress(steps[-1])
+        start = (progress["step"], progress["prompts"])
+    sampler = make_sampler(config, policy, resolve(source), run.exchange)
+    objective = load_objective(config.objective)
+    with (
+        contextlib.closing(sampler),
+        Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
+    ):
+        stream = PromptStream(config, policy.tokenizer)
+        bound = config.sampler.gap_bound or default_bound(config.model.dtype)
+        dtypes = {"sampler_dtype": config.model.dtype, "trainer_dtype": config.model.dtype}
+        alarm = GapAlarm(
+            bound,
+            temperature=config.train.temperature,
+            **dtypes,
+            comm=engine.comm,
+            fresh=sampler.score,
+        )
+        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
+        collector = Collector(config, stream, sampler, grader, engine.comm)
+        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, *start)
+        if sampler_backend(config.sampler.kind).remote:
+            parts.sync()  # it may hold the weights of another run
+        yield parts
+
+
+def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:
+    """The policy before training, frozen, where the objective is anchored on it."""
+    needs = objective.needs
+    if not needs.initial_logprobs and not (needs.full_kl and needs.full_kl_anchor == "initial"):
+        return None
+    model = config.model
+    return load_policy(
+        model.path,
+        dtype=model.dtype,
+        device=str(device),
+        revision=model.revision,
+        trust_remote_code=model.trust_remote_code,
+    ).model.requires_grad_(False)
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`"
+        )
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if distributed.local_rank() >= torch.cuda.device_count():
+        raise UserError(
+            f"local rank {distributed.local_rank()} has no GPU: there are {torch.cuda.device_count()}",
+            where="the launcher's processes per node",
+            fix=f"start {torch.cuda.device_count()} processes on each node",
+        )
+    return torch.device("cuda", distributed.local_rank())
+
+
+def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
+    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
+    loaded from. `exchange`: a folder that sampling servers see too."""
+    backend = sampler_backend(config.sampler.kind)
+    if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
+        policy = load_policy(
+            source,
+            dtype=config.model.dtype,
+            device=str(policy.model.device),
+            revision=config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
+        )
+    return backend.open(config, policy, source, exchange)

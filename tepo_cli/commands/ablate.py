@@ -1,0 +1,65 @@
+"""`tepo ablate` and `tepo reproduce`: plan, run what is missing, measure, render."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import (
+    JOBS,
+    Data,
+    Format,
+    Gpus,
+    Jobs,
+    Launcher,
+    Minutes,
+    Nodes,
+    Partition,
+    Scale,
+    Seeds,
+    Set,
+    Slots,
+    Store,
+    parse_seeds,
+    row_overrides,
+)
+
+
+def ablate(
+    study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; see `tepo list`.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = JOBS,
+    store: Store = Path("runs"),
+    format: Format = "terminal",
+    data: Data = None,
+    override: Set = None,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = 0,
+    nodes: Nodes = 1,
+    minutes: Minutes = 24 * 60,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
+) -> None:
+    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
+    from tepo.reporting.render import check_format
+    from tepo.studies.plan import check_rows
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import show_tables
+
+    check_format(format)  # now, not after an hour of training
+    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
+    overrides = row_overrides(override, data)
+    # a table of panels: panel by panel
+    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    units = [unit for _, units in planned for unit in units]
+    if dry_run:
+        if override:
+            check_rows(units)
+        show_plan(units)
+        return
+    run_units(units, slots)
+    for part, measured in planned:
+        show_tables(part, scale, measured, format)

@@ -1,0 +1,23 @@
+"""`tepo base`: measure the untrained policy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.commands.train import Overrides
+
+
+def base(
+    overrides: Overrides = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
+    from tepo.studies.plan import check_measurable
+    from tepo_cli.compose_run import compose_run
+    from tepo_cli.measure_run import measure_and_record
+
+    config = compose_run(overrides or [], store)
+    check_measurable(config)
+    measure_and_record(config, config.data.benchmarks, None, quiet=quiet)

@@ -1,0 +1,115 @@
+"""`tepo data`: are the problem sets the pinned ones, and which benchmark problems does a training set hold?"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Problem sets: verify copies, find contamination.", no_args_is_help=True)
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Benchmarks, training sets or files of problems (default: every set that is not generated).",
+            show_default=False,
+        ),
+    ] = None,
+    golds: Annotated[
+        bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")
+    ] = True,
+) -> None:
+    """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not
+    the pinned one is an error that names the rows; the others are checked all the same."""
+    from tepo import paths
+    from tepo.errors import UserError, unknown_name
+    from tepo.problems.training_sets import is_file, training_names
+    from tepo_cli.screen import say
+
+    known = [*paths.names("evals"), *training_names()]
+    for name in names or ():
+        if not is_file(name) and name.partition(":")[0] not in known:
+            raise unknown_name("benchmark or training set", name, known)
+    failed: dict[str, UserError] = {}
+    chosen = names or known
+    for number, name in enumerate(chosen, 1):
+        say(f"{number} of {len(chosen)}: {name}")
+        try:
+            for line in _verified(name, golds, skip_generated=not names):
+                typer.echo(line)
+        except UserError as error:
+            typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
+            failed[name] = error
+    if failed:
+        raise UserError(f"not verified: {', '.join(failed)}", fix=next(iter(failed.values())).fix)
+
+
+def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
+    """What is to be said of one set. Raises UserError when it is broken, not there or not the pinned one."""
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.grader import Grader
+    from tepo.problems.hashes import set_hash
+    from tepo.problems.training_sets import is_file, load_training_problems, training_names
+    from tepo.words import counted
+
+    if is_file(name) or name in training_names():
+        problems = load_training_problems(name)
+        yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}"
+        return
+    benchmark = load_benchmark(name)
+    if benchmark.procedural and skip_generated:
+        return
+    problems = benchmark.load_problems()
+    pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
+    yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
+    if golds:
+        with Grader(benchmark.grader) as grader:
+            unread = ", ".join(
+                f"{problems[index].id} ({why})"
+                for index, why in grader.check_golds([problem.answer for problem in problems])
+            )
+        if unread:
+            yield f"  golds that the grader cannot read: {unread}"
+
+
+@app.command()
+def contamination(
+    training: Annotated[str, typer.Argument(help="A training set, or a file NAME.jsonl.")] = "dapo_math",
+    rows: Annotated[
+        bool,
+        typer.Option("--rows", help="List every pair above 0.8: benchmark problem, training problem, Jaccard index."),
+    ] = False,
+    write_list: Annotated[
+        Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")
+    ] = None,
+) -> None:
+    """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by
+    benchmark."""
+    from tepo.files import write_atomic
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.contamination import SAME, SIMILAR, overlaps
+    from tepo.problems.training_sets import dataset_benchmarks, load_training_problems
+
+    problems = load_training_problems(training)
+    benchmarks = {name: load_benchmark(name).load_problems() for name in dataset_benchmarks()}
+    owner = {problem.id: name for name, members in benchmarks.items() for problem in members}
+    similar = overlaps([problem for members in benchmarks.values() for problem in members], problems, SIMILAR)
+    same = [overlap for overlap in similar if overlap.jaccard > SAME]
+    typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
+    for name, members in benchmarks.items():
+        counts = [
+            len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, similar)
+        ]
+        typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
+    out = {overlap.training for overlap in same}
+    typer.echo(f"{len(out)} of {len(problems)} problems of {training} are left out with data.exclude_contaminated=true")
+    if rows:
+        for overlap in same:
+            typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
+    if write_list:
+        write_atomic(
+            write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out), "--write-list FILE"
+        )

@@ -1,0 +1,160 @@
+"""`tepo doctor`: what this machine has, what is missing and how to get it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tepo.words import install_line
+from tepo_cli.options import Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
+_EXTRAS = {
+    "datasets": install_line("hub"),
+    "wandb": install_line("wandb"),
+    "submitit": install_line("slurm"),
+}
+_PROGRAMS = {
+    "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",
+    "chromium": "page tests: apt-get install chromium chromium-driver",
+    "g++": "DeepSpeed's optional kernels",
+}
+
+
+_SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
+_ACCEPTANCE = "Where a GPU's results go, a file to send back."
+
+
+def doctor(
+    store: Store = Path("runs"),
+    selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
+    acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
+) -> None:
+    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two
+    steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit code 1 when one
+    fails."""
+    from rich.console import Console
+
+    from tepo_cli.screen import say
+
+    console, found = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
+    for what, state, _ in found:
+        say(f"{what:24} {state}", console)
+    for what, _, fix in found:
+        if fix:
+            say(f"{what}: {fix}", console)
+    if not selftest:
+        say("GPU part: not run (--no-selftest)", console)
+        return
+    passed = _engines_work(console)
+    if not (_gpu_works(console, acceptance) and passed):
+        raise typer.Exit(1)
+
+
+def _gpu_works(console: "Console", path: Path) -> bool:
+    """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
+    import torch
+
+    from tepo.training.probes.acceptance import NAMES, accept
+    from tepo.training.probes.record import Figure
+    from tepo_cli.screen import say
+
+    if not torch.cuda.is_available():
+        say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)
+        return True
+    passed, results = True, accept(path)
+    for name in NAMES:
+        with console.status(f"GPU, {name}: against its limits (--no-selftest leaves this out)"):
+            found = next(results)
+        wrong = [figure["name"] for figure in found["figures"] if not Figure(**figure).holds]
+        detail = "; ".join([*filter(None, [found["note"]]), *wrong]) or f"in {found['seconds']:.0f} s"
+        say(f"GPU, {name:31} {'works' if found['state'] == 'works' else 'FAILS'}: {detail}", console)
+        passed &= found["state"] == "works"
+    say(f"GPU part: {path} has the figures; send it back with a report", console)
+    return passed
+
+
+def _engines_work(console: "Console") -> bool:
+    """Print for each engine whether it samples, updates, syncs, saves and resumes."""
+    from tepo.training.selftest import pairs, selftest
+    from tepo_cli.screen import say
+
+    passed = True
+    for sampler, engine in pairs():
+        name = f"sampler={sampler} engine={engine}"
+        with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
+            outcome = selftest(sampler, engine)
+        say(
+            f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: "
+            f"{outcome.detail}",
+            console,
+        )
+        passed &= outcome.passed is not False
+    return passed
+
+
+def _packages() -> Iterator[tuple[str, str, str]]:
+    """Versions, and how to get what is missing: (what, state, advice)."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from tepo.sampling.samplers import sampler_backend, sampler_kinds
+    from tepo.training.engines import engine_backend, engine_kinds
+
+    engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
+    engines += [engine_backend(kind).packages for kind in engine_kinds()]
+    wanted = dict.fromkeys(_PACKAGES, install_line())
+    for packages in (*engines, _EXTRAS):
+        wanted |= packages
+    for package, fix in wanted.items():
+        try:
+            yield package, version(package), ""
+        except PackageNotFoundError:
+            yield package, "missing", fix
+
+
+def _programs() -> Iterator[tuple[str, str, str]]:
+    """Paths, and how to get what is missing: (what, state, advice)."""
+    for program, fix in _PROGRAMS.items():
+        path = shutil.which(program)
+        yield program, path or "missing", "" if path else fix
+
+
+def _machine(store: Path) -> list[tuple[str, str, str]]:
+    """What the machine has (what, state, advice)."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(existing)
+    rows = [
+        ("cores", str(cores), ""),
+        ("memory", f"{memory:.0f} GiB", ""),
+        (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", ""),
+    ]
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        rows.append(
+            (
+                f"store {store}",
+                "not writable" if existing.is_dir() else f"{existing} is a file",
+                "choose another with --store DIR",
+            )
+        )
+    if not torch.cuda.is_available():
+        return [*rows, ("GPUs", "none", "paper scale needs CUDA; laptop scale does not")]
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        rows.append(
+            (
+                f"GPU {index}",
+                f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free",
+                "",
+            )
+        )
+    return rows

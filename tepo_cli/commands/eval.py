@@ -1,0 +1,66 @@
+"""`tepo eval`: benchmarks for a model, a run or a hub id."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Store
+
+
+def evaluate(
+    benchmarks: Annotated[
+        list[str], typer.Argument(help="Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A run (folder or id), a model folder, a hub id, or package:NAME.")
+    ],
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be evaluated and the first prompt as the model sees it.")
+    ] = False,
+    backend: Annotated[str, typer.Option(help="auto, torch or vllm.")] = "auto",
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1,
+    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None,
+    wrap: Annotated[
+        str | None,
+        typer.Option(
+            help="Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
+        ),
+    ] = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option("--thinking/--no-thinking", help="Reasoning mode of models that have one.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: eval/ of the run, or of base-… in the store).")
+    ] = None,
+    store: Store = Path("runs"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
+    interrupted."""
+    from tepo.evaluation.settings import Settings
+    from tepo.sampling.open_sampler import SamplerOptions
+    from tepo.studies.measure import Request, measure_model
+    from tepo.training.run_folder import RunFolder
+    from tepo_cli.find_model import find_target
+    from tepo_cli.screen import benchmark_bar
+    from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
+
+    target = find_target(model, store, revision)
+    chosen = SamplerOptions(backend, dtype, tensor_parallel, data_parallel)
+    thinks = target.thinking if thinking is None else thinking
+    settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
+    request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
+    names = target.expand(benchmarks)
+    if dry_run:
+        show_evaluations(names, request)
+        return
+    show_unreadable(names, request)
+    with benchmark_bar(len(names), quiet) as report:
+        results = measure_model(request, names, report)
+    show_scores(results, request)

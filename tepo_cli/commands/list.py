@@ -1,0 +1,99 @@
+"""`tepo list`: what can be run, and what has been run."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tepo_cli.options import Store
+
+if TYPE_CHECKING:
+    from tepo.training.run_folder import RunFolder
+
+_SHOWN = 40
+
+
+def listing(
+    store: Store = Path("runs"),
+    every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
+) -> None:
+    """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store."""
+    from rich.table import Table
+
+    from tepo import paths
+    from tepo.config.compose import GROUPS, options
+    from tepo_cli.screen import fixed, show
+
+    names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
+    names.add_row("tepo ablate", ", ".join([*paths.names("experiments"), *paths.names("ablations")]))
+    names.add_row("tepo eval", ", ".join(paths.names("evals")))
+    for group in GROUPS:
+        names.add_row(f"{group}=", ", ".join(options(group)))
+    show(names)
+    _runs(store, every)
+
+
+def _runs(store: Path, every: bool) -> None:
+    """The newest runs as a table, or all of them as plain lines (a rich table of thousands takes longer than reading
+    them)."""
+    from rich.table import Table
+
+    from tepo.training.find_run import runs
+    from tepo_cli.screen import fixed, show
+
+    there = runs(store)
+    if not there:
+        print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
+        return
+    if every:
+        for run in there:
+            print(*_line(run))
+        return
+    table = Table(
+        *map(fixed, ("run", "objective", "model", "data", "seed")), "status", *map(fixed, ("steps", "measured"))
+    )
+    newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
+    for run in newest:
+        table.add_row(*_line(run))
+    print(
+        f"runs in {store}"
+        + (f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else "")
+    )
+    show(table)
+
+
+def _line(run: "RunFolder") -> list[str]:
+    """One run's line; of a folder that was copied half, or that a version with other keys wrote, only that."""
+    try:
+        return _complete_line(run)
+    except (OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
+        return [run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"]
+
+
+def _complete_line(run: "RunFolder") -> list[str]:
+    import json
+
+    from tepo.training.run_id import RECIPE
+
+    config = json.loads(run.config_file.read_bytes())["full"]
+    try:
+        manifest = json.loads(run.manifest_file.read_bytes())
+        status = str(manifest["status"]) + ("" if manifest["recipe"] == RECIPE else ", by another version")
+    except FileNotFoundError:
+        status = "not started"
+    total = config["train"]["steps"]
+    try:
+        steps = total if status == "finished" else run.metrics_file.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        steps = 0
+    return [
+        run.path.name,
+        config["objective"]["name"],
+        config["model"]["name"],
+        config["data"]["name"],
+        str(config["seed"]),
+        status,
+        f"{steps}/{total}",
+        str(len(run.measured())),
+    ]

@@ -1,0 +1,43 @@
+"""`tepo plan`: what a study would run, what is there already, and what it costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import Data, Scale, Seeds, Set, Store, parse_seeds, row_overrides
+
+
+def plan(
+    studies: Annotated[list[str], typer.Argument(help="Studies: panel-e, table1, table3 …")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Set = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
+) -> None:
+    """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
+    part and what does not fit.
+
+    Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.studies.plan import check_rows
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.show_plan import show_plan, show_price
+
+    planned = plan_all(
+        studies,
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=row_overrides(override, data),
+    )
+    units = [unit for _, units in planned for unit in units]
+    if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
+        check_rows(units)
+    show_plan(units, brief=brief)
+    show_price(units, scale, store)
+    if scale == "paper":
+        from tepo_cli.show_fit import show_fits
+
+        show_fits(units)

@@ -1,0 +1,67 @@
+"""`tepo reproduce`: every table of the papers, then the page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import (
+    JOBS,
+    Data,
+    Gpus,
+    Jobs,
+    Launcher,
+    Minutes,
+    Nodes,
+    Partition,
+    Scale,
+    Seeds,
+    Set,
+    Slots,
+    Store,
+    parse_seeds,
+    row_overrides,
+)
+
+STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)
+    ] = None,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = JOBS,
+    store: Store = Path("runs"),
+    data: Data = None,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = 0,
+    nodes: Nodes = 1,
+    minutes: Minutes = 24 * 60,
+    override: Set = None,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    results: Annotated[
+        Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
+    ] = False,
+) -> None:
+    """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import check_outputs, write_outputs
+
+    check_outputs(out, results)
+    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
+    overrides = row_overrides(override, data)
+    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    units = [unit for _, units in planned for unit in units]
+    if dry_run:
+        show_plan(units)
+        return
+    run_units(units, slots)
+    write_outputs(planned, scale, out, results)

@@ -1,0 +1,338 @@
+"""Intervals cover, tests agree with scipy, corrections and estimators agree with brute force."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tepo.errors import UserError
+from tepo.evaluation.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
+from tepo.evaluation.intervals import estimate, estimate_share
+from tepo.evaluation.rows import table_of
+from tepo.evaluation.scores import majority, pass_at_k, score
+
+
+def frame(row, benchmark, correct, seeds=None):
+    """Samples from correct [S, P, K]."""
+    s, p, k = np.indices(correct.shape).reshape(3, -1)
+    names = np.array(seeds if seeds is not None else range(correct.shape[0]))
+    return pd.DataFrame(
+        {
+            "row": row,
+            "seed": names[s],
+            "benchmark": benchmark,
+            "problem": [f"{benchmark}-{i}" for i in p],
+            "sample": k,
+            "correct": correct.ravel(),
+        }
+    )
+
+
+def draw(random, seeds, problems, samples, spread_seed, spread_problem, base=0.0):
+    """Verdicts of a crossed design on the logit scale."""
+    logit = (
+        base + spread_seed * random.standard_normal((seeds, 1)) + spread_problem * random.standard_normal((1, problems))
+    )
+    return random.random((seeds, problems, samples)) < 1 / (1 + np.exp(-logit))[..., None]
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (5, 2), (6, 3), (6, 6), (32, 8)])
+def test_pass_at_k_is_the_average_over_all_subsets(n, k):
+    for right in range(0, n + 1, 1 if n < 32 else 8):
+        subsets = list(itertools.combinations([True] * right + [False] * (n - right), k)) if n < 32 else None
+        expected = np.mean([any(s) for s in subsets]) if subsets else 1 - stats.hypergeom(n, right, k).pmf(0)
+        assert pass_at_k(n, right, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_pass_at_k_needs_k_samples():
+    with pytest.raises(ValueError, match="at least 3"):
+        pass_at_k(2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "correct", "expected"),
+    [
+        (["1", "1", "2"], [True, True, False], 1.0),
+        (["1/2", "0.5", "7", "7"], [True, True, False, False], 0.5),
+        ([None, None, "3"], [False, False, False], 0.0),
+        ([None, "3"], [False, True], 1.0),
+        (["8", "8 ", "3"], [False, False, True], 0.0),
+        ([None, None], [False, False], 0.0),
+    ],
+)
+def test_majority_counts_right_answers_as_one_and_splits_ties(answers, correct, expected):
+    assert majority(answers, correct) == expected
+
+
+def samples(k, responses):
+    """A table of samples from problem -> its (answer, correct, finish, tokens), k of them."""
+    return table_of(
+        {"problem": name, "sample": i, "extracted": answer, "correct": right, "finish": finish, "tokens": tokens}
+        for name, rows in responses.items()
+        for i, (answer, right, finish, tokens) in enumerate(rows[:k])
+    )
+
+
+def test_scores_by_hand():
+    """Three of six right, one of six, none of six; the gold wins the vote on the first alone."""
+    no, cut = ("7", False, "stop", 3), (None, False, "length", 9)
+    table = samples(6, {"b": [("1", True, "stop", 2)] * 3 + [no, no, cut], "a": [("2", True, "stop", 4)] + [no] * 5,
+                        "c": [no, cut, cut, cut, cut, cut]})  # fmt: skip
+    found = score(table)
+    assert list(found) == ["avg@6", "pass@2", "pass@4", "pass@6", "maj@6", "truncated", "mean_tokens"]
+    assert found["avg@6"] == pytest.approx(4 / 18)
+    assert found["pass@2"] == pytest.approx(((1 - 3 / 15) + (1 - 10 / 15) + 0) / 3)  # C(3,2), C(5,2) of C(6,2)
+    assert found["pass@4"] == pytest.approx((1 + (1 - 5 / 15) + 0) / 3)  # C(5,4) of C(6,4)
+    assert found["pass@6"] == pytest.approx(2 / 3)
+    assert found["maj@6"] == pytest.approx(1 / 3)
+    assert found["truncated"] == pytest.approx(6 / 18)
+    assert found["mean_tokens"] == pytest.approx((6 + 6 + 9 + 4 + 15 + 3 + 45) / 18)
+    assert list(score(samples(1, {"a": [no], "b": [cut]}))) == ["avg@1", "truncated", "mean_tokens"]
+    assert [name for name in score(samples(4, {"a": [no] * 4})) if "pass" in name] == ["pass@2", "pass@4"]
+    with pytest.raises(UserError, match="different numbers of samples"):
+        score(samples(6, {"a": [no] * 2, "b": [no] * 3}))
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        p = np.round(random.random(6) ** 3, 3)
+        adjusted = holm(p)
+        for level in (0.01, 0.05, 0.3):
+            rejected = np.zeros(6, dtype=bool)
+            for rank, index in enumerate(np.argsort(p, kind="stable")):
+                if p[index] > level / (6 - rank):
+                    break
+                rejected[index] = True
+            assert ((adjusted <= level) == rejected).all()
+
+
+def test_holm_leaves_out_what_was_not_tested():
+    np.testing.assert_allclose(holm(np.array([0.02, np.nan, 0.5])), [0.04, np.nan, 0.5])
+
+
+def test_one_seed_is_students_test_and_two_benchmarks_are_welchs():
+    """The mean of two benchmarks is 0 where one's mean is minus the other's: scipy's test of unequal variances."""
+    random = np.random.default_rng(11)
+    a, b = random.normal(0.2, 1.0, 12), random.normal(0.3, 3.0, 17)
+    one, two = estimate({"a": a[None]}), estimate({"a": a[None], "b": b[None]})
+    assert (one.p, one.freedom) == pytest.approx((stats.ttest_1samp(a, 0).pvalue, 11), rel=1e-9)
+    welch = stats.ttest_ind(a, -b, equal_var=False)
+    assert (two.p, two.freedom) == pytest.approx((welch.pvalue, welch.df), rel=1e-9)
+    single = estimate({"a": a[None], "c": np.array([[0.5]])})  # one problem has no spread of its own
+    assert (single.error, single.freedom) == pytest.approx((one.error / 2, 11))
+
+
+@pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.25, 0.0), (-0.25, 0.0)])
+def test_a_difference_that_never_varies_is_none_or_certain(value, p):
+    found = estimate({"b": np.full((2, 20), value)})
+    assert (found.mean, found.low, found.high, found.half, found.p) == (value, value, value, 0.0, p)
+
+
+def test_one_seed_agrees_with_the_t_interval_over_problems():
+    x = np.random.default_rng(1).random((1, 400))
+    found = estimate({"b": x}, draws=20_000)
+    low, high = stats.t.interval(0.95, 399, x.mean(), stats.sem(x[0]))
+    assert found.mean == pytest.approx(x.mean())
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.04 * found.half)  # four errors of the bootstrap
+
+
+@pytest.mark.parametrize(
+    "x", [np.zeros((1, 1)), np.full((1, 2), 0.25), np.array([[0.5, 1.0]]), np.random.default_rng(0).random((3, 9))]
+)
+def test_too_few_problems_have_no_interval(x):
+    """±0.00 from one problem and ±162 from two were both nonsense."""
+    found = estimate_share({"b": x})
+    assert found.mean == pytest.approx(x.mean())
+    assert np.isnan([found.low, found.high, found.half, found.error, found.p]).all()
+    assert np.isnan(summarize(frame("r", "b", x[..., None] > 0.5))["half"]).all()
+
+
+@pytest.mark.parametrize(("problems", "all_right"), [(10, 0.6915), (200, 0.9817)])
+def test_all_right_or_all_wrong_is_not_certain(problems, all_right):
+    """scipy's exact interval of the share, one trial a problem."""
+    exact = stats.binomtest(problems, problems).proportion_ci(0.95, method="exact").low
+    assert exact == pytest.approx(all_right, abs=1e-4)
+    right, wrong = estimate_share({"b": np.ones((2, problems))}), estimate_share({"b": np.zeros((2, problems))})
+    assert (right.low, right.high, wrong.low, wrong.high) == pytest.approx((exact, 1, 0, 1 - exact))
+    halves = {"a": np.ones((1, problems // 2)), "b": np.ones((1, problems // 2))}
+    assert estimate_share(halves, {"a": 3.0, "b": 1.0}).low == pytest.approx(exact)
+
+
+def test_standard_error_adds_seeds_and_problems():
+    random = np.random.default_rng(2)
+    a, b = 0.3 * random.standard_normal((5, 80)) + 0.4 * random.standard_normal((5, 1)), random.standard_normal((5, 30))
+    found = estimate({"a": a, "b": b}, {"a": 3.0, "b": 1.0})
+    joint = 0.75 * a.mean(1) + 0.25 * b.mean(1)
+    assert found.mean == pytest.approx(joint.mean())
+    seeds, problems = stats.sem(joint) ** 2, (0.75 * stats.sem(a.mean(0))) ** 2 + (0.25 * stats.sem(b.mean(0))) ** 2
+    assert found.error**2 == pytest.approx(seeds + problems)
+    assert found.freedom == pytest.approx(
+        (seeds + problems) ** 2
+        / (seeds**2 / 4 + (0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29)
+    )
+    assert found.half == pytest.approx(stats.t.ppf(0.975, found.freedom) * found.error, rel=0.1)
+
+
+@pytest.mark.parametrize(("seeds", "spread_seed"), [(1, 0.0), (3, 0.0), (3, 0.15), (5, 0.4)])
+def test_intervals_cover(seeds, spread_seed):
+    """95% intervals hold the truth at least 92% of the time
+    (400 studies: 92.8% would be two standard errors low), wide or narrow seeds."""
+    random = np.random.default_rng(3)
+    truth = draw(random, 3000, 3000, 1, spread_seed, 1.5).mean()
+    hits = 0
+    for _ in range(400):
+        found = estimate({"b": draw(random, seeds, 60, 4, spread_seed, 1.5).mean(axis=2)}, draws=300)
+        hits += found.low <= truth <= found.high
+    assert 0.92 <= hits / 400 <= 0.995
+
+
+def test_paired_test_is_calibrated_and_sees_more_than_intervals():
+    """Rows of equal skill differ at p < 0.05 in at most about 5% of studies;
+    pairing finds gaps where the rows' intervals overlap."""
+    random = np.random.default_rng(4)
+    false, found, apart = 0, 0, 0
+    for _ in range(300):
+        skill = 2 * random.standard_normal((1, 80))
+        a, b, c = (
+            ((random.random((3, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2))
+            for shift in (0.0, 0.0, 0.6)
+        )
+        false += estimate({"b": a - b}, draws=300).p < 0.05
+        found += estimate({"b": c - a}, draws=300).p < 0.05
+        apart += estimate({"b": a}, draws=300).high < estimate({"b": c}, draws=300).low
+    assert false / 300 < 0.06
+    assert found / 300 > 0.8
+    assert apart / 300 < 0.1
+
+
+def test_averages_weigh_samples_or_benchmarks():
+    random = np.random.default_rng(5)
+    many, few = random.random((2, 50, 8)) < 0.3, random.random((2, 20, 1)) < 0.9
+    table = summarize(pd.concat([frame("r", "many", many), frame("r", "few", few)])).set_index("benchmark")
+    assert table.loc[AVERAGE, "mean"] == pytest.approx((many.sum() + few.sum()) / (many.size + few.size))
+    assert table.loc[MEAN, "mean"] == pytest.approx((many.mean() + few.mean()) / 2)
+    assert (table.loc[AVERAGE, "samples"], table.loc["few", "problems"], table.loc["few", "seeds"]) == (840, 20, 2)
+    assert table.loc["many", "low"] < table.loc["many", "mean"] < table.loc["many", "high"]
+
+
+def test_a_table_holds_the_estimates_of_its_own_rows():
+    """Two rows, one with more seeds; the seed of the bootstrap reaches every line.
+
+    Ten problems, so that their order is that of their names."""
+    random = np.random.default_rng(10)
+    long, short = random.random((2, 10, 4)) < 0.4, random.random((2, 10, 2)) < 0.7
+    other = random.random((1, 10, 4)) < 0.4, random.random((1, 10, 3)) < 0.7
+    parts = [frame("one", "long", long), frame("one", "short", short)]
+    parts += [frame("two", "long", other[0]), frame("two", "short", other[1])]
+    table = summarize(pd.concat(parts), draws=50, seed=3).set_index(["row", "benchmark"])
+    for row, a, b in (("one", long, short), ("two", *other)):
+        cells, samples = {"long": a.mean(2), "short": b.mean(2)}, {"long": a[0].size, "short": b[0].size}
+        for name, kept, weights, problems, count in (
+            ("long", {"long": cells["long"]}, None, 10, a.size),
+            ("short", {"short": cells["short"]}, None, 10, b.size),
+            (AVERAGE, cells, samples, 20, a.size + b.size),
+            (MEAN, cells, None, 20, a.size + b.size),
+        ):
+            found, line = estimate_share(kept, weights, draws=50, seed=3), table.loc[row, name]
+            assert tuple(line[["mean", "low", "high", "half"]]) == (found.mean, found.low, found.high, found.half)
+            assert tuple(line[["seeds", "problems", "samples"]]) == (len(a), problems, count)
+    pd.testing.assert_frame_equal(summarize(pd.concat(parts)), summarize(pd.concat(parts), draws=2000, seed=0))
+
+
+def test_results_do_not_depend_on_the_order_of_samples_or_other_rows():
+    random = np.random.default_rng(6)
+    one, two = frame("one", "b", random.random((3, 30, 4)) < 0.5), frame("two", "b", random.random((3, 30, 4)) < 0.6)
+    alone = summarize(one)
+    together = summarize(pd.concat([one, two]).sample(frac=1, random_state=0))
+    pd.testing.assert_frame_equal(
+        together[together["row"] == "one"].reset_index(drop=True).sort_index(axis=1), alone.sort_index(axis=1)
+    )
+
+
+def test_a_row_without_a_benchmark_has_no_average():
+    random = np.random.default_rng(7)
+    parts = [frame("full", name, random.random((1, 10, 2)) < 0.5) for name in ("a", "b")] + [
+        frame("half", "a", random.random((1, 10, 2)) < 0.5)
+    ]
+    table = summarize(pd.concat(parts))
+    assert set(table[table["row"] == "half"]["benchmark"]) == {"a"}
+    (found,) = compare(pd.concat(parts), "full")
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert np.isnan([found.delta, found.low, found.high, found.p, found.p_holm]).all()
+
+
+def test_compare_says_what_is_within_noise():
+    random = np.random.default_rng(8)
+    skill = random.standard_normal((1, 150, 1))
+    rows = {
+        name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift))
+        for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()
+    }
+    samples = pd.concat([frame(name, "b", correct) for name, correct in rows.items()])
+    found = {(one.row, one.benchmark): one for one in compare(samples, "base", on=("b", AVERAGE))}
+    verdicts = {name: str(found[name, AVERAGE].verdict) for name in ("same", "up", "down")}
+    assert verdicts == {"same": "within noise", "up": "better", "down": "worse"}
+    assert found["up", "b"].delta == pytest.approx(rows["up"].mean() - rows["base"].mean())
+    assert [one.p_holm for one in found.values()] == pytest.approx(
+        holm(np.array([one.p for one in found.values()])).tolist()
+    )
+    assert all(one.p_holm >= one.p for one in found.values())
+
+
+def test_compare_uses_the_seeds_both_have():
+    random = np.random.default_rng(9)
+    base, other = random.random((3, 20, 2)) < 0.5, random.random((2, 20, 2)) < 0.5
+    (found,) = compare(
+        pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)
+    )
+    assert found.seeds == 2
+    assert found.delta == pytest.approx(other.mean() - base[1:].mean())
+
+
+def test_compare_weighs_samples_or_benchmarks():
+    random = np.random.default_rng(12)
+    rows = {name: (random.random((2, 10, 4)) < 0.4, random.random((2, 10, 1)) < 0.7) for name in ("base", "other")}
+    table = pd.concat([frame(name, b, x) for name, pair in rows.items() for b, x in zip("ab", pair, strict=True)])
+    found = compare(table, "base", on=("b", AVERAGE, MEAN), draws=50, seed=3)
+    (a, b), (c, d) = ([x.mean(2) for x in rows[name]] for name in ("other", "base"))
+    cells = {"a": a - c, "b": b - d}
+    for line, expected in zip(
+        found,
+        (
+            estimate({"b": cells["b"]}, draws=50, seed=3),
+            estimate(cells, {"a": 4, "b": 1}, draws=50, seed=3),
+            estimate(cells, draws=50, seed=3),
+        ),
+        strict=True,
+    ):
+        assert (line.delta, line.low, line.high, line.half, line.p) == pytest.approx(
+            (expected.mean, expected.low, expected.high, expected.half, expected.p)
+        )
+    given = compare(table, "base", on=("b",), draws=2000, seed=0)
+    assert compare(table, "base", on=("b",)) == given
+
+
+@pytest.mark.parametrize("baseline", ["full", "half"])
+def test_rows_that_do_not_share_a_benchmark_or_its_problems_are_not_comparable(baseline):
+    random = np.random.default_rng(13)
+    parts = [frame("full", name, random.random((1, 12, 2)) < 0.5) for name in ("a", "b")]
+    table = pd.concat([*parts, frame("half", "a", random.random((1, 11, 2)) < 0.5)])
+    found = compare(table, baseline, on=("a", "b", AVERAGE, MEAN))
+    assert {one.verdict for one in found} == {Verdict.NOT_COMPARABLE}
+    assert np.isnan([(one.delta, one.low, one.high, one.half, one.p, one.p_holm) for one in found]).all()
+    assert {one.seeds for one in found} == {0}
+
+
+def test_bad_frames_are_explained():
+    good = frame("r", "b", np.ones((1, 3, 1), dtype=bool))
+    with pytest.raises(UserError, match="column 'seed'"):
+        summarize(good.drop(columns="seed"))
+    with pytest.raises(UserError, match="no samples"):
+        summarize(good.iloc[:0])
+    with pytest.raises(UserError, match="did you mean 'r'"):
+        compare(good, "rr", on=("b",))
+    with pytest.raises(UserError, match="different problems"):
+        summarize(pd.concat([good, frame("r", "b", np.ones((1, 2, 1), dtype=bool), seeds=[1])]))

@@ -127,7 +127,7 @@ class GtpoClipped:
                 f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}",
                 where="gtpo_clipped (GTPO 4.5.1)",
             )
-        if self.alpha1 * (1 + 1 / self.kappa) < 1:
+        if self._top < 1:
             raise UserError(
                 f"advantage.kappa {self.kappa:g} leaves no room above 1",
                 where="gtpo_clipped (GTPO 4.5.1)",

@@ -67,11 +67,11 @@ def test_golden_numbers_of_an_own_surrogate(spo):
 
 
 def steepest_and_last(objective: Objective) -> tuple[float, float]:
-    """A softmax policy over four tokens, the first of them rewarded, in 30 rounds of ten steps:
+    """A softmax policy over four tokens, the first of them rewarded, in 20 rounds of ten steps:
     the largest ratio of that token in a round, and its probability in the end."""
     logits, steepest = torch.zeros(4, dtype=torch.float64, requires_grad=True), 0.0
     advantages = torch.tensor([1.5, -0.5, -0.5, -0.5], dtype=torch.float64)
-    for _ in range(30):
+    for _ in range(20):
         old = torch.log_softmax(logits, 0).detach()
         for _ in range(10):
             new = torch.log_softmax(logits, 0)

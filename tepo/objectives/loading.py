@@ -8,7 +8,8 @@ from typing import Any
 from tepo.errors import UserError, unknown_name
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
-from tepo.strict import Location, in_force, load, read_kind
+from tepo.strict import Location, in_force, read_kind
+from tepo.strict.document import load
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
 AXES: dict[

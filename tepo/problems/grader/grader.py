@@ -5,11 +5,11 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from tepo.problems.grader.compare import Comparer, Undecided
-from tepo.problems.grader.extraction import NoAnswer, extract_answer
-from tepo.problems.grader.golds import gold_answers
+from tepo.problems.grader.kinds.comparer import Comparer, Undecided
 from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions, Verdict
-from tepo.problems.grader.pool import Pool
+from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
+from tepo.problems.grader.text.golds import gold_answers
+from tepo.problems.grader.workers.pool import Pool
 
 _CACHED = 200_000
 _NESTING = re.compile(r"[{}()\[\]]")

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.units import Unit, known, parse_unit
+from tepo.problems.grader.text.units import Unit, known, parse_unit
 
 _TOKEN = re.compile(
     r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+|\^\s*(?:\{-?\d\}|-?\d)|\d+|.", re.DOTALL

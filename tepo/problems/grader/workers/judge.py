@@ -2,11 +2,11 @@
 
 Imported by workers only."""
 
-from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.compare import Comparer
-from tepo.problems.grader.elements import leaves
-from tepo.problems.grader.latex import to_sympy
-from tepo.problems.grader.symbolic import SymbolicComparison
+from tepo.problems.grader.kinds.comparer import Comparer
+from tepo.problems.grader.kinds.elements import leaves
+from tepo.problems.grader.symbolic.compare import SymbolicComparison
+from tepo.problems.grader.symbolic.parser import to_sympy
+from tepo.problems.grader.text.spelling import canonical
 
 
 class Decider:

@@ -51,7 +51,7 @@ def _load(settings: dict[str, Any]) -> Any:
     import logging
 
     logging.disable(logging.CRITICAL)
-    from tepo.problems.grader.decide import Decider
+    from tepo.problems.grader.workers.judge import Decider
 
     decider = Decider(settings["relative"], settings["absolute"])
     for text in _WARM:
@@ -61,7 +61,7 @@ def _load(settings: dict[str, Any]) -> Any:
 
 def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
     """(correct, reason) for a request {"gold", "answer", "work"}, (parsable, problem) for {"check", "work"}."""
-    from tepo.problems.grader.work import OutOfWork, allowance
+    from tepo.problems.grader.workers.allowance import OutOfWork, allowance
 
     try:
         request = json.loads(line)

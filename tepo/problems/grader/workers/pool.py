@@ -22,8 +22,8 @@ from pathlib import Path
 from tepo.errors import RunFailed
 from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions
 
-_ROOT = str(Path(__file__).resolve().parents[3])
-_MAIN = "from tepo.problems.grader.worker import main; main()"
+_ROOT = str(Path(__file__).resolve().parents[4])
+_MAIN = "from tepo.problems.grader.workers.worker import main; main()"
 _START_SECONDS = 120.0
 _TASKS_PER_WORKER = 4
 _TICKS = os.sysconf("SC_CLK_TCK")

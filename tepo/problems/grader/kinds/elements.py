@@ -4,12 +4,12 @@ the leaves that must be read as mathematics."""
 import re
 from itertools import pairwise
 
-from tepo.problems.grader import forms, relations
-from tepo.problems.grader.environments import piecewise
-from tepo.problems.grader.numbers import parse_number
-from tepo.problems.grader.quantities import quantity
-from tepo.problems.grader.split import group, items, matrix, relation, strip_parentheses, union
-from tepo.problems.grader.words import choice, words
+from tepo.problems.grader.kinds import forms, interval
+from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.quantity import quantity
+from tepo.problems.grader.kinds.words import choice, words
+from tepo.problems.grader.text.layout import piecewise
+from tepo.problems.grader.text.split import group, items, matrix, relation, strip_parentheses, union
 
 SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
 _MAX_SIGNS = 4
@@ -27,12 +27,12 @@ def elements(text: str) -> list[str]:
     sides, signs = relation(parts[0])
     if len(parts) == 1:
         pieces = [group(piece) for piece in union(parts[0])]
-        if len(pieces) > 1 and all(piece and piece.left == "{" and not relations.is_builder(piece) for piece in pieces):
+        if len(pieces) > 1 and all(piece and piece.left == "{" and not interval.is_builder(piece) for piece in pieces):
             return list(dict.fromkeys(item for piece in pieces if piece for item in piece.items))
         if (condition := _CONDITION.fullmatch(parts[0])) and len(conditions := items(condition[1])) > 1:
             return conditions
         inside = group(sides[1] if signs in (["\\in"], ["="]) and _is_unknown(sides[0]) else parts[0])
-        if inside and inside.left == "{" and inside.items and not relations.is_builder(inside):
+        if inside and inside.left == "{" and inside.items and not interval.is_builder(inside):
             return list(inside.items)
     elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
         return [parts[0], *(f"{sides[0]} \\neq {part}" for part in parts[1:])]
@@ -41,7 +41,7 @@ def elements(text: str) -> list[str]:
 
 def _is_unknown(text: str) -> bool:
     """x or (x, y), what is asked for."""
-    return relations.is_symbol(text) or all(relations.is_symbol(name) for name in tuple_items(text) or [""])
+    return interval.is_symbol(text) or all(interval.is_symbol(name) for name in tuple_items(text) or [""])
 
 
 def tuple_items(text: str) -> list[str] | None:
@@ -67,7 +67,7 @@ def as_tuple(text: str) -> str:
     )
     return (
         f"({', '.join([sides[-1]] * len(names))})"
-        if neighbours and len(sides[-1]) and not relations.is_symbol(sides[-1])
+        if neighbours and len(sides[-1]) and not interval.is_symbol(sides[-1])
         else text
     )
 
@@ -85,20 +85,20 @@ def assignments(text: str) -> list[str] | None:
     """(m, n) = (3, 5) as m = 3, n = 5; None for anything else."""
     sides, signs = relation(text)
     names, values = (tuple_items(side) or [] for side in sides) if signs == ["="] else ([], [])
-    if not names or len(names) != len(values) or not all(relations.is_symbol(name) for name in names):
+    if not names or len(names) != len(values) or not all(interval.is_symbol(name) for name in names):
         return None
     return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
 
 
 def is_set_builder(text: str) -> bool:
     inside = group(text)
-    return inside is not None and relations.is_builder(inside)
+    return inside is not None and interval.is_builder(inside)
 
 
 def is_listed_set(text: str) -> bool:
     """Is this a set of several elements (or none), written in braces? {x=1, y=2} is a system."""
     inside = group(text)
-    if inside is None or inside.left != "{" or len(inside.items) == 1 or relations.is_builder(inside):
+    if inside is None or inside.left != "{" or len(inside.items) == 1 or interval.is_builder(inside):
         return False
     return not inside.items or not all(_ASSIGNMENT.match(item) for item in inside.items)
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from tepo.problems.grader.numbers import parse_number
-from tepo.problems.grader.quantities import quantity
-from tepo.problems.grader.units import Unit, parse_unit
+from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.quantity import quantity
+from tepo.problems.grader.text.units import Unit, parse_unit
 
 Leaf = Callable[[str, str], bool]
 _SPACED_LETTER = re.compile(r"(.+) [msgL]")

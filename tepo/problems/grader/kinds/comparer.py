@@ -6,10 +6,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
-from tepo.problems.grader import forms, relations
-from tepo.problems.grader.amounts import same_amount
-from tepo.problems.grader.canonical import canonical
-from tepo.problems.grader.elements import (
+from tepo.problems.grader.kinds import forms, interval
+from tepo.problems.grader.kinds.amounts import same_amount
+from tepo.problems.grader.kinds.elements import (
     SIGN,
     as_tuple,
     assignments,
@@ -21,12 +20,14 @@ from tepo.problems.grader.elements import (
     tuple_items,
     unnamed_point,
 )
-from tepo.problems.grader.environments import piecewise
-from tepo.problems.grader.estimate import differ
-from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
-from tepo.problems.grader.relate import congruence, exact_side, has_modulus, same_relation, with_constant
-from tepo.problems.grader.remarks import declared_integer, renamed_integer
-from tepo.problems.grader.split import (
+from tepo.problems.grader.kinds.number import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
+from tepo.problems.grader.kinds.relation import congruence, exact_side, has_modulus, same_relation, with_constant
+from tepo.problems.grader.kinds.simple_expression import differ
+from tepo.problems.grader.kinds.words import NUMBER_SETS, choice, chosen, described, options, told, words
+from tepo.problems.grader.text.layout import piecewise
+from tepo.problems.grader.text.remarks import declared_integer, renamed_integer
+from tepo.problems.grader.text.spelling import canonical
+from tepo.problems.grader.text.split import (
     THOUSANDS,
     Group,
     between_words,
@@ -40,7 +41,6 @@ from tepo.problems.grader.split import (
     unconditional,
     union,
 )
-from tepo.problems.grader.words import NUMBER_SETS, choice, chosen, described, options, told, words
 
 Item = TypeVar("Item")
 Symbolic = Callable[[str, str], bool]
@@ -104,7 +104,7 @@ class Comparer:
         self.used_symbolic = True
         return self._symbolic(gold, answer)
 
-    def sets(self, mine: relations.SolutionSet, theirs: relations.SolutionSet) -> bool:
+    def sets(self, mine: interval.SolutionSet, theirs: interval.SolutionSet) -> bool:
         """The same intervals and finite sets, in any order, of the same variable where both name one."""
         if mine.variable and theirs.variable and mine.variable != theirs.variable:
             return self.differ("variable")
@@ -220,7 +220,7 @@ class Comparer:
         if len(golds) == len(answers) == 1 and not signed:
             return self._one(golds[0], answers[0])
         if not signed or "\\neq" in gold + answer:
-            mine, theirs = relations.listed_set(expansions(golds)[0]), relations.listed_set(expansions(answers)[0])
+            mine, theirs = interval.listed_set(expansions(golds)[0]), interval.listed_set(expansions(answers)[0])
             if mine and theirs and (mine.variable or theirs.variable or "\\cup" in gold + answer):
                 return self.sets(mine, theirs)
         if forms.DOTS in golds or forms.DOTS in answers:
@@ -291,7 +291,7 @@ class Comparer:
         if has_modulus(gold) and has_modulus(answer):
             return congruence(gold, answer, self)
         if is_set_builder(gold) or is_set_builder(answer):
-            mine, theirs = relations.solution_set([gold]), relations.solution_set([answer])
+            mine, theirs = interval.solution_set([gold]), interval.solution_set([answer])
             return self.sets(mine, theirs) if mine and theirs else self._leaf(gold, answer)
         return self._value(gold, answer)
 
@@ -309,7 +309,7 @@ class Comparer:
             return self._matrices(mine, theirs)
         gold, answer = _LEAD.sub("", gold), _LEAD.sub("", answer)
         if len(union(gold)) > 1 or len(union(answer)) > 1:
-            one, other = relations.solution_set([gold]), relations.solution_set([answer])
+            one, other = interval.solution_set([gold]), interval.solution_set([answer])
             if one and other:
                 return self.sets(one, other)
         same, note = same_amount(gold, answer, self._leaf)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.numbers import parse_number
-from tepo.problems.grader.split import depths
+from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.text.split import depths
 
 _HALF = r"([ap])\.? ?m\.?"
 _TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))? ?(?:{_HALF})?|(\d{{1,2}}) ?{_HALF}", re.IGNORECASE)

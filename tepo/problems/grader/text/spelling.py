@@ -3,10 +3,10 @@ r"""One LaTeX spelling for an answer: delimiters, decoration, macros, plain-text
 import re
 from functools import lru_cache
 
-from tepo.problems.grader.environments import flattened
-from tepo.problems.grader.quantities import one_amount
-from tepo.problems.grader.remarks import bounded, unquantified, without_remarks
-from tepo.problems.grader.unicode import to_latex
+from tepo.problems.grader.kinds.quantity import one_amount
+from tepo.problems.grader.text.layout import flattened
+from tepo.problems.grader.text.remarks import bounded, unquantified, without_remarks
+from tepo.problems.grader.text.unicode import to_latex
 
 _CONTROL = str.maketrans(
     {

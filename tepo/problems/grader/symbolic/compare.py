@@ -7,10 +7,10 @@ import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import verify
 
-from tepo.problems.grader.estimate import Arithmetic, same
-from tepo.problems.grader.latex import to_sympy
-from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, parse_number
-from tepo.problems.grader.probing import as_fraction, constant, is_scalar, ratio, same_value
+from tepo.problems.grader.kinds.number import ANSWER_DIGITS, GOLD_DIGITS, parse_number
+from tepo.problems.grader.kinds.simple_expression import Arithmetic, same
+from tepo.problems.grader.symbolic.parser import to_sympy
+from tepo.problems.grader.symbolic.values import as_fraction, constant, is_scalar, ratio, same_value
 
 _DIGITS = 50
 with mpmath.workdps(_DIGITS + 5):

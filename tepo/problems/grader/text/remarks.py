@@ -3,8 +3,8 @@ r"""Words around a value that change nothing ("the minimum is", "(since n > 0)",
 
 import re
 
-from tepo.problems.grader.split import depths
-from tepo.problems.grader.units import known
+from tepo.problems.grader.text.split import depths
+from tepo.problems.grader.text.units import known
 
 _LEAD = re.compile(
     r"^\\text\{[^{}]*\b(?:is|are|equals?):?\} ?(?=.)|^\\text\{[^{}]*\} ?[a-zA-Z] ?\\text\{(?:is|equals?):?\} ?(?=.)"

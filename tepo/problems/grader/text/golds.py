@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from tepo.problems.grader.extraction import NoAnswer, extract_answer, has_box
+from tepo.problems.grader.text.extraction import NoAnswer, extract_answer, has_box
 
 _OR = re.compile(r"\s+OR\s+")
 _MATHS = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$", re.DOTALL)

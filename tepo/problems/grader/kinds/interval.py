@@ -3,8 +3,8 @@ r"""Relations: assignments, chains of inequalities as sets of intervals, members
 import re
 from dataclasses import dataclass
 
-from tepo.problems.grader.numbers import parse_number
-from tepo.problems.grader.split import Group, group, relation, union
+from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.text.split import Group, group, relation, union
 
 _SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")

@@ -7,12 +7,12 @@ from types import TracebackType
 
 from tepo.problems.grader.kinds.comparer import Comparer, Undecided
 from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions, Verdict
+from tepo.problems.grader.text.brackets import deepest
 from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.text.golds import gold_answers
 from tepo.problems.grader.workers.pool import Pool
 
 _CACHED = 200_000
-_NESTING = re.compile(r"[{}()\[\]]")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _GARBLED = re.compile(
     r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+"
@@ -64,7 +64,7 @@ class Grader:
             return False, "different"
         if len(answer) > self.options.max_chars:
             found = (False, "too long")
-        elif _depth(answer) > self.options.max_depth:
+        elif deepest(answer) > self.options.max_depth:
             found = (False, "too deep")
         else:
             comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)
@@ -136,12 +136,3 @@ class Grader:
 def _telling(verdict: Verdict) -> tuple[bool, bool]:
     """Order of the verdicts on a gold's alternatives: one that is met, then one that was given up, then the others."""
     return verdict.correct, verdict.reason in OUT_OF_BUDGET
-
-
-def _depth(text: str) -> int:
-    """Deepest nesting of brackets and braces of any kind."""
-    depth = deepest = 0
-    for match in _NESTING.finditer(text):
-        depth += 1 if match.group() in "{([" else -1
-        deepest = max(deepest, depth)
-    return deepest

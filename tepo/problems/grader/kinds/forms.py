@@ -6,12 +6,13 @@ from fractions import Fraction
 from itertools import pairwise
 
 from tepo.problems.grader.kinds.number import parse_number
-from tepo.problems.grader.text.split import depths
+from tepo.problems.grader.text.brackets import cut
 
 _HALF = r"([ap])\.? ?m\.?"
 _TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))? ?(?:{_HALF})?|(\d{{1,2}}) ?{_HALF}", re.IGNORECASE)
 _ZONE = re.compile(r" ?(?:in the )?(morning|afternoon|evening|noon|midnight)$", re.IGNORECASE)
 _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
+_COLON = re.compile(":")
 _BASE_WORDS = {
     "two": 2,
     "three": 3,
@@ -103,12 +104,8 @@ def ratio(text: str) -> list[str] | None:
         return [match[1], match[2]]
     if ":" not in text or DOTS in text or "=" in text or "," in text:
         return None
-    level = depths(text)
-    cuts = [index for index, character in enumerate(text) if character == ":" and level[index] == 0]
-    if not cuts:
-        return None
-    terms = [text[start + 1 : stop].strip() for start, stop in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
-    return terms if all(terms) else None
+    terms, colons = cut(text, _COLON)
+    return terms if colons and all(terms) else None
 
 
 def based(text: str) -> tuple[str, int] | None:

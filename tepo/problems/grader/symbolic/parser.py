@@ -27,22 +27,22 @@ _SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+ \d+(?!\d*\s*(?:/|\\frac))")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
-_BINOMIAL = r"\\binom\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+_GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_BINOMIAL = rf"\\binom\s*{_GROUP}\s*{_GROUP}"
 _AFTER_NUMBER = re.compile(rf"({_BINOMIAL}|\\frac\{{\d+\}}\{{\d+\}})\s*(?=[\d(]|\\(?:binom|frac)(?![a-zA-Z]))")
 _SIDE_BY_SIDE = re.compile(r"([\d)]|\\pi)\s*(?=\(|\\binom(?![a-zA-Z]))|(\))\s*(?=\d|\\frac(?![a-zA-Z]))")
 """Numbers side by side, (2)(3) or 3\\binom{4}{2}, are a mixed number to the parser: it adds them."""
-_GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _GREEK = r"\\(?:pi|theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma|tau|delta|rho)(?![a-zA-Z])"
 _FACTOR = rf"(?:\d++|[a-zA-Z]|{_GREEK}|\\frac{_GROUP}{_GROUP}|\\sqrt(?:\[\d+\])?{_GROUP}|{_GROUP})(?:[_^]{_GROUP})*"
 _FUNCTION = rf"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)|sinh|cosh|tanh|ln|log|exp)(?![a-zA-Z])(?:\s*[_^]\s*{_GROUP})*"
 _ARGUMENT = re.compile(rf"({_FUNCTION})\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))")
 """What stands before a written multiplication sign: \\sin x \\cdot y is (\\sin x) y, and \\sin(xy) to the parser."""
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_INDEX = r"\s*_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)"
+_INDEX = rf"\s*_\s*(?:{_GROUP}|\w)"
 _COMMAND_OR_CAPITAL = re.compile(
     r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}"
     rf"|\\[a-zA-Z]+(?:{_INDEX})?"
-    r"|([a-zA-Z])\s*_\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|\w)|([A-Z])"
+    rf"|([a-zA-Z])\s*_\s*({_GROUP}|\\[a-zA-Z]+|\w)|([A-Z])"
 )
 _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|operatorname|mathbb|begin|end)(?![a-z])")
 

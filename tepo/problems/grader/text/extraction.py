@@ -3,6 +3,8 @@ r"""The final answer in a response: the last complete \boxed{}, and nothing else
 import re
 from collections.abc import Sequence
 
+from tepo.problems.grader.text.brackets import UNESCAPED_BRACES, closing
+
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _NAME = r"(?P<name>[a-zA-Z])(?:_\{?\w\}?)?\s*=\s*\$*\s*"
 _NAMED = re.compile(_NAME + "$")
@@ -101,23 +103,10 @@ def _content(text: str, position: int) -> tuple[int, str]:
         if not word:
             raise NoAnswer("empty box")
         return word.end(), word.group().rstrip(".")
-    stop = closing_brace(text, position)
+    stop = closing(text, position, UNESCAPED_BRACES)
     if stop is None:
         raise NoAnswer("unclosed box")
     return stop + 1, text[position + 1 : stop]
-
-
-def closing_brace(text: str, position: int) -> int | None:
-    """Index of the brace that closes the one at `position`; escaped braces do not count. None if there is none."""
-    depth = 0
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, position):
-        if match.group() == "{":
-            depth += 1
-        elif match.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return match.start()
-    return None
 
 
 def _explicit_list(response: str, opened: int, stop: int, start: int) -> bool:

@@ -3,7 +3,7 @@ r"""Words around a value that change nothing ("the minimum is", "(since n > 0)",
 
 import re
 
-from tepo.problems.grader.text.split import depths
+from tepo.problems.grader.text.brackets import encloses
 from tepo.problems.grader.text.units import known
 
 _LEAD = re.compile(
@@ -90,7 +90,7 @@ def without_remarks(text: str) -> str:
     text = _OPEN_IN_TEXT.sub(r"(\\text{\1}", text)
     for pattern in (_ASIDE, _ALTERNATIVE):
         match = pattern.search(text)
-        if match and min(depths(match["group"])[:-1]) >= 1:
+        if match and encloses(match["group"]):
             text = text[: match.start()] + (f" \\text{{or}} {match['other']}" if "other" in pattern.groupindex else "")
     return text
 

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 from tepo.problems.grader.kinds.quantity import one_amount
+from tepo.problems.grader.text.brackets import BRACES, PARENTHESES, balanced, closing
 from tepo.problems.grader.text.layout import flattened
 from tepo.problems.grader.text.remarks import bounded, unquantified, without_remarks
 from tepo.problems.grader.text.unicode import to_latex
@@ -178,7 +179,7 @@ def canonical(text: str) -> str:
     if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED.sub(r"\\", text)
     text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
-    text = strip_delimiters(balance(to_latex(text)))
+    text = strip_delimiters(balanced(to_latex(text)))
     text = (
         _THIN_COMMA.sub(",", text)
         .replace("{:}", ":")
@@ -229,23 +230,13 @@ def _unwrapped(text: str) -> str:
     match = _WHOLE_TEXT.fullmatch(text)
     if match:
         text = match[1].strip()
-    if len(text) > 2 and text[0] == "{" and text[-1] == "}" and _one_group(text):
+    if len(text) > 2 and text[0] == "{" and text[-1] == "}" and closing(text, 0, BRACES) == len(text) - 1:
         return strip_delimiters(text[1:-1])
     return _ISO_INTERVAL.sub(_round, text) if _ISO_INTERVALS.fullmatch(text) else text
 
 
 def _round(match: re.Match[str]) -> str:
     return f"{'(' if match[1] == ']' else '['}{match[2]}{')' if match[3] == '[' else ']'}"
-
-
-def _one_group(text: str) -> bool:
-    """Does the brace at the start close at the very end?"""
-    depth = 0
-    for index, character in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return index == len(text) - 1
-    return False
 
 
 def _macros(text: str) -> str:
@@ -297,12 +288,8 @@ def _argument(text: str) -> tuple[str, str]:
         match = re.match(r"\\[a-zA-Z]+|.", text, re.DOTALL)
         assert match
         return ("", text) if match.group() in ("\\sqrt", "\\", "}") else (match.group(), text[match.end() :])
-    depth = 0
-    for index, character in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return text[1:index].strip(), text[index + 1 :]
-    return "", text
+    end = closing(text, 0, BRACES)
+    return ("", text) if end is None else (text[1:end].strip(), text[end + 1 :])
 
 
 def _plain_notation(text: str) -> str:
@@ -312,30 +299,11 @@ def _plain_notation(text: str) -> str:
     )
     text = _INFINITY.sub(r"\\infty ", text)
     while match := _PLAIN_ROOT.search(text):
-        depth, end = 0, len(text)
-        for index in range(match.end(), len(text)):
-            depth += {"(": 1, ")": -1}.get(text[index], 0)
-            if depth == 0:
-                end = index
-                break
+        end = closing(text, match.end(), PARENTHESES)
+        end = len(text) if end is None else end
         index_part = "[3]" if match[1] == "cbrt" else ""
         text = f"{text[: match.start()]}\\sqrt{index_part}{{{text[match.end() + 1 : end]}}}{text[end + 1 :]}"
     text = _BARE_ROOT.sub(r"\\sqrt", text)
     text = _PLAIN_FUNCTION.sub(lambda match: "\\" + re.sub(r"^a(?=sin|cos|tan)", "arc", match[1]) + " ", text)
     text = _PLAIN_NAME.sub(r"\\\1 ", text)
     return _SQRT_DIGIT.sub(lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}", text)
-
-
-def balance(text: str) -> str:
-    """Close the braces a malformed gold leaves open, and drop closing ones that open nowhere."""
-    if "{" not in text and "}" not in text:
-        return text
-    depth, kept, escaped = 0, [], False
-    for character in text:
-        if not escaped and character == "}" and depth == 0:
-            continue
-        if not escaped:
-            depth += {"{": 1, "}": -1}.get(character, 0)
-        escaped = character == "\\" and not escaped
-        kept.append(character)
-    return "".join(kept) + "}" * depth

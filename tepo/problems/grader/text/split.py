@@ -3,12 +3,8 @@
 import re
 from dataclasses import dataclass
 
-_TOKEN = re.compile(
-    r"\\(?:begin|end)\{(?:[a-z]*matrix|array|cases)\}|\\(?:langle|rangle|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\.|[(){}\[\]]",
-    re.DOTALL,
-)
-_OPENERS = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
-_CLOSERS = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
+from tepo.problems.grader.text.brackets import cut, depths, encloses
+
 _AND = re.compile(
     r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])"
 )
@@ -46,42 +42,9 @@ def squeezed(text: str) -> str:
     return _BETWEEN_DIGITS.sub("", text) if " " in text else text
 
 
-def depths(text: str) -> list[int]:
-    """Bracket depth after every character (brackets of any kind: intervals close with another one than they open)."""
-    result, depth, position = [], 0, 0
-    for match in _TOKEN.finditer(text):
-        result.extend([depth] * (match.start() - position))
-        token = match.group()
-        if token in _OPENERS or token.startswith("\\begin"):
-            depth += 1
-            result.extend([depth] * len(token))
-        elif token in _CLOSERS or token.startswith("\\end"):
-            depth -= 1
-            result.extend([depth] * len(token))
-        else:
-            result.extend([depth] * len(token))
-        position = match.end()
-    result.extend([depth] * (len(text) - position))
-    return result
-
-
-def _cut(text: str, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    """Pieces and separators of a text cut at top-level matches."""
-    if not pattern.search(text):
-        return [text.strip()], []
-    level = depths(text)
-    pieces, separators, start = [], [], 0
-    for match in pattern.finditer(text):
-        if level[match.start()] == 0:
-            pieces.append(text[start : match.start()].strip())
-            separators.append(match.group())
-            start = match.end()
-    return [*pieces, text[start:].strip()], separators
-
-
 def items(text: str) -> list[str]:
     """Elements of a list written with commas, semicolons, "and" or "or"; a single thousands-separated number is one."""
-    pieces = [piece for part in _cut(_joined(text), _AND)[0] for piece in _cut(part, _COMMA)[0] if piece]
+    pieces = [piece for part in cut(_joined(text), _AND)[0] for piece in cut(part, _COMMA)[0] if piece]
     return pieces or [text]
 
 
@@ -108,21 +71,21 @@ def _joined(text: str, *, alone: bool = True) -> str:
 
 def comma_items(text: str) -> list[str]:
     """Elements at the top-level commas, with no eye for thousands."""
-    return [piece for piece in _cut(text, _COMMA)[0] if piece]
+    return [piece for piece in cut(text, _COMMA)[0] if piece]
 
 
 def union(text: str) -> list[str]:
-    return [piece for piece in _cut(text, _CUP)[0] if piece] or [text]
+    return [piece for piece in cut(text, _CUP)[0] if piece] or [text]
 
 
 def relation(text: str) -> tuple[list[str], list[str]]:
     r"""Sides and signs of a relation chain: `1 < x \leq 2` -> ([1, x, 2], [<, \leq])."""
-    return _cut(text, _RELATION)
+    return cut(text, _RELATION)
 
 
 def between_words(text: str) -> tuple[list[str], list[str]]:
     r"""What stands around words in a value, and the words: `3 \text{boys and} 5` -> ([3, 5], [\text{boys and}])."""
-    return _cut(text, _WORD)
+    return cut(text, _WORD)
 
 
 def unconditional(text: str) -> str:
@@ -139,7 +102,7 @@ def unconditional(text: str) -> str:
 
 def conclusion(text: str) -> str:
     r"""What follows the last \implies."""
-    return _cut(text, _IMPLIES)[0][-1]
+    return cut(text, _IMPLIES)[0][-1]
 
 
 def group(text: str) -> Group | None:
@@ -147,7 +110,7 @@ def group(text: str) -> Group | None:
     left, right = _fences(text)
     if not left or not right:
         return None
-    if min(depths(text)[: len(text) - len(right)]) < 1:
+    if not encloses(text, len(right)):
         return None
     inside = text[len(left) : len(text) - len(right)].strip()
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
@@ -167,7 +130,7 @@ def _fences(text: str) -> tuple[str, str]:
 def strip_parentheses(text: str) -> str:
     """Without brackets or braces around the whole of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
     while len(text) > 2 and text[0] + text[-1] in ("()", "{}"):
-        if min(depths(text)[:-1]) < 1 or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
+        if not encloses(text) or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
             return text
         text = text[1:-1].strip()
     return text

@@ -4,6 +4,8 @@ and the rest of what models and people type."""
 import re
 import unicodedata
 
+from tepo.problems.grader.text.brackets import PARENTHESES, closing
+
 _SYMBOLS = {
     "π": "pi", "θ": "theta", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "λ": "lambda",
     "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ϕ": "phi", "ψ": "psi", "ω": "omega",
@@ -58,7 +60,8 @@ def _roots(text: str) -> str:
         elif match[2]:
             body, end = "", -1
         elif match.group().endswith("("):
-            close = _closing(text, match.end() - 1)
+            close = closing(text, match.end() - 1, PARENTHESES)
+            close = len(text) if close is None else close
             body, end = text[match.end() : close], close + 1
         else:
             body, end = "", -1
@@ -68,12 +71,3 @@ def _roots(text: str) -> str:
         else:
             text = f"{text[: match.start()]}{command}{{{body}}}{text[end:]}"
     return text
-
-
-def _closing(text: str, position: int) -> int:
-    depth = 0
-    for index in range(position, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[index], 0)
-        if depth == 0:
-            return index
-    return len(text)

@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import TypeVar
 
 from tepo.problems.grader.kinds import forms, interval
-from tepo.problems.grader.kinds.amounts import same_amount
 from tepo.problems.grader.kinds.elements import (
     SIGN,
     as_tuple,
@@ -21,6 +20,7 @@ from tepo.problems.grader.kinds.elements import (
     unnamed_point,
 )
 from tepo.problems.grader.kinds.number import ANSWER_DIGITS, GOLD_DIGITS, Exact, parse_number
+from tepo.problems.grader.kinds.quantity import same_amount
 from tepo.problems.grader.kinds.relation import congruence, exact_side, has_modulus, same_relation, with_constant
 from tepo.problems.grader.kinds.simple_expression import differ
 from tepo.problems.grader.kinds.words import NUMBER_SETS, choice, chosen, described, options, told, words

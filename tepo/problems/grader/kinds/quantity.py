@@ -1,9 +1,10 @@
-r"""Finding the unit in an answer: `864 \text{ inches}^2`, `18.90 dollars`, `\$36`, `62.5\%`, `90^\circ`, `48 km/h`."""
+r"""Quantities, numbers with a unit, per cent sign, degrees or currency: `8 \text{ inches}^2`, `\$36`, `62.5\%`, `9 km/h`."""
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
-from itertools import pairwise
 
+from tepo.problems.grader.kinds.number import parse_number
 from tepo.problems.grader.text.units import Unit, known, parse_unit
 
 _TOKEN = re.compile(
@@ -12,8 +13,6 @@ _TOKEN = re.compile(
 _CURRENCY = re.compile(
     r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])"
 )
-_PART = r"(\d+(?:\.\d+)?) ?(?:\\text\{ ?([a-zA-Z. ]+?),?(?: and)? ?\}|([a-zA-Z]+)\.?)"
-_PARTS = re.compile(_PART), re.compile(rf"{_PART}(?: ?,? ?(?:\\text\{{,? ?and\}}|and)? ?{_PART})+")
 _SCALE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*([CF])\s*\}|([CF])(?![a-zA-Z]))")
 _HEAD_END = re.compile(r"(?:[\d.)}\]!|]|\\(?:pi|infty))\s*-?\s*$")
 _TRIGONOMETRIC = re.compile(r"\\(?:cis|sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
@@ -34,7 +33,7 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
         return (match[1] or match[3]) + text[match.end() :].strip(), parse_unit(
             "dollar" if "usd" in word or "us " in word else word
         )
-    text = _SCALE.sub(lambda found: "\\text{deg" + (found[1] or found[2]).lower() + "}", text)
+    text = _SCALE.sub(lambda match: "\\text{deg" + (match[1] or match[2]).lower() + "}", text)
     start = _tail(text)
     if start is None:
         return text, None
@@ -45,31 +44,16 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
     return (text, None) if unit is None else (head.rstrip("- "), unit)
 
 
-def one_amount(text: str) -> str | None:
-    r"""2 \text{hours} 30 \text{minutes} as \frac{5}{2}\text{hours}: parts of one dimension,
-    each unit smaller than the one before. None for anything else."""
-    part, whole = _PARTS
-    if not whole.fullmatch(text):
-        return None
-    found = [(Fraction(match[1]), match[2] or match[3]) for match in part.finditer(text)]
-    units = [parse_unit(word) for _, word in found if known(word)]
-    sizes = [unit.factor for unit in units if unit and unit.dimension == (units[0] and units[0].dimension)]
-    if len(sizes) < len(found) or any(small >= large for large, small in pairwise(sizes)):
-        return None
-    total = sum((count * size for (count, _), size in zip(found, sizes, strict=True)), Fraction(0)) / sizes[0]
-    return f"\\frac{{{total.numerator}}}{{{total.denominator}}}\\text{{{found[0][1]}}}"
-
-
 def _tail(text: str) -> int | None:
     """Where the trailing unit begins: the longest run of unit-like tokens at the end that follows a number."""
     tokens = [(match.start(), match.group()) for match in _TOKEN.finditer(text)]
     start = None
-    for place in range(len(tokens) - 1, -1, -1):
-        position, token = tokens[place]
+    for index in range(len(tokens) - 1, -1, -1):
+        position, token = tokens[index]
         if _is_word(token):
             if _HEAD_END.search(text[:position]) or (token.startswith("\\text") and text[:position].strip()):
                 start = position
-        elif token in ("2", "3") and place and known(tokens[place - 1][1]):
+        elif token in ("2", "3") and index and known(tokens[index - 1][1]):
             continue
         elif not (
             token.isspace()
@@ -96,3 +80,78 @@ def _is_unit(tail: str, *, letters: bool) -> bool:
     if len(words) == 1 and len(words[0]) == 1:
         return words[0] in "$¢" or (letters and known(words[0]) is not None)
     return all(known(word) or (len(word) >= 3 and len(words) <= 4) or word.lower() == "of" for word in words)
+
+
+Leaf = Callable[[str, str], bool]
+_SPACED_LETTER = re.compile(r"(.+) [msgL]")
+_POUNDS = {parse_unit("pound"), parse_unit("lb")}
+"""Pounds are money until the other side weighs."""
+
+
+def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
+    """(equal, why not). A unit may be missing on one side; two units must agree, converted where the table can."""
+    left, mine = quantity(gold)
+    right, theirs = quantity(answer)
+    if (mine is None) != (theirs is None):  # 8m is eight metres beside 8 \\text{ m}
+        left, mine = (left, mine) if mine else quantity(gold, letters=True)
+        right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
+    if mine is None and theirs is None:
+        left, right = _without_letter(left, right), _without_letter(right, left)
+    if (mine is None and theirs is None) or (mine and mine.generic) or (theirs and theirs.generic):
+        return leaf(left, right), "different"
+    if (mine and mine.is_only("percent")) or (theirs and theirs.is_only("percent")):
+        return _percent(left, mine, right, theirs, leaf)
+    if mine is None or theirs is None:
+        return leaf(left, right) or _angles(left, mine, right, theirs, leaf), "different"
+    return _two_units(left, mine, right, theirs, leaf), "unit"
+
+
+def _without_letter(text: str, other: str) -> str:
+    r"""\frac{37}{4} m beside a bare number: with a space between, the letter is a unit."""
+    match = _SPACED_LETTER.fullmatch(text)
+    return match[1] if match and parse_number(match[1]) and parse_number(other) else text
+
+
+def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> bool:
+    if mine.name or theirs.name:
+        return mine.name == theirs.name and leaf(left, right)
+    if {mine, theirs} == _POUNDS:
+        return leaf(left, right)
+    if mine.dimension != theirs.dimension:
+        return _angles(left, mine, right, theirs, leaf)
+    return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor))
+
+
+def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> bool:
+    r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word;
+    25^\circ is 25 degrees Celsius."""
+    if mine and mine.is_only("angle") and _is_radian(theirs, right):
+        return leaf(f"\\frac{{{left}\\pi}}{{180}}", right)
+    if theirs and theirs.is_only("angle") and _is_radian(mine, left):
+        return leaf(left, f"\\frac{{{right}\\pi}}{{180}}")
+    return bool(
+        mine and theirs and {mine.dimension, theirs.dimension} == {(("angle", 1),), (("temperature-c", 1),)}
+    ) and leaf(left, right)
+
+
+def _is_radian(unit: Unit | None, text: str) -> bool:
+    return unit.is_only("angle-rad") if unit else "\\pi" in text
+
+
+def _percent(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> tuple[bool, str]:
+    """50% is 50% and 0.5; it is 50 too when the sign was left out, which a number below 1 cannot mean."""
+    if mine and theirs:
+        return mine.dimension == theirs.dimension and leaf(left, right), "unit"
+    hundredth = Fraction(1, 100)
+    if leaf(*((_scaled(left, hundredth), right) if mine else (left, _scaled(right, hundredth)))):
+        return True, ""
+    number = parse_number(right if mine else left)
+    return number is not None and abs(number.value) >= 1 and leaf(left, right), "different"
+
+
+def _scaled(text: str, factor: Fraction) -> str:
+    number = parse_number(text)
+    if number is None:
+        return f"\\frac{{{factor.numerator} \\cdot ({text})}}{{{factor.denominator}}}"
+    value = number.value * factor
+    return str(value.numerator) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"

@@ -1,19 +1,25 @@
-r"""Relations: assignments, chains of inequalities as sets of intervals, memberships."""
+r"""Intervals and the sets that inequalities, memberships and set-builders describe, as unions of intervals."""
 
 import re
 from dataclasses import dataclass
 
+from tepo.problems.grader.kinds.name import is_symbol, is_variable
 from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.pairing import pair_off
+from tepo.problems.grader.kinds.protocol import Comparison
+from tepo.problems.grader.kinds.tuple import same_groups
 from tepo.problems.grader.text.split import Group, group, relation, union
 
-_SYMBOL = re.compile(r"(?:[a-zA-Z]|\\(?!infty|pi(?![a-z]))[a-zA-Z]+)(?:_(?:\{[^{}]*\}|\w))?'*")
+
+def is_set_builder(text: str) -> bool:
+    inside = group(text)
+    return inside is not None and is_builder(inside)
+
+
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
-_VALUE_OF = re.compile(r"[a-zA-Z] ?\( ?[a-zA-Z] ?\)")
-_GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\[[^\[\]]*\]|\\text\{[^{}]*\}")
 _PUNCTURED = re.compile(
     r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})"
 )
-_DIGIT = re.compile(r"\d")
 ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
 _SYMMETRIC = ("=", "\\neq", "\\equiv", "\\approx", "\\parallel", "\\perp", "\\cong", "\\sim")
 FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"} | {sign: sign for sign in _SYMMETRIC}
@@ -26,22 +32,6 @@ class SolutionSet:
 
     variable: str | None
     pieces: tuple[Group, ...]
-
-
-def is_symbol(text: str) -> bool:
-    return _SYMBOL.fullmatch(text) is not None
-
-
-def _is_variable(text: str) -> bool:
-    """x, or a value f(x)."""
-    return is_symbol(text) or _VALUE_OF.fullmatch(text) is not None
-
-
-def is_name(text: str) -> bool:
-    r"""May this stand left of "=" as the name of what is asked: x, f(x), \angle ABC, x^2+y^2, \frac{AB}{CD},
-    but not 2x."""
-    bare = _GROUPED.sub("", text).strip()
-    return bool(bare or text) and not _DIGIT.search(bare) and any(character.isalpha() for character in text)
 
 
 def interval_of_chain(text: str) -> SolutionSet | None:
@@ -65,12 +55,12 @@ def interval_of_chain(text: str) -> SolutionSet | None:
         return SolutionSet(inside[1], (left, Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")")))
     if len(signs) == 2:
         low, variable, high = sides
-        if not _is_variable(variable) or variable in (low, high):
+        if not is_variable(variable) or variable in (low, high):
             return None
         return SolutionSet(variable, (Group("[" if closed[0] else "(", (low, high), "]" if closed[1] else ")"),))
-    if _is_variable(sides[0]):
+    if is_variable(sides[0]):
         return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), "]" if closed[0] else ")"),))
-    if _is_variable(sides[1]):
+    if is_variable(sides[1]):
         return SolutionSet(sides[1], (Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")"),))
     return None
 
@@ -191,3 +181,10 @@ def _intersected(pieces: tuple[Group, ...]) -> tuple[Group, ...]:
         if low and high and low.value < high.value:
             return (Group(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
     return pieces
+
+
+def same_sets(mine: SolutionSet, theirs: SolutionSet, compare: Comparison) -> bool:
+    """The same intervals and finite sets, in any order, of the same variable where both name one."""
+    if mine.variable and theirs.variable and mine.variable != theirs.variable:
+        return compare.differ("variable")
+    return pair_off(mine.pieces, theirs.pieces, lambda left, right: same_groups(left, right, compare))

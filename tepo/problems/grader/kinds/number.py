@@ -52,6 +52,16 @@ class Exact:
         return self.digits >= least and difference <= (self.ulp if truncated else self.ulp / 2)
 
 
+def same_number(gold: Exact, answer: Exact, relative: Fraction, absolute: Fraction) -> bool:
+    """Within the tolerances, or a decimal that rounds the other side; of two decimals only noise is let through."""
+    difference = abs(gold.value - answer.value)
+    if difference <= max(relative * abs(gold.value), absolute):
+        return True
+    if gold.ulp and answer.ulp:
+        return max(gold.digits, answer.digits) >= 15 and difference <= abs(gold.value) / 10**14
+    return answer.rounds(gold.value, ANSWER_DIGITS) or gold.rounds(answer.value, GOLD_DIGITS)
+
+
 @lru_cache(maxsize=20_000)
 def parse_number(text: str) -> Exact | None:
     """The number a canonical text is, or None. Never computes a power beyond 10^MAX_EXPONENT."""

@@ -1,4 +1,4 @@
-r"""Quantities, numbers with a unit, per cent sign, degrees or currency: `8 \text{ inches}^2`, `\$36`, `62.5\%`, `9 km/h`."""
+r"""Quantities, numbers with a unit, per cent sign or currency: `8 \text{ inches}^2`, `\$36`, `62.5\%`, `9 km/h`."""
 
 import re
 from collections.abc import Callable

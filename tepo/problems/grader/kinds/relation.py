@@ -1,10 +1,11 @@
 r"""Two answers of which at least one is a relation: equations, inequalities, memberships, congruences, negations."""
 
 import re
-from typing import Protocol
 
-from tepo.problems.grader.kinds import interval
+from tepo.problems.grader.kinds.interval import FLIPPED, ORDER, same_sets, solution_set
+from tepo.problems.grader.kinds.name import is_name, is_symbol
 from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import relation
 
 _MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
@@ -13,22 +14,13 @@ _LEIBNIZ = re.compile(r"\\frac\{d([a-zA-Z])\}\{d[a-zA-Z]\}")
 _CALL = re.compile(r"([a-zA-Z])\(([a-zA-Z])\)")
 
 
-class Comparison(Protocol):
-    """What a relation needs to compare its sides: see `compare.Comparer`."""
-
-    def same(self, gold: str, answer: str) -> bool: ...
-    def expressions(self, gold: str, answer: str) -> bool: ...
-    def sets(self, mine: interval.SolutionSet, theirs: interval.SolutionSet) -> bool: ...
-    def differ(self, note: str) -> bool: ...
-
-
 def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
     """Do two texts, at least one of them with a relation sign, say the same?"""
     left, right = relation(gold)[1], relation(answer)[1]
-    mine, theirs = interval.solution_set([gold]), interval.solution_set([answer])
+    mine, theirs = solution_set([gold]), solution_set([answer])
     if "\\notin" in left + right or "\\neq" in left + right:
         if ("\\neq" in left) != ("\\neq" in right) and {"\\neq", "\\in"}.issuperset(left + right):
-            return bool(mine and theirs and compare.sets(mine, theirs)) or compare.differ("negated relation")
+            return bool(mine and theirs and same_sets(mine, theirs, compare)) or compare.differ("negated relation")
         if left != right:
             return compare.differ("negated relation")
     if "\\equiv" in left + right:
@@ -36,7 +28,7 @@ def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
     if set(left) <= {"="} and set(right) <= {"="}:
         return _equations(gold, answer, compare)
     if mine and theirs:
-        return compare.sets(mine, theirs)
+        return same_sets(mine, theirs, compare)
     if left == ["\\in"] and not right:
         return compare.same(relation(gold)[0][1], answer)
     if right == ["\\in"] and not left:
@@ -52,7 +44,7 @@ def exact_side(text: str) -> str:
     head = text[: text.index("\\approx")].strip()
     if not head:
         return sides[-1]
-    return f"{head} = {sides[-1]}" if interval.is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
+    return f"{head} = {sides[-1]}" if is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
 
 
 def with_constant(gold: str, answer: str) -> tuple[str, str]:
@@ -74,14 +66,14 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     others, marks = relation(answer)
     for flipped in (False, True):
         if flipped:
-            if any(mark not in interval.FLIPPED for mark in marks):
+            if any(mark not in FLIPPED for mark in marks):
                 break
-            others, marks = others[::-1], [interval.FLIPPED[mark] for mark in reversed(marks)]
+            others, marks = others[::-1], [FLIPPED[mark] for mark in reversed(marks)]
         if signs == marks and all(
             compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)
         ):
             return True
-    ordered = all(sign in interval.ORDER for sign in signs + marks)
+    ordered = all(sign in ORDER for sign in signs + marks)
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")
 
 
@@ -112,8 +104,8 @@ def _equations(gold: str, answer: str, compare: Comparison) -> bool:
     if len(left) > 1 and len(right) > 1:
         return _two_equations(gold, answer, left, right, compare)
     if len(left) > 1:
-        return interval.is_name(left[0]) and compare.same(left[-1], answer)
-    return (interval.is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
+        return is_name(left[0]) and compare.same(left[-1], answer)
+    return (is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
 
 
 def _is_numeric(sides: list[str]) -> bool:
@@ -123,23 +115,23 @@ def _is_numeric(sides: list[str]) -> bool:
 
 def _name_first(sides: list[str]) -> list[str]:
     """5 = x as x = 5."""
-    return sides[::-1] if interval.is_symbol(sides[-1]) and not interval.is_name(sides[0]) else sides
+    return sides[::-1] if is_symbol(sides[-1]) and not is_name(sides[0]) else sides
 
 
 def _two_equations(gold: str, answer: str, left: list[str], right: list[str], compare: Comparison) -> bool:
-    if not interval.is_name(left[0]) or not interval.is_name(right[0]):
+    if not is_name(left[0]) or not is_name(right[0]):
         return compare.expressions(gold, answer)
     if left[0].replace(" ", "") == right[0].replace(" ", ""):
         if compare.same(left[-1], right[-1]):
             return True
-        if "(" in left[0] or (interval.is_symbol(left[0]) and left[0] not in left[-1] + right[-1]):
+        if "(" in left[0] or (is_symbol(left[0]) and left[0] not in left[-1] + right[-1]):
             return False  # both are solved for the same name
     renamed = _renamed(left[0], right[0], right[-1])
     if renamed is not None:
         return compare.same(left[-1], renamed)
     if _LEIBNIZ.fullmatch(left[0]) and _LEIBNIZ.fullmatch(right[0]):
         return compare.differ("variable")
-    if _is_numeric([left[-1], right[-1]]) and interval.is_symbol(left[0]) and interval.is_symbol(right[0]):
+    if _is_numeric([left[-1], right[-1]]) and is_symbol(left[0]) and is_symbol(right[0]):
         return compare.differ("variable") if left[0] != right[0] else False
     return compare.expressions(gold, answer)
 

@@ -1,6 +1,9 @@
-r"""Answers that are words or choices: `\text{east}`, `Evelyn`, no solution, (C)."""
+r"""Answers in words: `\text{east}`, `Evelyn`, no solution, two thirds."""
 
 import re
+
+from tepo.problems.grader.kinds.protocol import Comparison
+from tepo.problems.grader.text.split import relation
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_ .,:'\"!?()-]*(?:[ .,:'\"!?()-]+[^\W\d_ .,:'\"!?()-]+)*[ .,'\"!?)-]*")
@@ -52,7 +55,6 @@ _SYMBOLS = dict.fromkeys(_REALS, "all real numbers") | {
 _SYMBOLS |= dict.fromkeys(("\\mathbb{Z}^+", "\\mathbb{Z}^{+}", "\\mathbb{Z}_{>0}"), "all positive integers")
 NUMBER_SETS = frozenset(_SYMBOLS.values())
 """Keys of answers that may also be written as a set."""
-
 _SUBJECT = (
     "answer|series|sequence|integral|function|number|sum|limit|curve|graph|figure|shape|conic|day|colou?r|winner"
     "|statement|triangle|equation|matrix|set"
@@ -80,12 +82,6 @@ _NO_SOLUTIONS = re.compile(
     r"(?: (?:in|over|among) [a-z ]+)?"
 )
 _IDLE = re.compile(r"\b(?:an?|[Tt]he|[Aa]ll|[Aa]ny|[Ee]very|is|are)\b")
-_CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
-_CHOSEN = re.compile(
-    r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL
-)
-_OPTIONS = re.compile(r"[A-H](?:,? ?[A-H])+")
-_OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[(A-Z\\])")
 
 
 def words(text: str) -> str | None:
@@ -147,37 +143,27 @@ def described(gold: str, answer: str) -> bool:
     return short not in ("yes", "no") and any(long == f"{short} {noun}" for noun in _DESCRIBED)
 
 
-def told(text: str) -> str:
+def without_articles(text: str) -> str:
     r"""The text with its words in lower case and without articles, "all" and "is":
     \text{All multiples of} 3 as \text{multiples of}3."""
-    return _TEXT.sub(_without_idle, text).replace("} ", "}").replace(" \\text", "\\text")
+    return _TEXT.sub(_plain_words, text).replace("} ", "}").replace(" \\text", "\\text")
 
 
-def _without_idle(match: re.Match[str]) -> str:
-    told = " ".join(_IDLE.sub(" ", match[1]).split()).casefold()
-    return f"\\text{{{told or match[1]}}}"
+def _plain_words(match: re.Match[str]) -> str:
+    plain = " ".join(_IDLE.sub(" ", match[1]).split()).casefold()
+    return f"\\text{{{plain or match[1]}}}"
 
 
-def choice(text: str) -> tuple[str, bool] | None:
-    """(letter, decorated) of a lone option letter; decorated means in parentheses or \\text{}."""
-    bare = _OPTION.sub("", _TEXT.sub(r"\1", text).strip()).removesuffix(" only")
-    match = _CHOICE.fullmatch(bare)
-    if not match:
+def same_words(gold: str, answer: str, compare: Comparison) -> bool | None:
+    """By their keys; words beside mathematics only where they name a number or a set of numbers."""
+    left, right = words(gold), words(answer)
+    if left is not None and right is not None:
+        return left == right or described(left, right)
+    if (left is None and right is None) or NUMBER_SETS.intersection((left, right)):
         return None
-    return match["letter"], len(text) > 1
-
-
-def options(text: str) -> str | None:
-    """The letters of several options, in alphabetical order: ABD of `D, A, B` and of `ABD`. None for anything else,
-    and for BDA, which is an order."""
-    letters = re.findall("[A-H]", _TEXT.sub(r"\1", text)) if _OPTIONS.fullmatch(_TEXT.sub(r"\1", text)) else []
-    ordered = sorted(set(letters))
-    return "".join(ordered) if len(letters) == len(ordered) > 1 and ("," in text or letters == ordered) else None
-
-
-def chosen(text: str) -> tuple[str, str] | None:
-    """(letter, rest) of an option with its value behind it: `\\text{(C)} 12`, `C. 12`. None without a value."""
-    match = _CHOSEN.fullmatch(_OPTION.sub("", text))
-    if not match or not match["rest"].strip():
-        return None
-    return (match[1] or match[2] or match[3]), match["rest"].strip()
+    word, other = (left, answer) if left is not None else (right, gold)
+    if word and (word[0].isdigit() or word.startswith("\\frac")):
+        return compare.same(word, other)
+    if word == other.casefold():  # odd, written without \text{}, could be a product
+        return True
+    return None if relation(other)[1] else False

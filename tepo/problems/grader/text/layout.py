@@ -10,14 +10,12 @@ _ENVIRONMENT = re.compile(
     r"(?P<body>(?:(?!\\begin\{|\\end\{).)*)\\end\{(?P=name)\}(?(brace)(?: ?\\right ?\.)?)",
     re.DOTALL,
 )
-_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
+ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
 _BARE_ROW = re.compile(r"\s*(?<!\\)\\\\(?=\s)\s*(?=\S)")
 _CONTINUES = re.compile(r"\s*(?:=|<|>|\\(?:leq?|geq?|approx|equiv|implies|Rightarrow)(?![a-zA-Z]))")
 _CONDITION = r"\\text ?\{ ?,? ?(?:if|for|when|whenever|where|otherwise|else)\b"
 _STARTS = re.compile(rf"(?={_CONDITION})")
-_IF = re.compile(r"^(?:\\text\{,? ?(?:if|for|when|whenever|where) ?([^{}]*)\}|\\text\{,? ?(?:otherwise|else)\})")
-_CASES = re.compile(r"\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
-_RELATION = re.compile(r"[=<>]|\\(?:leq?|geq?|neq?|in)(?![a-zA-Z])")
+_RELATION_SIGN = re.compile(r"[=<>]|\\(?:leq?|geq?|neq?|in)(?![a-zA-Z])")
 
 
 def flattened(text: str) -> str:
@@ -26,11 +24,11 @@ def flattened(text: str) -> str:
     if "\\begin" in text:
         text = _ENVIRONMENT.sub(_flat, text)
     rows = [] if "\\begin" in text else _BARE_ROW.split(text)
-    return ", ".join(rows) if len(rows) > 1 and all(_RELATION.search(row) for row in rows) else text
+    return ", ".join(rows) if len(rows) > 1 and all(_RELATION_SIGN.search(row) for row in rows) else text
 
 
 def _flat(match: re.Match[str]) -> str:
-    rows = [row for row in _ROW.split(match["body"].replace("\\hline", "")) if row.strip(" &\n")]
+    rows = [row for row in ROW.split(match["body"].replace("\\hline", "")) if row.strip(" &\n")]
     if match["name"] == "array" and not match["brace"]:
         return rows[0].strip() if len(rows) == 1 and "&" not in rows[0] else match.group()
     if match["name"] in ("cases", "dcases", "rcases", "array"):
@@ -38,7 +36,7 @@ def _flat(match: re.Match[str]) -> str:
         if len(rows) > 1 and all(cases):
             written = " \\\\ ".join(f"{value} & {condition}" for value, condition in filter(None, cases))
             return f"\\begin{{cases}}{written}\\end{{cases}}"
-        if match["brace"] and not all(_RELATION.search(row) for row in rows):
+        if match["brace"] and not all(_RELATION_SIGN.search(row) for row in rows):
             return match.group()
     joined = ""
     for row in (row.replace("&", " ").strip(" ,;\n") for row in rows):
@@ -58,19 +56,3 @@ def _case(row: str) -> tuple[str, str] | None:
         if value.strip() and condition and not condition.startswith(("=", "<", ">"))
         else None
     )
-
-
-def piecewise(text: str) -> list[tuple[str, str]] | None:
-    r"""(value, condition) pairs of a canonical definition by cases; the condition of `\text{otherwise}` is empty."""
-    match = _CASES.fullmatch(text) if text.startswith("\\begin{cases}") else None
-    if not match:
-        return None
-    rows = [row.partition("&") for row in _ROW.split(match[1])]
-    return [(value.strip().rstrip(", "), _condition(condition.strip())) for value, _, condition in rows]
-
-
-def _condition(text: str) -> str:
-    r"""n \text{is even} as n \text{even}; without the word that leads it in."""
-    text = _IF.sub(lambda match: f"\\text{{{match[1]}}}" if match[1] else "", text, count=1)
-    text = re.sub(r"\\text\{(?:is|are) ?", r"\\text{", text).replace("\\text{}", "")
-    return "" if text in ("otherwise", "else") else text.strip()

@@ -38,7 +38,7 @@ _FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 
 
 def simplified_macros(text: str) -> str:
-    r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}, \frac12 as \frac{1}{2}; sizes, fonts and colours removed."""
+    r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}, \frac12 as \frac{1}{2}; without sizes and fonts."""
     text = _REMOVED.sub("", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
     text = _TEXT.sub(lambda match: "\\text{" + SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)

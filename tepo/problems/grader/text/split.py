@@ -1,4 +1,4 @@
-"""Cutting canonical text at the top level: lists, groups in brackets, relations, matrices."""
+"""Cutting canonical text at the top level: lists, groups in brackets, unions, relations."""
 
 import re
 from dataclasses import dataclass
@@ -19,8 +19,6 @@ _RANGE = re.compile(
 )
 _WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
 _IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
-_MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
-_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
@@ -134,24 +132,3 @@ def strip_parentheses(text: str) -> str:
             return text
         text = text[1:-1].strip()
     return text
-
-
-def _nested_lists(text: str) -> tuple[str, list[list[str]]] | None:
-    """[[1, 2], [3, 4]]."""
-    outer = group(text)
-    rows = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
-    if len(rows) < 2 or not all(row and row.left + row.right == "[]" for row in rows):
-        return None
-    return "", [list(row.items) for row in rows if row]
-
-
-def matrix(text: str) -> tuple[str, list[list[str]]] | None:
-    """(kind, rows of entries) of a matrix environment; the kind is "v" for determinants and "" for everything else."""
-    inner = strip_parentheses(text)
-    if inner.startswith("[") and inner.endswith("]"):
-        inner = inner[1:-1].strip()
-    match = _MATRIX.fullmatch(inner)
-    if not match or "\\begin" in match[2]:
-        return _nested_lists(text)
-    rows = [[entry.strip() for entry in row.split("&")] for row in _ROW.split(match[2].strip()) if row.strip()]
-    return ("v" if match[1] in ("v", "V") else ""), rows

@@ -51,7 +51,7 @@ class Undecided(Exception):
 
 class Comparer:
     """Compares answers. `symbolic` decides two expressions (None: raise Undecided instead). `note` holds why the last
-    pair was found different, and `used_symbolic` whether it took more than exact comparison."""
+    pair is different, and `used_symbolic` whether it took more than exact comparison."""
 
     def __init__(self, symbolic: Symbolic | None = None, relative: float = 0.0, absolute: float = 0.0):
         self._symbolic, self._relative, self._absolute = symbolic, Fraction(relative), Fraction(absolute)

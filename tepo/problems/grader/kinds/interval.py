@@ -68,10 +68,10 @@ def interval_of_chain(text: str) -> SolutionSet | None:
 def solution_set(texts: list[str]) -> SolutionSet | None:
     """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a
     list are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
-    found = [_one(text) for text in texts]
-    if not found or any(part is None for part in found):
+    read = [_one(text) for text in texts]
+    parts = [part for part in read if part]
+    if not read or len(parts) < len(read):
         return None
-    parts = [part for part in found if part]
     names = {part.variable for part in parts}
     if len(names) != 1:
         return None
@@ -93,25 +93,25 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
             else None
         )
         return SolutionSet(min(names), line) if line else None
-    whole = solution_set(conditions)
+    full = solution_set(conditions)
     if (
-        not whole
-        or not whole.variable
-        or any(signs != ["\\neq"] or sides[0] != whole.variable for sides, signs in removed)
+        not full
+        or not full.variable
+        or any(signs != ["\\neq"] or sides[0] != full.variable for sides, signs in removed)
     ):
         return None
-    pieces = list(whole.pieces)
+    pieces = list(full.pieces)
     for sides, _ in removed:
         pieces = [part for piece in pieces for part in _cut_at(piece, sides[1])]
-    return SolutionSet(whole.variable, tuple(pieces))
+    return SolutionSet(full.variable, tuple(pieces))
 
 
 def _cut_at(piece: Group, point: str) -> list[Group]:
-    """An interval without a point; the whole of it where the point is not inside."""
-    low, high, place = (parse_number(text) for text in (piece.items[0], piece.items[-1], point))
-    below = piece.items[0] == "-\\infty" or (low and place and low.value < place.value)
-    above = piece.items[-1] in ("\\infty", "+\\infty") or (high and place and place.value < high.value)
-    if piece.left == "{" or place is None or not below or not above:
+    """An interval without a point; all of it where the point is not inside."""
+    low, high, cut = (parse_number(text) for text in (piece.items[0], piece.items[-1], point))
+    below = piece.items[0] == "-\\infty" or (low and cut and low.value < cut.value)
+    above = piece.items[-1] in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
+    if piece.left == "{" or cut is None or not below or not above:
         return [piece]
     return [Group(piece.left, (piece.items[0], point), ")"), Group("(", (point, piece.items[-1]), piece.right)]
 
@@ -126,12 +126,12 @@ def _one(text: str) -> SolutionSet | None:
     pieces = [group(piece) for piece in union(text)]
     if any(piece is None for piece in pieces):
         return _without_points(text)
-    whole = [piece for piece in pieces if piece]
-    if len(whole) == 1 and whole[0].left == "{":
-        return _builder(whole[0])
-    if any(piece.left != "{" and len(piece.items) != 2 for piece in whole):
+    groups = [piece for piece in pieces if piece]
+    if len(groups) == 1 and groups[0].left == "{":
+        return _builder(groups[0])
+    if any(piece.left != "{" and len(piece.items) != 2 for piece in groups):
         return None
-    return SolutionSet(None, tuple(whole))
+    return SolutionSet(None, tuple(groups))
 
 
 def is_builder(piece: Group) -> bool:

@@ -31,7 +31,7 @@ _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 @dataclass(frozen=True, slots=True)
 class Exact:
     """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is its last written
-    place (0 for integers and fractions) and `digits` how many significant ones it has."""
+    digit's value (0 for integers and fractions) and `digits` how many significant ones it has."""
 
     value: Fraction
     ulp: Fraction = Fraction(0)
@@ -71,10 +71,10 @@ def parse_number(text: str) -> Exact | None:
         return Exact(Fraction(int(text)))
     match = _MIXED.fullmatch(text)
     if match:
-        sign, whole, above, below = (
+        sign, integer, above, below = (
             (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
         )
-        return Exact(_signed(sign, int(whole) + Fraction(int(above), int(below)))) if int(below) else None
+        return Exact(_signed(sign, int(integer) + Fraction(int(above), int(below)))) if int(below) else None
     if " " in text:
         if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
             return None
@@ -97,13 +97,13 @@ def _signed(sign: str, value: Fraction) -> Fraction:
 def _decimal(match: re.Match[str]) -> Exact | None:
     sign, mantissa = match[1], match[2].replace(",", "")
     power = int(match[3] or match[4] or match[5] or 0)
-    whole, _, places = mantissa.partition(".")
-    if not (whole or places) or abs(power) > MAX_EXPONENT:
+    integer, _, decimals = mantissa.partition(".")
+    if not (integer or decimals) or abs(power) > MAX_EXPONENT:
         return None
     scale = Fraction(10) ** power
-    value = _signed(sign, Fraction(int(whole + places), 10 ** len(places)) * scale)
-    rounded = bool(places) or bool(match[3] or match[4] or match[5])
-    return Exact(value, scale / 10 ** len(places) if rounded else Fraction(0), len((whole + places).lstrip("0")))
+    value = _signed(sign, Fraction(int(integer + decimals), 10 ** len(decimals)) * scale)
+    rounded = bool(decimals) or bool(match[3] or match[4] or match[5])
+    return Exact(value, scale / 10 ** len(decimals) if rounded else Fraction(0), len((integer + decimals).lstrip("0")))
 
 
 def _quotient(sign: str, above: str, below: str) -> Exact | None:
@@ -125,17 +125,17 @@ def _repeating(text: str) -> Exact | None:
     match = _TRAILING.fullmatch(text)
     if not match:
         return None
-    places = match[3]
-    for length in range(1, len(places) // 2 + 1):
-        period = places[-length:]
+    decimals = match[3]
+    for length in range(1, len(decimals) // 2 + 1):
+        period = decimals[-length:]
         repeats = 1
-        while places[: len(places) - repeats * length].endswith(period):
+        while decimals[: len(decimals) - repeats * length].endswith(period):
             repeats += 1
         if repeats >= (3 if length == 1 else 2):
-            return Exact(_signed(match[1], _period(match[2], places, period)))
+            return Exact(_signed(match[1], _period(match[2], decimals, period)))
     return None
 
 
-def _period(whole: str, places: str, period: str) -> Fraction:
-    shift = 10 ** len(places)
-    return Fraction(int((whole or "0") + places), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
+def _period(integer: str, decimals: str, period: str) -> Fraction:
+    shift = 10 ** len(decimals)
+    return Fraction(int((integer or "0") + decimals), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))

@@ -23,7 +23,7 @@ def expansions(parts: list[str]) -> list[list[str]]:
             _woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)
         ]
         apart += [
-            _woven(pieces, ["+-"[number >> place & 1] for place in range(len(signs))])
+            _woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))])
             for number in range(2 ** len(signs))
         ]
     return [together] if len(apart) == len(together) else [together, apart]

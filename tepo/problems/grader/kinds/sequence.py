@@ -48,8 +48,8 @@ def progression(items: list[str]) -> Progression | None:
     if cut >= 3 and all(head):
         factor = head[1] / head[0]
         if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
-            found = Progression("product", head[0], factor, tail[-1] if tail else None)
-            return found if not tail or _geometric(found, tail) else None
+            sequence = Progression("product", head[0], factor, tail[-1] if tail else None)
+            return sequence if not tail or _geometric(sequence, tail) else None
     return None
 
 
@@ -58,12 +58,12 @@ def _reaches(value: Fraction, head: list[Fraction], step: Fraction) -> bool:
     return count.denominator == 1 and count > 0
 
 
-def _geometric(found: Progression, tail: list[Fraction]) -> bool:
-    value = found.first
+def _geometric(sequence: Progression, tail: list[Fraction]) -> bool:
+    value = sequence.first
     for _ in range(200):
-        value *= found.step
+        value *= sequence.step
         if value == tail[-1]:
             return True
-        if abs(value) > abs(tail[-1]) and abs(found.step) > 1:
+        if abs(value) > abs(tail[-1]) and abs(sequence.step) > 1:
             return False
     return False

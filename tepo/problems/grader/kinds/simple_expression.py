@@ -85,21 +85,21 @@ class _Reader:
                 raise Unknown
             self._tokens.append(match[1])
             position = match.end()
-        self._place, self._shift, self._with, self._strict = 0, float(shift), arithmetic, strict
+        self._index, self._shift, self._with, self._strict = 0, float(shift), arithmetic, strict
         self.largest, self.smallest = 0.0, math.inf
 
     def value(self) -> Any:
-        found = self._sum()
-        if self._place != len(self._tokens):
+        value = self._sum()
+        if self._index != len(self._tokens):
             raise Unknown
-        return found
+        return value
 
     def _peek(self) -> str:
-        return self._tokens[self._place] if self._place < len(self._tokens) else ""
+        return self._tokens[self._index] if self._index < len(self._tokens) else ""
 
     def _next(self) -> str:
         token = self._peek()
-        self._place += 1
+        self._index += 1
         return token
 
     def _expect(self, token: str) -> None:
@@ -128,7 +128,7 @@ class _Reader:
         a fraction is a mixed number: both are left to the parser."""
         total, slashed = self._power(), False
         while True:
-            token, before = self._peek(), self._tokens[self._place - 1]
+            token, before = self._peek(), self._tokens[self._index - 1]
             if token in ("\\cdot", "\\times", "*"):
                 self._next()
                 total = self._keep(total * self._power())
@@ -148,33 +148,33 @@ class _Reader:
                 total = self._keep(total * self._power())
 
     def _power(self) -> Any:
-        before = self._place
+        before = self._index
         base = self._atom()
         if self._peek() != "^":
             return base
         self._next()
-        start = self._place
+        start = self._index
         exponent = self._group() if self._peek() == "{" else self._atom()
         if self._letters(start) and (base.imag or base.real <= 0):
-            raise Unknown  # (-1)^n is meant for whole n
+            raise Unknown  # (-1)^n is meant for integers n
         if self._strict and not self._letters(start) and self._letters(before) and exponent != int(exponent.real):
             raise Unknown
         return self._keep(base**exponent)
 
     def _group(self) -> Any:
         self._expect("{")
-        found = self._sum()
+        value = self._sum()
         self._expect("}")
-        return found
+        return value
 
     def _atom(self) -> Any:
         token = self._next()
         if token == "(" or token == "[":
-            found = self._sum()
+            value = self._sum()
             self._expect(")" if token == "(" else "]")
-            return found
+            return value
         if token == "{":
-            self._place -= 1
+            self._index -= 1
             return self._group()
         if token == "\\frac":
             above = self._group()
@@ -191,7 +191,7 @@ class _Reader:
             self._next()
             degree = self._sum()
             self._expect("]")
-        start = self._place
+        start = self._index
         inside = self._group()
         if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self._letters(start)):
             raise Unknown
@@ -199,7 +199,7 @@ class _Reader:
 
     def _letters(self, start: int) -> bool:
         """Is there a variable among the tokens read since `start`?"""
-        return any(token.isalpha() and token not in "ei" for token in self._tokens[start : self._place])
+        return any(token.isalpha() and token not in "ei" for token in self._tokens[start : self._index])
 
     def _letter_or_number(self, token: str) -> Any:
         if token and (token[0].isdigit() or token[0] == "."):

@@ -120,7 +120,7 @@ def words(text: str) -> str | None:
 def _number(key: str) -> str | None:
     r"""Digits for a number in words (below a million), \frac{2}{3} for two thirds; None for other words."""
     thousands, group, names = 0, 0, key.split()
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         count, part = _NUMBERS.get(name), _PARTS.get("half" if name == "halves" else name.removesuffix("s"))
         if count is not None and (
             group == 0 or group % 100 == 0 or (group % 10 == 0 and group % 100 >= 20 and count < 10)
@@ -130,7 +130,7 @@ def _number(key: str) -> str | None:
             group = 100 * (group or 1)
         elif name == "thousand" and not thousands:
             thousands, group = 1000 * (group or 1), 0
-        elif part and place and place == len(names) - 1 and not thousands and 0 < group < 20:
+        elif part and index and index == len(names) - 1 and not thousands and 0 < group < 20:
             return f"\\frac{{{group}}}{{{part}}}"
         else:
             return "\\frac{1}{2}" if names == ["half"] else None

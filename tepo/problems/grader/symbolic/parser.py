@@ -66,14 +66,14 @@ def prepare(text: str) -> str:
 
 
 def _symbol(match: re.Match[str]) -> str:
-    whole = match.group()
+    command = match.group()
     if match[3]:
-        return _named(whole, "")
+        return _named(command, "")
     if match[1]:
         return _named(match[1], _plain(match[2]))
-    if "_" not in whole or _KEPT.match(whole):
-        return whole
-    name, _, index = whole.partition("_")
+    if "_" not in command or _KEPT.match(command):
+        return command
+    name, _, index = command.partition("_")
     return f"{name.strip()}_{{{_plain(index)}}}"
 
 

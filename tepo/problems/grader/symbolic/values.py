@@ -15,7 +15,7 @@ _AGREE = sympy.Float(10) ** -32
 _ENOUGH = 3
 _MOST_DIGITS = 20_000
 _SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "3.1622776", "1.7320508")
-_WHOLE = (
+_INTEGER_POINTS = (
     (5, 3, 2, 7),
     (6, 2, 3, 4),
     (7, 4, 2, 3),
@@ -87,16 +87,16 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     (or cannot be computed, or is zero)."""
     left, right = _named(left), _named(right)
     symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
-    found: list[sympy.Expr] = []
+    quotients: list[sympy.Expr] = []
     for point, _ in _points(left, right, symbols):
         above, below = value_at(left, point), value_at(right, point)
         if above is None or below is None or _vanishes(below) or _vanishes(above):
             continue
         quotient = above / below
-        if found and not _close(found[0], quotient):
+        if quotients and not _close(quotients[0], quotient):
             return None
-        found.append(quotient)
-    return found[0] if len(found) >= (_ENOUGH if symbols else 1) else None
+        quotients.append(quotient)
+    return quotients[0] if len(quotients) >= (_ENOUGH if symbols else 1) else None
 
 
 def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
@@ -144,21 +144,23 @@ def _points(
 ) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
     """Sample points with whether all values are positive:
     integers where floors, factorials or signs (-1)^n are about."""
-    whole = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
+    integers = (
+        left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
+    )
     rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
-    whole = whole or (rounded and not all(symbol.name in _REALS for symbol in symbols))
-    if whole:
+    integers = integers or (rounded and not all(symbol.name in _REALS for symbol in symbols))
+    if integers:
         return [
-            ({symbol: sympy.Integer(row[place % 4] + place // 4) for place, symbol in enumerate(symbols)}, True)
-            for row in _WHOLE
+            ({symbol: sympy.Integer(row[index % 4] + index // 4) for index, symbol in enumerate(symbols)}, True)
+            for row in _INTEGER_POINTS
         ]
     points = []
     for shift in range(len(_SEEDS)):
         positive = shift < 4
         point = {}
-        for place, symbol in enumerate(symbols):
-            value = sympy.Float(_SEEDS[(shift + 3 * place) % len(_SEEDS)], DIGITS) + sympy.Float(place, DIGITS) / 7
-            negative = not positive and (len(symbols) == 1 or (place + shift) % 2 == len(symbols) % 2)
+        for index, symbol in enumerate(symbols):
+            value = sympy.Float(_SEEDS[(shift + 3 * index) % len(_SEEDS)], DIGITS) + sympy.Float(index, DIGITS) / 7
+            negative = not positive and (len(symbols) == 1 or (index + shift) % 2 == len(symbols) % 2)
             point[symbol] = -value if negative else value
         points.append((point, positive))
     return points

@@ -129,15 +129,15 @@ def _without_box(response: str, fallbacks: Sequence[str]) -> str:
     tail = _BOLD.sub("", response.rstrip()[-4 * BARE_CHARS :]).strip()
     for name in fallbacks:
         if name == "phrase":
-            found = list(_PHRASE.finditer(tail))
-            if found:
-                answer = _HOPE.sub("", tail[found[-1].end() :]).strip().split("\n")[0].strip()
+            matches = list(_PHRASE.finditer(tail))
+            if matches:
+                answer = _HOPE.sub("", tail[matches[-1].end() :]).strip().split("\n")[0].strip()
                 if answer:
                     return answer
         elif name == "formula" and len(_WORD.findall(_MATHS.sub(" ", tail))) > 3:
-            found = list(_MATHS.finditer(tail))
-            if found:
-                return found[-1].group()
+            matches = list(_MATHS.finditer(tail))
+            if matches:
+                return matches[-1].group()
         elif name == "bare" and tail and len(response.strip()) <= BARE_CHARS:
             stated = _STATED.search(tail) if len(_WORD.findall(tail)) > 2 else None
             return stated[1] if stated else tail

@@ -65,13 +65,13 @@ def unquantified(text: str) -> str:
 
 
 def declared_integer(text: str) -> str | None:
-    r"""The letter that an answer (as written) declares a whole number: k in 2k\pi, k \in \mathbb{Z}."""
+    r"""The letter that an answer (as written) declares an integer: k in 2k\pi, k \in \mathbb{Z}."""
     match = _DECLARED.search(text) if "\\in" in text or "integer" in text or "∈" in text else None
     return match and (match[1] or match[2] or match[3])
 
 
 def renamed_integer(gold: str, answer: str, letter: str) -> str:
-    """The canonical answer with its whole number called as in the gold,
+    """The canonical answer with its integer called as in the gold,
     if one side declares it and it is all that differs in name."""
     mine, theirs = (set(_LETTER.findall(_WORDS.sub(" ", text))) for text in (gold, answer))
     ours, other = mine - theirs, theirs - mine

@@ -141,7 +141,7 @@ def canonical(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    r"""Without plain braces or a \text{} around the whole of it, and with ISO intervals ]a, b[ as (a, b)."""
+    r"""Without plain braces or a \text{} around all of it, and with ISO intervals ]a, b[ as (a, b)."""
     match = _ALL_TEXT.fullmatch(text)
     if match:
         text = match[1].strip()

@@ -53,18 +53,18 @@ def _joined(text: str, *, alone: bool = True) -> str:
         return text
     level = depths(text)
     within = {
-        place
+        index
         for match in _THOUSANDS.finditer(text)
         if level[match.start()] == 0
-        for place in range(*match.span())
-        if text[place] == ","
+        for index in range(*match.span())
+        if text[index] == ","
     }
     others = [
-        place for place, character in enumerate(text) if character == "," and level[place] == 0 and place not in within
+        index for index, character in enumerate(text) if character == "," and level[index] == 0 and index not in within
     ]
-    if any(text[place + 1 : place + 2] != " " for place in others) or (not others and not alone):
+    if any(text[index + 1 : index + 2] != " " for index in others) or (not others and not alone):
         return text
-    return "".join(character for place, character in enumerate(text) if place not in within)
+    return "".join(character for index, character in enumerate(text) if index not in within)
 
 
 def comma_items(text: str) -> list[str]:
@@ -87,7 +87,7 @@ def between_words(text: str) -> tuple[list[str], list[str]]:
 
 
 def unconditional(text: str) -> str:
-    r"""Without the range of a whole number in the value: 2^k-1 \text{for} k \geq 1.
+    r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1.
 
     Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
@@ -126,7 +126,7 @@ def _fences(text: str) -> tuple[str, str]:
 
 
 def strip_parentheses(text: str) -> str:
-    """Without brackets or braces around the whole of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
+    """Without brackets or braces around all of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
     while len(text) > 2 and text[0] + text[-1] in ("()", "{}"):
         if not encloses(text) or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
             return text

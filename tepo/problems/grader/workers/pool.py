@@ -3,7 +3,7 @@
 Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The
 budget does not depend on how busy the machine is: a count of work (see `work`), then the CPU time of the worker. The
 clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried once
-more alone, in a worker that judged nothing before; what exceeds the whole budget there is graded wrong. The others
+more alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others
 never notice."""
 
 import contextlib
@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tepo.errors import RunFailed
-from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions
+from tepo.problems.grader.options import GraderOptions
+from tepo.problems.grader.verdict import OUT_OF_BUDGET
 
 _ROOT = str(Path(__file__).resolve().parents[4])
 _MAIN = "from tepo.problems.grader.workers.worker import main; main()"
@@ -151,9 +152,9 @@ class Pool:
         while any(worker.busy for worker in self._workers):
             self._attend(outcomes)
         self._send(next(worker for worker in self._workers if not worker.served), 0, request, _ALONE)
-        while (found := outcomes[0]) is None:
+        while (outcome := outcomes[0]) is None:
             self._attend(outcomes)
-        return found
+        return outcome
 
     def _start(self) -> _Worker:
         path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
@@ -199,9 +200,9 @@ class Pool:
                 worker.ready = True
                 return
             assert worker.task is not None
-            outcomes[worker.task] = found = Outcome(*json.loads(received))
+            outcomes[worker.task] = outcome = Outcome(*json.loads(received))
             worker.task, worker.served = None, worker.served + 1
-            if found.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
+            if outcome.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
                 self._drop([worker])  # what was cut off may have left sympy's memory half written
             return
         reason = "crash" if worker.received.endswith(b"\0") else self._over(worker)

@@ -4,7 +4,7 @@ import re
 
 from tepo.problems.grader.kinds.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
-from tepo.problems.grader.kinds.words import _TEXT
+from tepo.problems.grader.text.split import TEXT
 
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
 _CHOSEN = re.compile(
@@ -16,17 +16,16 @@ _OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[
 
 def option_letter(text: str) -> tuple[str, bool] | None:
     """(letter, decorated) of a lone option letter; decorated means in parentheses or \\text{}."""
-    bare = _OPTION.sub("", _TEXT.sub(r"\1", text).strip()).removesuffix(" only")
+    bare = _OPTION.sub("", TEXT.sub(r"\1", text).strip()).removesuffix(" only")
     match = _CHOICE.fullmatch(bare)
-    if not match:
-        return None
-    return match["letter"], len(text) > 1
+    return (match["letter"], len(text) > 1) if match else None
 
 
 def option_letters(text: str) -> str | None:
     """The letters of several options, in alphabetical order: ABD of `D, A, B` and of `ABD`. None for anything else,
     and for BDA, which is an order."""
-    letters = re.findall("[A-H]", _TEXT.sub(r"\1", text)) if _OPTIONS.fullmatch(_TEXT.sub(r"\1", text)) else []
+    plain = TEXT.sub(r"\1", text)
+    letters = re.findall("[A-H]", plain) if _OPTIONS.fullmatch(plain) else []
     ordered = sorted(set(letters))
     return "".join(ordered) if len(letters) == len(ordered) > 1 and ("," in text or letters == ordered) else None
 

@@ -3,24 +3,15 @@
 import re
 
 from tepo.problems.grader.kinds.protocol import Comparison
+from tepo.problems.grader.text.split import TEXT
 
 _HALF = r"([ap])\.? ?m\.?"
 _TIME = re.compile(rf"(\d{{1,2}}):(\d{{2}})(?::(\d{{2}}))? ?(?:{_HALF})?|(\d{{1,2}}) ?{_HALF}", re.IGNORECASE)
 _ZONE = re.compile(r" ?(?:in the )?(morning|afternoon|evening|noon|midnight)$", re.IGNORECASE)
 _MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
-)
+)  # fmt: skip
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "may" else name for name in _MONTHS)
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DATE = re.compile(rf"(?:({_MONTH})\.? {_DAY}|(?:the )?{_DAY}(?: of)? ({_MONTH})\.?)(?:,? ?(\d{{4}}))?", re.IGNORECASE)
@@ -28,7 +19,7 @@ _DATE = re.compile(rf"(?:({_MONTH})\.? {_DAY}|(?:the )?{_DAY}(?: of)? ({_MONTH})
 
 def clock_time(text: str) -> tuple[int, int, int, str] | None:
     """(hour, minute, second, "a", "p" or "") of a clock time."""
-    plain = re.sub(r"\\text\{([^{}]*)\}", r" \1", text)
+    plain = TEXT.sub(r" \1", text)
     plain = re.sub(r" +", " ", plain).strip()
     if plain.lower() in ("noon", "midnight"):
         return (12, 0, 0, "p" if plain.lower() == "noon" else "a")
@@ -49,7 +40,7 @@ def date(text: str) -> tuple[str, int, str | None] | None:
     """(month, day, year or None) of a date with its month in letters: March 14, 14th of March, 4 July 1776."""
     if not any(character.isdigit() for character in text) or not any(month[:3] in text.lower() for month in _MONTHS):
         return None
-    plain = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text)
+    plain = TEXT.sub(r" \1 ", text)
     match = _DATE.fullmatch(re.sub(r" +", " ", plain).replace(" ,", ",").strip())
     if not match:
         return None

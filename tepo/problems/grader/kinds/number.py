@@ -30,8 +30,8 @@ _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is its last written
-    digit's value (0 for integers and fractions) and `digits` how many significant ones it has."""
+    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is one unit of its
+    last written digit (0 for integers and fractions) and `digits` how many significant ones it has."""
 
     value: Fraction
     ulp: Fraction = Fraction(0)

@@ -4,20 +4,12 @@ import re
 
 from tepo.problems.grader.kinds.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
+from tepo.problems.grader.text.split import TEXT
 
 _BASE_WORDS = {
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "eight": 8,
-    "nine": 9,
-    "ten": 10,
-    "twelve": 12,
+    "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12,
     "sixteen": 16,
-}
+}  # fmt: skip
 _BASE_NAME = "-?\\d+|" + "|".join(_BASE_WORDS)
 _BASE = re.compile(
     r"\(?((?=[0-9A-Za-z]*\d)[0-9A-Za-z]+|[A-F]+|[a-f]{2,})\)? ?"
@@ -29,7 +21,7 @@ def number_in_base(text: str) -> tuple[str, int] | None:
     """(digits, base) of a number with its base written."""
     if "_" not in text and "base" not in text:
         return None
-    plain = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
+    plain = TEXT.sub(r"\1", text)
     match = _BASE.fullmatch(plain)
     if not match:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.text.split import TEXT
 from tepo.problems.grader.text.units import Unit, known, parse_unit
 
 _TOKEN = re.compile(
@@ -40,7 +41,7 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
     head, tail = text[:start].strip(), text[start:]
     if _TRIGONOMETRIC.search(head):
         return text, None
-    unit = parse_unit(re.sub(r"\\text\{([^{}]*)\}", r" \1 ", tail)) if _is_unit(tail, letters=letters) else None
+    unit = parse_unit(TEXT.sub(r" \1 ", tail)) if _is_unit(tail, letters=letters) else None
     return (text, None) if unit is None else (head.rstrip("- "), unit)
 
 

@@ -3,9 +3,8 @@ r"""Answers in words: `\text{east}`, `Evelyn`, no solution, two thirds."""
 import re
 
 from tepo.problems.grader.kinds.protocol import Comparison
-from tepo.problems.grader.text.split import relation
+from tepo.problems.grader.text.split import TEXT, relation
 
-_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_ .,:'\"!?()-]*(?:[ .,:'\"!?()-]+[^\W\d_ .,:'\"!?()-]+)*[ .,'\"!?)-]*")
 _LISTED = re.compile(r",|\band\b")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b|\bonly$")
@@ -34,18 +33,9 @@ _NUMBERS = {name: value for value, name in enumerate(_SMALL.split())} | {
     name: 10 * (value + 2) for value, name in enumerate(_TENS.split()[:-1])
 }
 _PARTS = {
-    "half": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
-    "tenth": 10,
-    "twelfth": 12,
-}
+    "half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "tenth": 10, "twelfth": 12,
+}  # fmt: skip
 _REALS = {"\\mathbb{R}", "(-\\infty,\\infty)", "(-\\infty,+\\infty)", "x\\in\\mathbb{R}"}
 _SYMBOLS = dict.fromkeys(_REALS, "all real numbers") | {
     "\\mathbb{Z}": "all integers",
@@ -64,18 +54,9 @@ _CARRIER = re.compile(
     rf"|(?:it|(?:{_SUBJECT})) (?=(?:(?:con|di)verges|do(?:es)? not exist)$))"
 )
 _DESCRIBED = (
-    "function",
-    "number",
-    "integer",
-    "triangle",
-    "series",
-    "sequence",
-    "integral",
-    "matrix",
-    "wins",
-    "is winner",
+    "function", "number", "integer", "triangle", "series", "sequence", "integral", "matrix", "wins", "is winner",
     "has winning strategy",
-)
+)  # fmt: skip
 _ANSWERED = re.compile(r"(yes|no|true|false) ?[,.;:!-]+ ?\S.*", re.DOTALL)
 _NO_SOLUTIONS = re.compile(
     r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?"
@@ -96,7 +77,7 @@ def words(text: str) -> str | None:
         return _NO_SOLUTION if squeezed != "\\phi" else None
     if squeezed in _SYMBOLS:
         return _SYMBOLS[squeezed]
-    plain = _TEXT.sub(r"\1", text).strip()
+    plain = TEXT.sub(r"\1", text).strip()
     if not _WORDS.fullmatch(plain):
         return None
     letters = sum(character.isalpha() for character in plain)
@@ -146,7 +127,7 @@ def described(gold: str, answer: str) -> bool:
 def without_articles(text: str) -> str:
     r"""The text with its words in lower case and without articles, "all" and "is":
     \text{All multiples of} 3 as \text{multiples of}3."""
-    return _TEXT.sub(_plain_words, text).replace("} ", "}").replace(" \\text", "\\text")
+    return TEXT.sub(_plain_words, text).replace("} ", "}").replace(" \\text", "\\text")
 
 
 def _plain_words(match: re.Match[str]) -> str:

@@ -16,30 +16,15 @@ _ENOUGH = 3
 _MOST_DIGITS = 20_000
 _SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "3.1622776", "1.7320508")
 _INTEGER_POINTS = (
-    (5, 3, 2, 7),
-    (6, 2, 3, 4),
-    (7, 4, 2, 3),
-    (8, 3, 5, 2),
-    (9, 5, 3, 4),
-    (10, 4, 3, 6),
-    (11, 6, 5, 2),
-    (12, 7, 4, 5),
-    (2, 9, 11, 13),
-    (3, 10, 12, 8),
-    (4, 11, 6, 9),
-)
+    (5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6),
+    (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9),
+)  # fmt: skip
 _ROUNDING = (sympy.floor, sympy.ceiling)
 _REALS = frozenset("xyztrs")
 """Names of real numbers: their floors are not compared at integers alone, where floor and ceiling agree."""
 _INTEGER_FUNCTIONS = (
-    sympy.factorial,
-    sympy.binomial,
-    sympy.Mod,
-    sympy.Sum,
-    sympy.Product,
-    sympy.gamma,
-    sympy.factorial2,
-)
+    sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2,
+)  # fmt: skip
 
 
 def is_scalar(value: object) -> bool:
@@ -144,9 +129,8 @@ def _points(
 ) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
     """Sample points with whether all values are positive:
     integers where floors, factorials or signs (-1)^n are about."""
-    integers = (
-        left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS) or _alternates(left) or _alternates(right)
-    )
+    integers = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS)
+    integers = integers or _alternates(left) or _alternates(right)
     rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
     integers = integers or (rounded and not all(symbol.name in _REALS for symbol in symbols))
     if integers:

@@ -67,16 +67,8 @@ _SYNONYMS = (
     (re.compile(r"\\(?:Rightarrow|Longrightarrow|implies)(?![a-zA-Z])"), r"\\implies "),
     (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
 )
-_PAIRS = (
-    ("$$", "$$"),
-    ("\\$", "\\$"),
-    ("$", "$"),
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
-    ("**", "**"),
-    ("`", "`"),
-    ('"', '"'),
-)
+_BRACKETS = [("\\(", "\\)"), ("\\[", "\\]")]
+_PAIRS = [("$$", "$$"), ("\\$", "\\$"), ("$", "$"), *_BRACKETS, ("**", "**"), ("`", "`"), ('"', '"')]
 
 
 def strip_delimiters(text: str) -> str:
@@ -96,7 +88,7 @@ def strip_delimiters(text: str) -> str:
                 and not inner.endswith("\\")
             ):
                 text = inner
-        for left, right in (("\\(", "\\)"), ("\\[", "\\]")):  # one of a pair, lost its partner
+        for left, right in _BRACKETS:  # one of a pair, lost its partner
             if text.endswith(right) and left not in text and not text.endswith("\\" + right):
                 text = text[: -len(right)]
             elif text.startswith(left) and right not in text:

@@ -20,6 +20,7 @@ _RANGE = re.compile(
 _WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
 _IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+TEXT = re.compile(r"\\text\{([^{}]*)\}")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 

@@ -1,9 +1,9 @@
 """Worker processes that may be killed: one answer at a time each, under a budget that the parent enforces.
 
 Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The
-budget does not depend on how busy the machine is: a count of work (see `work`), then the CPU time of the worker. The
-clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried once
-more alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others
+budget does not depend on how busy the machine is: a count of work (see `allowance`), then the CPU time of the worker.
+The clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried
+once more alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others
 never notice."""
 
 import contextlib

@@ -63,7 +63,7 @@ class Grader:
             return False, "different"
         if len(answer) > self.options.max_chars:
             result = (False, "too long")
-        elif deepest(answer) > self.options.max_depth:
+        elif len(answer) > self.options.max_depth and deepest(answer) > self.options.max_depth:
             result = (False, "too deep")
         else:
             comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)

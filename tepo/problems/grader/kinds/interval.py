@@ -38,31 +38,33 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     r"""x<5, 1 \leq x < 2, 5>x, x \neq 3 as intervals in their one variable; None for other relations."""
     sides, signs = relation(text)
     if signs == ["\\neq"] and is_symbol(sides[0]) and sides[1]:
-        return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), ")"), Group("(", (sides[1], "\\infty"), ")")))
+        return SolutionSet(sides[0], (_interval("-\\infty", sides[1]), _interval(sides[1], "\\infty")))
     if not signs or any(sign not in ORDER for sign in signs) or not all(sides):
         return None
     if len({ORDER[sign][0] for sign in signs}) != 1 or len(signs) > 2:
         return None
     if ORDER[signs[0]][0] == ">":
         sides, signs = sides[::-1], [FLIPPED[sign] for sign in reversed(signs)]
-    closed = [ORDER[sign][1] for sign in signs]
-    if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[0])):  # |x| < a
-        return SolutionSet(
-            inside[1], (Group("[" if closed[0] else "(", (f"-({sides[1]})", sides[1]), "]" if closed[0] else ")"),)
-        )
-    if len(signs) == 1 and (inside := _ABSOLUTE.fullmatch(sides[1])):  # a < |x|
-        left = Group("(", ("-\\infty", f"-({sides[0]})"), "]" if closed[0] else ")")
-        return SolutionSet(inside[1], (left, Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")")))
+    first, last = ORDER[signs[0]][1], ORDER[signs[-1]][1]
+    low, high = sides[0], sides[-1]
     if len(signs) == 2:
-        low, variable, high = sides
-        if not is_variable(variable) or variable in (low, high):
+        if not is_variable(sides[1]) or sides[1] in (low, high):
             return None
-        return SolutionSet(variable, (Group("[" if closed[0] else "(", (low, high), "]" if closed[1] else ")"),))
-    if is_variable(sides[0]):
-        return SolutionSet(sides[0], (Group("(", ("-\\infty", sides[1]), "]" if closed[0] else ")"),))
-    if is_variable(sides[1]):
-        return SolutionSet(sides[1], (Group("[" if closed[0] else "(", (sides[0], "\\infty"), ")"),))
-    return None
+        return SolutionSet(sides[1], (_interval(low, high, first, last),))
+    if inside := _ABSOLUTE.fullmatch(low):  # |x| < a
+        return SolutionSet(inside[1], (_interval(f"-({high})", high, first, first),))
+    if inside := _ABSOLUTE.fullmatch(high):  # a < |x|
+        return SolutionSet(
+            inside[1], (_interval("-\\infty", f"-({low})", False, first), _interval(low, "\\infty", first))
+        )
+    if is_variable(low):
+        return SolutionSet(low, (_interval("-\\infty", high, False, first),))
+    return SolutionSet(high, (_interval(low, "\\infty", first),)) if is_variable(high) else None
+
+
+def _interval(low: str, high: str, from_low: bool = False, to_high: bool = False) -> Group:
+    """The ends belong to it where the flags say so."""
+    return Group("[" if from_low else "(", (low, high), "]" if to_high else ")")
 
 
 def solution_set(texts: list[str]) -> SolutionSet | None:
@@ -87,11 +89,9 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
     removed = [relation(text) for text in texts if "\\neq" in text]
     if not conditions:
         names, points = {sides[0] for sides, _ in removed}, [sides[1] for sides, signs in removed if signs == ["\\neq"]]
-        line = (
-            _line_without(points)
-            if len(texts) > 1 and len(names) == 1 and len(points) == len(texts) and is_symbol(min(names))
-            else None
-        )
+        if not 1 < len(texts) == len(points) or len(names) > 1 or not is_symbol(min(names)):
+            return None
+        line = _line_without(points)
         return SolutionSet(min(names), line) if line else None
     full = solution_set(conditions)
     if (
@@ -166,8 +166,8 @@ def _line_without(points: list[str]) -> tuple[Group, ...] | None:
         for part in ((point[3:].strip(), f"-{point[3:].strip()}") if point.startswith("\\pm") else (point,))
     ]
     if len(signed) == 1:
-        return Group("(", ("-\\infty", signed[0]), ")"), Group("(", (signed[0], "\\infty"), ")")
-    pieces = [Group("(", ("-\\infty", "\\infty"), ")")]
+        return _interval("-\\infty", signed[0]), _interval(signed[0], "\\infty")
+    pieces = [_interval("-\\infty", "\\infty")]
     for point in signed:
         pieces = [part for piece in pieces for part in _cut_at(piece, point)]
     return tuple(pieces) if len(pieces) == len(signed) + 1 else None

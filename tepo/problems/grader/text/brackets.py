@@ -22,14 +22,20 @@ def brackets(text: str, kind: re.Pattern[str], start: int = 0) -> Iterator[tuple
     """Each bracket from `start` on, with the depth behind it (negative where more were closed than opened)."""
     depth = 0
     for match in kind.finditer(text, start):
-        if match.lastgroup:
-            depth += 1 if match.lastgroup == "open" else -1
+        if match.lastgroup == "open":
+            depth += 1
+            yield match, depth
+        elif match.lastgroup:
+            depth -= 1
             yield match, depth
 
 
 def closing(text: str, start: int, kind: re.Pattern[str]) -> int | None:
     """Index of the bracket that closes the one at `start`; None if there is none."""
-    return next((match.start() for match, depth in brackets(text, kind, start) if depth == 0), None)
+    for match, depth in brackets(text, kind, start):
+        if depth == 0:
+            return match.start()
+    return None
 
 
 def deepest(text: str) -> int:

@@ -1,18 +1,103 @@
-"""The real commands, as a user types them."""
+"""The real commands, as a user types them, each a process of its own.
+
+A server forks them with the imports done, as it does the units of a study: torch and transformers alone take 5 s of CPU
+time, longer than most of what is tested. That a command also starts in an interpreter of its own is tested in
+`tests/unit/cli/`, and from an installed wheel in `test_new_user.py`.
+"""
 
 import os
+import runpy
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
+
+from tepo.studies import slots
+
+_SERVER = get_context("forkserver")
+_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet"])
 
 
-def tepo(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+class Started:
+    """A process under way; what it prints goes to files, so that it never waits for a reader."""
+
+    def __init__(self, work: Callable[..., Any], *arguments: Any, cwd: Path | None = None, **environment: str):
+        self._folder = tempfile.TemporaryDirectory(prefix="command")
+        self._streams = tuple(Path(self._folder.name) / name for name in ("out", "err"))
+        environment = os.environ | environment
+        self._process = _SERVER.Process(
+            target=_become, args=(work, arguments, self._streams, cwd or Path.cwd(), environment)
+        )
+        self._process.start()
+        assert self._process.pid
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.join()
+
+    def end(self, seconds: float = 600) -> "subprocess.CompletedProcess[str]":
+        """Wait, and return the exit code and what was printed."""
+        self._process.join(seconds)
+        if self._process.exitcode is None:
+            self.kill()
+            raise AssertionError(f"still running after {seconds} s: {self._streams[1].read_text()[-2000:]}")
+        out, err = (stream.read_text() for stream in self._streams)
+        return subprocess.CompletedProcess([], self._process.exitcode, out, err)
+
+
+def tepo(*words: str | Path, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end; more environment variables as keywords."""
+    return started(*words, cwd=cwd, **environment).end()
+
+
+def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in an interpreter of its own: what the libraries read when they are imported counts."""
     command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
 
 
-def started(*words: str | Path, **environment: str) -> "subprocess.Popen[bytes]":
+def started(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
     """Start a command and leave it running."""
-    command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | environment)
+    return program("tepo_cli", *words, cwd=cwd, **environment)
+
+
+def program(name: str, *words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
+    """Start `python -m name words`."""
+    return Started(_run_module, name, *map(str, words), cwd=cwd, **environment)
+
+
+def until(happened: Callable[[], Any], process: Started, seconds: float = 120) -> None:
+    """Wait until something has happened, or the process has ended."""
+    limit = time.monotonic() + seconds
+    while not happened() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.005)
+
+
+def _become(
+    work: Callable[..., Any], arguments: tuple, streams: tuple[Path, Path], cwd: Path, environment: dict[str, str]
+) -> None:
+    """In the forked process: the environment, folder and streams of a new one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams, start=1):
+        with stream.open("wb") as file:
+            os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    work(*arguments)
+
+
+def _run_module(name: str, *words: str) -> None:
+    sys.argv = [name, *words]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)

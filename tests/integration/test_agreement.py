@@ -1,17 +1,19 @@
 """One run, four ways: whichever sampler draws and whichever engine trains on however many ranks,
-`train()` ends with the same losses and weights."""
+`train()` ends with the same losses and weights; and where responses are drawn, it learns as much."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tepo.policy.load_policy import load_policy
 from tepo.training.run_folder import RunFolder
+from tests.integration.commands import program, tepo
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
 
@@ -22,6 +24,10 @@ ONE = {
     "vllm torch": VLLM,
     "embedded deepspeed": ["engine=deepspeed"],
 }  # DeepSpeed last: it makes a rank of the process
+DRAWN = ["train.prompts_per_step=32", "train.mini_batch_prompts=16", "train.steps=10"]
+DRAWN += ["train.max_rounds=1", "train.learning_rate=3e-4"]
+SEEDS = (0, 1, 2)
+SAMPLED = {"sampled": [*DRAWN, *VLLM, "engine=deepspeed", f"seed={SEEDS[0]}"]}
 TWO = {f"vllm deepspeed zero {stage}": [*VLLM, "engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
 COMPARED = (
     "actor/pg_loss",
@@ -39,21 +45,13 @@ TOLERANCE = 1e-4
 def out(tmp_path_factory) -> Path:
     """The stores of all jobs."""
     folder = tmp_path_factory.mktemp("agreement")
-    for ranks, jobs in ((1, ONE), (2, TWO)):
-        start = (
-            [sys.executable, "-m"]
-            if ranks == 1
-            else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-        )
-        done = subprocess.run(
-            [*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+    done = program("tests.integration.agreement_run", folder, json.dumps(ONE), cwd=ROOT).end()
+    assert done.returncode == 0, done.stderr[-3000:]
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    jobs = SAMPLED | TWO  # the longest responses first: vLLM gets room for them
+    words = [*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
@@ -92,3 +90,24 @@ def test_vllm_follows_every_sync(out, name):
     assert len(after_sync) == 3
     assert max(after_sync) < TOLERANCE
     assert max(row["training/rollout_logprobs_diff_max"] for row in outcome(out, name)[0]) < TOLERANCE
+
+
+def accuracies(store: Path) -> np.ndarray:
+    """The share of right responses of each step."""
+    (manifest,) = store.glob("*/manifest.json")
+    return np.array([row["critic/score/mean"] for row in RunFolder(manifest.parent).metrics()])
+
+
+def test_drawn_responses_teach_vllm_and_deepspeed_as_much_as_the_embedded_engines(out, tmp_path):
+    """Within the spread of the seeds."""
+    for seed in SEEDS:
+        done = tepo("train", *DRAWN, f"seed={seed}", f"store={tmp_path / str(seed)}", "--quiet")
+        assert done.returncode == 0, done.stderr
+    embedded = np.array([accuracies(tmp_path / str(seed)) for seed in SEEDS])
+    other = accuracies(out / "sampled")
+    gains = embedded[:, -3:].mean(1) - embedded[:, 0]
+    assert gains.min() > 0.05  # there is something to learn in these steps
+    ends, end = embedded[:, -3:].mean(1), other[-3:].mean()
+    spread = max(ends.std(ddof=1), 0.02)
+    assert abs(end - ends.mean()) < 3 * spread
+    assert end - other[0] > 0.5 * gains.mean()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.integration.commands import program
 from tests.integration.tiny import tiny_model
 
 pytestmark = [pytest.mark.deepspeed, pytest.mark.slow]
@@ -52,29 +53,26 @@ LAST = {  # on one again
 }
 
 
-def launch(out: Path, ranks: int, jobs: dict) -> subprocess.CompletedProcess:
-    start = (
-        [sys.executable, "-m"]
-        if ranks == 1
-        else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-    )
-    return subprocess.run(
-        [*start, "tests.integration.engine_run", str(out), json.dumps(jobs)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+def work(out: Path, jobs: dict) -> None:
+    done = program("tests.integration.engine_run", out, json.dumps(jobs), cwd=ROOT).end()
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def launch(out: Path, jobs: dict) -> subprocess.CompletedProcess:
+    """On two ranks."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    words = [*start, "tests.integration.engine_run", str(out), json.dumps(jobs)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Every job's folder."""
     out = tmp_path_factory.mktemp("engines")
-    for ranks, jobs in ((1, ONE), (2, TWO), (1, LAST)):
-        done = launch(out, ranks, jobs)
-        assert done.returncode == 0, done.stderr[-3000:]
+    work(out, ONE)
+    done = launch(out, TWO)
+    assert done.returncode == 0, done.stderr[-3000:]
+    work(out, LAST)
     return out
 
 
@@ -137,7 +135,7 @@ def test_a_gradient_that_is_not_finite_is_left_out(results, name):
 
 
 def test_a_killed_rank_ends_the_others(tmp_path):
-    done = launch(tmp_path, 2, {"dying": zero(2, die=1)})
+    done = launch(tmp_path, {"dying": zero(2, die=1)})
     assert done.returncode != 0
     assert "exitcode  : 9" in done.stderr
     assert not list(tmp_path.rglob("result.json"))

@@ -4,12 +4,12 @@ Real file systems, no patched calls."""
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, small
 
 
@@ -26,10 +26,8 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def train(store: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tepo_cli", "train", *SMALL, f"store={store}", "-q"], capture_output=True, text=True
-    )
+def train(store: Path) -> "subprocess.CompletedProcess[str]":
+    return tepo("train", *SMALL, f"store={store}", "-q")
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.location import resolve
-from tests.integration.commands import started, tepo
+from tests.integration.commands import alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
@@ -74,11 +73,11 @@ def test_a_hub_id_without_an_owner_is_a_model(tmp_path: Path) -> None:
     (snapshot.parents[1] / "refs/main").write_text("0" * 40)
     offline = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
     words = ("eval", "add3", "--limit", "2", "--quiet", "--store", tmp_path / "runs", "--model")
-    done = tepo(*words, "gpt2", **offline)
+    done = alone(*words, "gpt2", **offline)
     assert done.returncode == 0, done.stderr
     (result,) = (tmp_path / "runs").glob("base-*/eval/add3@first2/result.json")
     assert json.loads(result.read_text())["task"]["policy"] == {"weights": "gpt2@None"}
-    other = tepo(*words, "gpt3", **offline)
+    other = alone(*words, "gpt3", **offline)
     assert other.returncode == 2
     assert "error: 'gpt3' is no run and no folder, and as a hub id it cannot be loaded: " in other.stderr
     assert "Traceback" not in other.stderr
@@ -103,11 +102,8 @@ def test_limits_lie_beside_the_whole_and_other_settings_are_refused(tmp_path: Pa
 def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> None:
     words = ("eval", "max4", *LAPTOP, "--limit", "128", "--store")
     process = started(*words, tmp_path / "cut")
-    limit = time.monotonic() + 200
-    while not list((tmp_path / "cut").rglob("parts/*.parquet")) and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.002)
+    until(lambda: list((tmp_path / "cut").rglob("parts/*.parquet")), process)
     process.kill()
-    process.wait()
     (part,) = (tmp_path / "cut").rglob("parts/*.parquet")
     assert not list((tmp_path / "cut").rglob("result.json")), "finished before it could be killed"
     kept = pq.read_table(part).to_pylist()

@@ -12,45 +12,66 @@ from pathlib import Path
 import pytest
 
 from perf import gpu_wheels
-from perf.gpu.__main__ import NEVER, RESULTS, stored
+from perf.gpu.__main__ import NEVER, RESULTS, stored, table
 from perf.gpu.part import LIMITS
+from tests.integration.commands import program
 
 ROOT = Path(__file__).parents[2]
 
 
-def perf_gpu(*words: str) -> "subprocess.CompletedProcess[str]":
+def perf_gpu(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "perf.gpu", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Where the small form of every part wrote, and what it printed."""
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the small form of every part wrote; each in a process of its own, as perf.gpu starts them."""
     folder = tmp_path_factory.mktemp("gpu")
-    done = perf_gpu("--small", "--out", str(folder))
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    return folder, done.stdout
+    for part in LIMITS:
+        done = program("perf.gpu.part", part, folder / f"gpu_{part}.json", "--small", cwd=ROOT).end()
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.deepspeed
-def test_every_part_works_at_a_small_size(small: tuple[Path, str]) -> None:
-    folder, printed = small
+def test_every_part_works_at_a_small_size(small: Path) -> None:
     for part in LIMITS:
-        found = json.loads((folder / f"gpu_{part}.json").read_text())
+        found = json.loads((small / f"gpu_{part}.json").read_text())
         assert found["state"] == "works", (part, found["note"])
         assert found["figures"], part
         assert found["machine"]["device"] == "cpu"
-        assert f"{part}: works" in printed
-    assert "WRONG" not in printed
-    assert "prime-rl" in printed
+        lines = table(found)
+        assert lines[0].startswith(f"{part}: works, ")
+        assert "WRONG" not in "\n".join(lines)
 
 
 @pytest.mark.slow
 @pytest.mark.deepspeed
-def test_a_result_of_a_cpu_is_never_shown_as_one_of_a_gpu(small: tuple[Path, str]) -> None:
-    lines = stored(small[0])
+def test_a_result_of_a_cpu_is_never_shown_as_one_of_a_gpu(small: Path) -> None:
+    lines = stored(small)
     assert [line for line in lines if line.endswith(NEVER)] == [f"{part}: {NEVER}" for part in LIMITS]
+
+
+@pytest.mark.slow
+def test_a_part_that_works_is_shown_and_the_machine_named(tmp_path: Path) -> None:
+    done = perf_gpu("attention", "--small", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^attention: works, \d+ s, cpu, torch ", done.stdout, re.MULTILINE)
+    assert "prime-rl" in done.stdout
+    assert done.stdout.endswith(" s: attention works\n")
+
+
+def test_every_part_is_run_though_all_fail(tmp_path: Path) -> None:
+    """Without torch, where each part ends at its first import."""
+    (tmp_path / "torch.py").write_text("raise ImportError('hidden')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = perf_gpu("--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
+    assert done.returncode == 1, done.stderr
+    for part in LIMITS:
+        assert f"{part}: failed (exit code 1: ImportError: hidden)" in done.stdout
+        assert json.loads((tmp_path / f"out/gpu_{part}.json").read_text())["state"] == "failed"
 
 
 def test_stored_results_are_shown_with_ratio_and_verdict(tmp_path: Path) -> None:
@@ -111,9 +132,9 @@ def test_an_empty_folder_of_wheels_names_the_command(tmp_path: Path) -> None:
         gpu_wheels.install(tmp_path, tmp_path / "site")
 
 
-@pytest.mark.parametrize("absent", ["pyarrow", "pandas"])
-def test_the_training_parts_import_without(absent: str) -> None:
-    code = f"import sys; sys.modules[{absent!r}] = None; import tepo.training.loop, tepo.training.probes.sampler"
+def test_the_training_parts_import_without_tables() -> None:
+    code = "import sys; sys.modules['pyarrow'] = sys.modules['pandas'] = None; "
+    code += "import tepo.training.loop, tepo.training.probes.sampler"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]

@@ -68,8 +68,8 @@ GOLDS = [
 def _memory_of_workers(grader: Grader) -> int:
     """Peak resident memory in MiB over the pool's living workers."""
     peak = 0
-    for worker in grader._pool._workers:
-        for line in Path(f"/proc/{worker.process.pid}/status").read_text().splitlines():
+    for pid in grader.worker_pids():
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 peak = max(peak, int(line.split()[1]) // 1024)
     return peak

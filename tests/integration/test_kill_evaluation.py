@@ -2,39 +2,29 @@
 
 import json
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
-EVALUATE = """
-import sys
-from pathlib import Path
 import torch
+
 from tepo.evaluation.evaluate import Tools, evaluate
 from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.sampling.torch_sampler import TorchSampler
-
-torch.set_num_threads(1)
-policy, benchmark = load_policy("package:laptop"), load_benchmark("mul3")
-with Grader(benchmark.grader) as grader:
-    sampler = TorchSampler(policy.model, policy.tokenizer)
-    tools, settings = Tools(sampler, policy.tokenizer, grader), Settings(limit=128, rows_per_part=16)
-    evaluate(benchmark, tools, Path(sys.argv[1]), settings)
-"""
+from tests.integration.commands import Started, until
 
 
-def start(folder: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-c", EVALUATE, str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+def measure(folder: Path) -> None:
+    torch.set_num_threads(1)
+    policy, benchmark = load_policy("package:laptop"), load_benchmark("mul3")
+    with Grader(benchmark.grader) as grader:
+        sampler = TorchSampler(policy.model, policy.tokenizer)
+        tools = Tools(sampler, policy.tokenizer, grader)
+        evaluate(benchmark, tools, folder, Settings(limit=128, rows_per_part=16))
 
 
 def parts(folder: Path) -> dict[str, int]:
@@ -47,24 +37,18 @@ def test_five_kills_change_nothing(tmp_path: Path) -> None:
     draw, folder = random.Random(5), tmp_path / "killed"
     kept: dict[str, int] = {}
     for _ in range(5):
-        process = start(folder)
-        limit = time.monotonic() + 120
-        while (
-            len(parts(folder)) <= len(kept) and process.poll() is None and time.monotonic() < limit
-        ):  # until a part was added …
-            time.sleep(0.005)
+        process = Started(measure, folder)
+        until(lambda kept=kept: len(parts(folder)) > len(kept), process)  # a part was added …
         time.sleep(draw.random() * 0.05)  # … and then anywhere in the next ones
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
         assert not (folder / "result.json").exists(), "finished before it could be killed"
         found = parts(folder)
         assert kept.items() <= found.items(), "a finished part was sampled again"
         assert len(found) > len(kept)
         kept = found
     for place in (folder, tmp_path / "whole"):
-        process = start(place)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors.decode()
+        done = Started(measure, place).end()
+        assert done.returncode == 0, done.stderr
     killed, whole = (pq.read_table(place / "samples.parquet") for place in (folder, tmp_path / "whole"))
     assert whole.num_rows == 512
     assert killed.equals(whole)

@@ -13,16 +13,19 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.training.run_folder import RunFolder
+from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, small
 
 pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
 
-WORDS = ("engine=deepspeed", "train.steps=24", "train.checkpoint_every=2", "train.max_rounds=4")
+STEPS = 14  # twice three before a kill, and some more to go on with
+WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")
 BOUND = 45  # seconds from the kill to the end of every process; the launcher itself gives a stubborn rank 30
 
 
-def start(store: Path, ranks: int) -> "subprocess.Popen[str]":
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+def start(store: Path) -> "subprocess.Popen[str]":
+    """Two ranks."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [sys.executable, *launcher, "-m", "tepo_cli", "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
@@ -37,7 +40,7 @@ def process_of(launcher: int, rank: int) -> int:
 
 def kill(store: Path, run: RunFolder, rank: int) -> str:
     """Start two ranks, kill one once three more steps are done, and return what the other one said."""
-    done, process, limit = len(run.metrics()), start(store, 2), time.monotonic() + 120
+    done, process, limit = len(run.metrics()), start(store), time.monotonic() + 120
     while len(run.metrics()) < done + 3 and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     assert process.poll() is None, process.communicate()[1]
@@ -61,12 +64,11 @@ def test_the_others_end_and_the_run_goes_on(tmp_path: Path) -> None:
     errors = kill(tmp_path / "killed", run, rank=0)
     assert "error: rank 1 of 2: " in errors
     assert run.metrics()[: len(kept)] == kept  # it went on from the checkpoint
-    assert 0 < run.checkpoints()[-1] < 24
+    assert 0 < run.checkpoints()[-1] < STEPS
 
     for store in ("killed", "whole"):  # two ranks' checkpoint goes on alone
-        process = start(tmp_path / store, 1)
-        _, errors = process.communicate(timeout=200)
-        assert process.returncode == 0, errors
+        done = tepo("train", *SMALL, *WORDS, f"store={tmp_path / store}", "--quiet")
+        assert done.returncode == 0, done.stderr
     whole = RunFolder.of(small(tmp_path / "whole", *WORDS))
     assert [row["training/prompts"] for row in run.metrics()] == [row["training/prompts"] for row in whole.metrics()]
     for one, other in zip(run.metrics(), whole.metrics(), strict=True):
@@ -74,7 +76,7 @@ def test_the_others_end_and_the_run_goes_on(tmp_path: Path) -> None:
         assert one["actor/grad_norm"] == pytest.approx(other["actor/grad_norm"], rel=1e-2)
     one, other = (
         torch.cat(
-            [value.flatten() for _, value in sorted(load_file(each.checkpoint(24) / "model.safetensors").items())]
+            [value.flatten() for _, value in sorted(load_file(each.checkpoint(STEPS) / "model.safetensors").items())]
         )
         for each in (run, whole)
     )

@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -35,28 +36,60 @@ STUDY = {
 }
 
 
+SHELL = """
+import importlib, json, os, runpy, sys, tempfile
+from tepo.studies.slots import _WARM
+for name in _WARM:
+    importlib.import_module(name)
+for line in sys.stdin:
+    with tempfile.TemporaryFile("w+") as printed:
+        child = os.fork()
+        if not child:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+            sys.argv = json.loads(line)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            sys.exit()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        printed.seek(0)
+        print(json.dumps([code, printed.read()]), flush=True)
+"""
+
+
 class User:
-    """A person in a folder of their own, with the wheel installed and nothing else of ours in reach."""
+    """A person in a folder of their own, with the wheel installed and nothing else of ours in reach. The first command
+    starts an interpreter, the others are forked by one that has done the imports."""
 
     def __init__(self, folder: Path, site: Path):
         self.folder, self.tepo = folder, site / "bin" / "tepo"
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("TEPO_")}
         self.environment |= {"PYTHONPATH": str(site), "TEPO_PATH": ".", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+        self.shell: subprocess.Popen[str] | None = None
 
     def types(self, command: str, *, code: int = 0) -> str:
         """What a command prints, both streams, when it ends as it should."""
-        words = command.split()
-        done = subprocess.run(
-            [sys.executable, self.tepo, *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        words = [str(self.tepo), *command.split()]
+        returned, printed = self._forked(words) if self.shell else self._alone(words)
+        assert returned == code, f"{command}\n{printed}"
+        assert "Traceback" not in printed
+        return printed
+
+    def _alone(self, words: list[str]) -> tuple[int, str]:
+        where: Any = {"cwd": self.folder, "env": self.environment, "text": True}
+        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run([sys.executable, *words], **where, **out, timeout=300, check=False)
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.shell = subprocess.Popen([sys.executable, "-c", SHELL], **where, **streams)
+        return done.returncode, done.stdout
+
+    def _forked(self, words: list[str]) -> tuple[int, str]:
+        assert self.shell
+        assert self.shell.stdin
+        assert self.shell.stdout
+        self.shell.stdin.write(json.dumps(words) + "\n")
+        self.shell.stdin.flush()
+        returned, printed = json.loads(self.shell.stdout.readline())
+        return returned, printed
 
     def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
         """A file of problems."""
@@ -80,7 +113,7 @@ def problems(noun: str, count: int = 12) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     place = tmp_path_factory.mktemp("new user")  # a folder with a space
     subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", place / "dist", ROOT], check=True)
     (wheel,) = (place / "dist").glob("*.whl")
@@ -97,7 +130,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     user.declares("evals/digits.yaml", BENCHMARK)
     user.declares("experiments/ours.yaml", STUDY)
     save_tiny(user.folder / "tiny", *zip(*problems("digit"), strict=True))
-    return user
+    yield user
+    if user.shell:
+        user.shell.communicate()  # the end of its input ends it
 
 
 def trained(said: str) -> str:

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tepo.training.run_folder import RunFolder, complete
+from tests.integration.commands import started, until
 from tests.unit.training.small import SMALL
 
 STUDY = """\
@@ -35,17 +34,9 @@ def lineage(pid: int, parents: dict[int, int]) -> list[int]:
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     (tmp_path / "ablations").mkdir()
     (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
-    env = {**os.environ, "TEPO_PATH": str(tmp_path)}
-    words = [sys.executable, "-m", "tepo_cli", "ablate", "raced", "--store", str(tmp_path / "runs"), "--format", "csv"]
-    processes = [
-        subprocess.Popen(
-            words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        for _ in range(4)
-    ]
-    limit = time.monotonic() + 120
-    while not list((tmp_path / "runs").glob("*/metrics.jsonl")) and time.monotonic() < limit:
-        time.sleep(0.05)
+    words = ("ablate", "raced", "--store", tmp_path / "runs", "--format", "csv")
+    processes = [started(*words, TEPO_PATH=str(tmp_path)) for _ in range(4)]
+    until(lambda: list((tmp_path / "runs").glob("*/metrics.jsonl")), processes[0])
     lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[
         1:
     ]
@@ -53,9 +44,9 @@ def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     for pid in parents:
         if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own
             os.kill(pid, signal.SIGKILL)
-    outputs = [process.communicate(timeout=500) for process in processes]
-    assert [process.returncode for process in processes[1:]] == [0, 0, 0], outputs
-    assert len({out for out, _ in outputs[1:]}) == 1
+    ended = [process.end(500) for process in processes]
+    assert [each.returncode for each in ended] == [-signal.SIGKILL, 0, 0, 0], ended
+    assert len({each.stdout for each in ended[1:]}) == 1
     runs = [RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.json")]
     assert len(runs) == 3
     for run in runs:

@@ -1,14 +1,12 @@
 """Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption."""
 
-import os
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tepo.training.run_folder import RunFolder
+from tests.integration.commands import Started, started, until
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, lasting, small
 
@@ -27,33 +25,18 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
     (folder / "ablations").mkdir()
     words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
     (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
-    return {**os.environ, "TEPO_PATH": str(folder)}
+    return {"TEPO_PATH": str(folder)}
 
 
-def ablate(store: Path, env: dict[str, str], *words: str) -> "subprocess.Popen[str]":
-    command = [
-        sys.executable,
-        "-m",
-        "tepo_cli",
-        "ablate",
-        "mixed",
-        "--store",
-        str(store),
-        "--launcher",
-        "slurm",
-        "--partition",
-        "main",
-        *words,
-    ]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def ablate(store: Path, env: dict[str, str]) -> Started:
+    return started("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main", **env)
 
 
 def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
     env = study(tmp_path) | {"PATH": "/nowhere"}
-    done = ablate(tmp_path / "runs", env)
-    _, errors = done.communicate(timeout=120)
+    done = ablate(tmp_path / "runs", env).end()
     assert done.returncode == 2
-    assert "no Slurm on this machine" in errors
+    assert "no Slurm on this machine" in done.stderr
 
 
 @pytest.mark.slurm
@@ -72,20 +55,18 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
                 "data.benchmarks=[max4]",
             )
         )
-        limit = time.monotonic() + 180
-        while len(good.metrics()) < 2 and process.poll() is None and time.monotonic() < limit:
-            time.sleep(0.05)
-        assert process.poll() is None, process.communicate()
+        until(lambda: len(good.metrics()) >= 2, process, 180)
+        assert process.poll() is None, process.end()
         running = subprocess.run(
             ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
         ).stdout.split()
         for job in running:  # what Slurm does on preemption
             subprocess.run(["scontrol", "requeue", job], check=True)
-        _, errors = process.communicate(timeout=500)
-        assert process.returncode == 1, errors
-        assert "1 of the runs failed" in errors
-        assert "bad seed 0" in errors
-        assert "gave a group with both right and wrong" in errors
+        done = process.end()
+        assert done.returncode == 1, done.stderr
+        assert "1 of the runs failed" in done.stderr
+        assert "bad seed 0" in done.stderr
+        assert "gave a group with both right and wrong" in done.stderr
         finished = [path.parent.name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
         assert len(finished) == 2
         assert (good.path / "log.txt").exists()
@@ -103,10 +84,9 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
 def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
     """Slurm holds them for an administrator; the command used to wait without a word."""
     with cluster(starts_jobs=False):
-        process = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1"))
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 1, errors
-        assert "3 of the runs failed" in errors
-        assert "launch failed requeued held" in errors
+        done = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1")).end()
+        assert done.returncode == 1, done.stderr
+        assert "3 of the runs failed" in done.stderr
+        assert "launch failed requeued held" in done.stderr
         waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
         assert waiting == ""

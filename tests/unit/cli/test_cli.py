@@ -10,13 +10,8 @@ import pytest
 
 import tepo_cli
 from tepo.words import install_line
+from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL
-
-
-def tepo(*words: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tepo_cli", *map(str, words)], capture_output=True, text=True, timeout=300, **options
-    )  # type: ignore[call-overload, no-any-return]
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -78,14 +73,11 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
         "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
     )
     (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
-    import os
-
-    env = {**os.environ, "TEPO_PATH": str(tmp_path)}
     for name, hints in {
         "mine": ("mine.yaml:4", "objectve", "'objective'"),
         "worse": ("worse.yaml:", "not valid YAML"),
     }.items():
-        done = tepo("ablate", name, "--store", tmp_path / "runs", env=env)
+        done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path))
         assert done.returncode == 2
         assert all(hint in done.stderr for hint in hints), done.stderr
 

@@ -18,6 +18,7 @@ from tepo_cli.commands.train import train
 from tepo_cli.main import main
 from tepo_cli.show_plan import show_plan
 from tepo_cli.study_outputs import show_tables
+from tests.integration.commands import tepo
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
 
@@ -59,19 +60,9 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     ids=" ".join,
 )
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = {}
-    for columns in (80, 400):
-        command = [sys.executable, "-m", "tepo_cli", *words]
-        done[columns] = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path,
-            env=os.environ | {"COLUMNS": str(columns)},
-            check=True,
-        )
-    narrow, wide = (done[columns].stdout + done[columns].stderr for columns in (80, 400))
+    done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
+    assert [each.returncode for each in done] == [0, 0]
+    narrow, wide = (each.stdout + each.stderr for each in done)
     assert max(map(len, narrow.splitlines())) <= 80
     assert [
         word for word in set(wide.split()) - set(narrow.split()) if word.strip("━┏┳┓┡╇┩└┴┘─")

@@ -2,29 +2,66 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from perf.grader_quality import case_rows
+from perf.grader_quality import Row, case_rows
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
+from tests.unit.grader.test_budget import ENDLESS, SUMS, TOWER
 
 CASES = Path(__file__).parents[2] / "data" / "grader_cases.jsonl"
 
 
-def test_the_hand_made_cases_are_judged_as_by_hand() -> None:
+OPTIONS = GraderOptions(fallbacks=("phrase", "formula", "bare"), workers=2)
+DEAREST = 20  # the others take less than a seventh of what the first try may
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
     """Golds named by id need the benchmarks (TEPO_DATA=DIR); the others are always graded."""
     data = os.environ.get("TEPO_DATA")
-    rows = case_rows(CASES, Path(data) if data else None)
+    return case_rows(CASES, Path(data) if data else None)
+
+
+@pytest.fixture(scope="module")
+def verdicts(rows: list[Row]) -> list[Verdict]:
+    with Grader(OPTIONS) as grader:
+        return grader.grade([(gold, response) for _, gold, response, _ in rows])
+
+
+def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[Row], verdicts: list[Verdict]) -> None:
     assert len(rows) >= 700
-    with Grader(GraderOptions(fallbacks=("phrase", "formula", "bare"), timeout=20, workers=2)) as grader:
-        verdicts = grader.grade([(gold, response) for _, gold, response, _ in rows])
     wrong = [(row, verdict.reason) for row, verdict in zip(rows, verdicts, strict=True) if verdict.correct != row[3]]
     assert not wrong
     assert not Counter(verdict.reason for verdict in verdicts).keys() & {"unreadable", "timeout", "crash", "memory"}
+
+
+@pytest.mark.slow
+def test_four_busy_processes_change_no_verdict_and_no_reason(rows: list[Row], verdicts: list[Verdict]) -> None:
+    """The dearest of the case file, on as many workers as there are cores, quiet and beside the four; answers at the
+    limits beside them. What is judged without a worker, or at a fraction of the budget, has nothing to run out of."""
+    order = sorted(range(len(rows)), key=lambda index: -verdicts[index].seconds)
+    assert verdicts[order[DEAREST]].seconds < OPTIONS.timeout / 2 / 7
+    chosen = order[:DEAREST]
+    limits = [(SUMS[0], f"\\boxed{{{SUMS[1]}}}"), ("7", TOWER), ("3", ENDLESS)]
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        with Grader(OPTIONS) as grader:
+            busy = grader.grade([*(rows[index][1:3] for index in chosen), *limits])
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    quiet = [verdicts[index] for index in chosen]
+    assert [(one.correct, one.reason) for one in busy[:DEAREST]] == [(one.correct, one.reason) for one in quiet]
+    assert [verdict.reason for verdict in busy[DEAREST:]] == ["symbolic", "timeout", "too much work"]
+    assert given_up(verdict.reason for verdict in verdicts) == 0
 
 
 def test_every_category_holds_right_and_wrong_answers() -> None:

@@ -1,6 +1,7 @@
 """The grader as its callers meet it: cheap answers stay in process, the cache, golds, options, the pool's promises."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -49,8 +50,7 @@ def test_a_stuck_answer_is_a_timeout_and_its_neighbours_are_unharmed() -> None:
 def test_a_killed_worker_is_a_crash_and_the_pool_goes_on() -> None:
     with Grader(GraderOptions(workers=1, timeout=20)) as grader:
         grader.grade([("x+1", r"\boxed{1+x}")])
-        victim = grader._pool._workers[0].process
-        timer = threading.Timer(0.7, victim.kill)
+        timer = threading.Timer(0.7, os.kill, (grader.worker_pids()[0], signal.SIGKILL))
         timer.start()
         assert grader.grade([("1", SLOW)])[0].reason == "crash"
         assert grader.grade([("y+1", r"\boxed{1+y}")])[0].correct
@@ -87,9 +87,13 @@ def test_it_works_from_threads() -> None:
 def test_close_leaves_no_process_and_the_grader_can_be_used_again() -> None:
     grader = Grader(GraderOptions(workers=1, timeout=20))
     grader.grade([("x+1", r"\boxed{1+x}")])
-    process = grader._pool._workers[0].process
+    processes = [grader._pool._workers[0].process.pid, *grader.worker_pids()]
+    assert all(map(_alive, processes))
     grader.close()
-    assert process.poll() is not None
+    deadline = time.monotonic() + 10
+    while any(map(_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(_alive, processes))
     assert grader.grade([("x+2", r"\boxed{2+x}")])[0].correct
     grader.close()
 
@@ -99,15 +103,16 @@ def test_workers_end_with_a_killed_parent() -> None:
         "import os, threading, time\nfrom tepo.problems.grader import Grader, GraderOptions\n"
         "grader = Grader(GraderOptions(workers=1, timeout=60))\n"
         "grader.grade([('x+1', '\\\\boxed{1+x}')])\n"
-        "print(grader._pool._workers[0].process.pid, flush=True)\n"
+        "print(grader._pool._workers[0].process.pid, *grader.worker_pids(), flush=True)\n"
         "os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    worker = int(done.stdout)
+    worker, judge = map(int, done.stdout.split())
     deadline = time.monotonic() + 10
-    while _alive(worker) and time.monotonic() < deadline:
+    while (_alive(worker) or _alive(judge)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _alive(worker)
+    assert not _alive(judge)
 
 
 def _alive(pid: int) -> bool:

@@ -1,9 +1,6 @@
 """The memory model against the allocations of real updates, and against sizes that the models' authors publish."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +9,7 @@ from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.sampling.cache_size import gpu_cache_bytes
 from tepo.studies.memory import GIB, memory
+from tests.integration.commands import program
 
 DEEP = {
     "hidden_size": 256,
@@ -49,10 +47,8 @@ CASES: dict[str, dict[str, Any]] = {
 def peaks() -> dict[str, int]:
     """Measured, by case."""
     cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in CASES.values()]
-    command = [sys.executable, "-m", "tests.unit.studies.peak_of_update", json.dumps(cases)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3], timeout=280
-    )
+    done = program("tests.unit.studies.peak_of_update", json.dumps(cases)).end()
+    assert done.returncode == 0, done.stderr
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 

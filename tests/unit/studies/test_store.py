@@ -2,8 +2,6 @@
 one message, exit code 2, nothing lost."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +21,7 @@ from tepo.studies.study import load_study
 from tepo.studies.study_table import read_samples, study_table
 from tepo.training.run_folder import RunFolder
 from tepo_cli.commands.list import listing
+from tests.integration.commands import tepo
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
@@ -271,21 +270,9 @@ def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: 
     ("launcher", "hint"), [("slurn", "did you mean 'slurm'"), ("slurm", "no Slurm on this machine")]
 )
 def test_a_launcher_that_is_not_there_trains_nothing(launcher: str, hint: str, tmp_path: Path) -> None:
-    words = [
-        sys.executable,
-        "-m",
-        "tepo_cli",
-        "ablate",
-        "panel-e",
-        "--launcher",
-        launcher,
-        "--store",
-        str(tmp_path / "store"),
-        *(part for word in WORDS for part in ("--set", word)),
-    ]
-    done = subprocess.run(
-        words, capture_output=True, text=True, env={"PATH": "/nowhere", "HOME": str(tmp_path)}, timeout=120, check=False
-    )
+    words = [part for word in WORDS for part in ("--set", word)]
+    store = tmp_path / "store"
+    done = tepo("ablate", "panel-e", "--launcher", launcher, "--store", store, *words, PATH="/nowhere")
     assert done.returncode == 2, done.stderr
     assert hint in done.stderr
     assert "Traceback" not in done.stderr

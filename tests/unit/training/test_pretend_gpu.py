@@ -1,25 +1,17 @@
 """What can be said about the updates on a GPU without one: devices, and where the host would wait."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.integration.commands import program
 
 OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
 
 
 @pytest.fixture(scope="module")
 def found() -> dict:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.training.pretend_gpu", *OBJECTIVES],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = program("tests.unit.training.pretend_gpu", *OBJECTIVES).end()
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -1,15 +1,17 @@
 """Worker processes that may be killed: one answer at a time each, under a budget that the parent enforces.
 
-Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The
-budget does not depend on how busy the machine is: a count of work (see `allowance`), then the CPU time of the worker.
-The clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried
-once more alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others
-never notice."""
+Workers are interpreters of their own (not forks: nothing of the trainer, its CUDA state or its threads is inherited)
+that fork what judges (see `worker`), so that sympy is imported once a worker and not after every kill. The budget does
+not depend on how busy the machine is: a count of work (see `allowance`), then the CPU time of what judges. The clock on
+the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried once more
+alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others never
+notice."""
 
 import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -58,11 +60,14 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Worker:
-    """`due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
+    """`judge`: the process that judges, a child of `process`, and `handle`, by which no other process can be killed.
+    `due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
     clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task."""
 
     process: subprocess.Popen[bytes]
     due: float
+    judge: int = 0
+    handle: int | None = None
     task: int | None = None
     ready: bool = False
     served: int = 0
@@ -76,10 +81,36 @@ class _Worker:
         return self.task is not None or not self.ready
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, as the kernel counts it."""
-        with open(f"/proc/{self.process.pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(1024).rpartition(b")")[2].split()
+        """User and system time so far, as the kernel counts it; what it began with once the process is gone."""
+        try:
+            with open(f"/proc/{self.judge}/stat", "rb", buffering=0) as file:
+                fields = file.read(1024).rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return self.began
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def expect(self) -> None:
+        """Wait for a process that judges; the worker is busy until it says that it is there."""
+        self.task, self.ready, self.served = None, False, 0
+        self.due = self.stalled = time.monotonic() + _START_SECONDS
+
+    def meet(self, judge: int) -> None:
+        """A process that judges is there."""
+        self.forget()
+        with contextlib.suppress(ProcessLookupError):  # killed at once: the next one is on its way
+            self.judge, self.handle, self.ready = judge, os.pidfd_open(judge), True
+
+    def kill(self) -> None:
+        """Kill what judges; `process` forks another."""
+        if self.handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        self.forget()
+
+    def forget(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
 
 
 class Pool:
@@ -122,8 +153,8 @@ class Pool:
             return [outcome for outcome in outcomes if outcome]
 
     def pids(self) -> list[int]:
-        """Process ids of the living workers."""
-        return [worker.process.pid for worker in self._workers]
+        """Process ids of what judges."""
+        return [worker.judge for worker in self._workers if worker.ready]
 
     def close(self) -> None:
         """Stop every worker. The pool may be used again; it then starts new ones."""
@@ -145,9 +176,10 @@ class Pool:
 
     def _alone(self, request: dict[str, str]) -> Outcome:
         """A second try: in a worker that judged nothing before, while no other computes or starts."""
-        if all(worker.served for worker in self._workers):
-            self._drop(self._workers[self._limit - 1 :])
+        if not self._workers:
             self._workers.append(self._start())
+        elif all(worker.served for worker in self._workers):
+            self._renew(self._workers[0])
         outcomes: list[Outcome | None] = [None]
         while any(worker.busy for worker in self._workers):
             self._attend(outcomes)
@@ -166,8 +198,9 @@ class Pool:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
         )
-        due = time.monotonic() + _START_SECONDS
-        return _Worker(process, due, stalled=due)
+        worker = _Worker(process, 0.0)
+        worker.expect()
+        return worker
 
     def _send(self, worker: _Worker, task: int, request: dict[str, str], budget: _Budget) -> None:
         assert worker.process.stdin
@@ -193,29 +226,46 @@ class Pool:
 
     def _collect(self, worker: _Worker, outcomes: list[Outcome | None]) -> None:
         """Take what a worker wrote, note its end, or see whether its budget is spent."""
-        if worker.received.endswith(b"\n"):
-            received = bytes(worker.received)
-            worker.received.clear()
-            if not worker.ready:
-                worker.ready = True
-                return
-            assert worker.task is not None
-            outcomes[worker.task] = outcome = Outcome(*json.loads(received))
-            worker.task, worker.served = None, worker.served + 1
-            if outcome.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
-                self._drop([worker])  # what was cut off may have left sympy's memory half written
+        while b"\n" in worker.received:
+            line, _, rest = worker.received.partition(b"\n")
+            worker.received = bytearray(rest)
+            self._hear(worker, bytes(line), outcomes)
+        if not worker.busy:
             return
         reason = "crash" if worker.received.endswith(b"\0") else self._over(worker)
-        if reason:
-            spent = worker.cpu_seconds() - worker.began
+        if not reason:
+            return
+        if not worker.ready:
             self._drop([worker])
-            if not worker.ready:
-                raise RunFailed(
-                    "a grader worker did not start",
-                    fix="python -c 'import math_verify' with the same interpreter, and raise memory_mb",
-                )
-            assert worker.task is not None
-            outcomes[worker.task] = Outcome(False, reason, spent)
+            raise RunFailed(
+                "a grader worker did not start",
+                fix="python -c 'import math_verify' with the same interpreter, and raise memory_mb",
+            )
+        assert worker.task is not None
+        outcomes[worker.task] = Outcome(False, reason, worker.cpu_seconds() - worker.began)
+        if reason == "crash":
+            self._drop([worker])
+        else:
+            self._renew(worker)
+
+    def _hear(self, worker: _Worker, line: bytes, outcomes: list[Outcome | None]) -> None:
+        """A line of a worker: who judges from now on, or a verdict."""
+        if line.startswith(b"ready "):
+            if worker.task is not None:  # the one that had the task is gone
+                outcomes[worker.task], worker.task = Outcome(False, "crash", 0.0), None
+                self._drop([worker])
+            else:
+                worker.meet(int(line.split()[1]))
+        elif worker.task is not None:  # else of one that was killed as it wrote
+            outcomes[worker.task] = outcome = Outcome(*json.loads(line))
+            worker.task, worker.served = None, worker.served + 1
+            if outcome.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
+                self._renew(worker)  # what was cut off may have left sympy's memory half written
+
+    def _renew(self, worker: _Worker) -> None:
+        """What judges from now on has judged nothing before."""
+        worker.kill()
+        worker.expect()
 
     def _over(self, worker: _Worker) -> str:
         """Why the worker's budget is spent; "" while it is not.
@@ -242,6 +292,7 @@ def _stop_all(workers: list[_Worker], owner: int) -> None:
         return
     for worker in workers:
         worker.process.kill()
+        worker.kill()
     for worker in workers:
         worker.process.wait()
         for pipe in (worker.process.stdin, worker.process.stdout):

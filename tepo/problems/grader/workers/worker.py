@@ -1,7 +1,9 @@
 """A worker process: reads one answer a line, compares it with sympy, writes one verdict a line.
 
-It holds nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its
-work is counted, and a kernel timer makes sure that a worker whose parent was killed while it computed does not live on.
+It imports sympy, warms the parser, and from then on only forks processes that judge, one at a time: after a kill the
+next one is there in milliseconds, and knows as little of other answers as a fresh interpreter. What judges holds
+nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its work is
+counted, and a kernel timer makes sure that what judged when the parent was killed does not live on.
 Started by `pool`, never imported by the parent."""
 
 import json
@@ -33,14 +35,39 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    decide = _load(settings)
-    replies.write(b"ready\n")
+    decider = _load(settings)
+    while True:
+        judge = os.fork()
+        if not judge:
+            _judge(decider, settings, replies)
+            os._exit(0)
+        _, status = os.waitpid(judge, 0)
+        if status == 0 or _ended():
+            return
+
+
+def _ended() -> bool:
+    """Take what the killed one left unread, lest the next one answers it; True when the parent has closed the pipe."""
+    os.set_blocking(0, False)
+    try:
+        while os.read(0, 65536):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.set_blocking(0, True)
+
+
+def _judge(decider: Any, settings: dict[str, Any], replies: Any) -> None:
+    """Say who judges, then a verdict for each line, until the parent closes the pipe."""
+    replies.write(f"ready {os.getpid()}\n".encode())
     for line in sys.stdin.buffer:
         signal.setitimer(
             signal.ITIMER_PROF, 2 * settings["timeout"] + 10
         )  # CPU seconds: the parent's limit comes before it
         started = time.process_time()
-        correct, reason = _answer(decide, line)
+        correct, reason = _answer(decider, line)
         reply = json.dumps([correct, reason, time.process_time() - started])
         signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(reply.encode() + b"\n")

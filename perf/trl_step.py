@@ -34,7 +34,7 @@ from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
 from tepo.policy.location import resolve
 from tepo.training.build import Parts, build
-from tepo.training.flat import FlatRollout
+from tepo.training.flat_rollout import FlatRollout
 from tepo.training.loop import update
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder

@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import tepo
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.packing import Packed, Tokens, pack
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tepo.problems.procedural import generate as generate_problems
 from tepo.sampling.torch_sampler import TorchSampler
 

@@ -9,23 +9,23 @@ import typer
 
 from tepo import __version__
 from tepo.errors import UserError
-from tepo_cli.ablate import ablate
-from tepo_cli.audit import audit
-from tepo_cli.base import base
-from tepo_cli.data import app as data_app
-from tepo_cli.doctor import doctor
-from tepo_cli.evaluate import evaluate
-from tepo_cli.explain import explain
-from tepo_cli.figure import figure
-from tepo_cli.grade import grade
-from tepo_cli.listing import listing
-from tepo_cli.plan import plan
-from tepo_cli.regrade import regrade
-from tepo_cli.report import report
-from tepo_cli.reproduce import reproduce
-from tepo_cli.table import table
-from tepo_cli.train import train
-from tepo_cli.warmstart import warmstart
+from tepo_cli.commands.ablate import ablate
+from tepo_cli.commands.audit import audit
+from tepo_cli.commands.base import base
+from tepo_cli.commands.data import app as data_app
+from tepo_cli.commands.doctor import doctor
+from tepo_cli.commands.evaluate import evaluate
+from tepo_cli.commands.explain import explain
+from tepo_cli.commands.figure import figure
+from tepo_cli.commands.grade import grade
+from tepo_cli.commands.listing import listing
+from tepo_cli.commands.plan import plan
+from tepo_cli.commands.regrade import regrade
+from tepo_cli.commands.report import report
+from tepo_cli.commands.reproduce import reproduce
+from tepo_cli.commands.table import table
+from tepo_cli.commands.train import train
+from tepo_cli.commands.warmstart import warmstart
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 

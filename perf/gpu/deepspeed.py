@@ -20,7 +20,7 @@ import torch
 
 from tepo.config.schema import RunConfig
 from tepo.policy.packing import Packed, pack
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tepo.training.probes.models import SHAPES, Case, model_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait

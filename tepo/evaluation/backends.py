@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from tepo.errors import UserError
 from tepo.evaluation.backend import Backend
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
-from tepo.sampling.base import Sampler
+from tepo.sampling.sampler import Sampler
 from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
 
 

@@ -17,14 +17,14 @@ from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.files import write_json
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict, given_up
 from tepo.problems.hashes import set_hash
-from tepo.problems.prompts import encode_prompts
+from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import encode_prompts
 from tepo.provenance import recorded
 from tepo.randomness import derive
-from tepo.sampling.base import Response, Sampler
+from tepo.sampling.sampler import Response, Sampler
 
 
 def evaluate(
@@ -47,8 +47,8 @@ def evaluate(
 
     seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a
     subset gives the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path,
-    step, hash), stored and compared. wrap, thinking: see tepo.problems.prompts. rows_per_part: responses in a part, the
-    most that a kill can cost. progress: called with (rows done, rows in all) after each part.
+    step, hash), stored and compared. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses in a
+    part, the most that a kill can cost. progress: called with (rows done, rows in all) after each part.
     Raises UserError when the folder holds another evaluation.
     """
     problems = benchmark.load_problems()[:limit]

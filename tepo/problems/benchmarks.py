@@ -11,10 +11,10 @@ from typing import Any
 from tepo import paths
 from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
-from tepo.problems.base import Problem
 from tepo.problems.declared import build, read_mapping
 from tepo.problems.grader import GraderOptions
-from tepo.problems.prompts import PROMPTS
+from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tepo.problems.base import Problem
+from tepo.problems.problem import Problem
 
 LENGTH = 24
 SAME, SIMILAR = 0.8, 0.6

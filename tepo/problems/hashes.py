@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tepo.problems.base import Problem
+from tepo.problems.problem import Problem
 
 FOLDER = Path(__file__).parent / "pinned"
 ROW_DIGITS = 10  # 40 bits: no two of the 22,000 pinned rows collide, and the set's own hash is what proves equality

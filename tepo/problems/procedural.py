@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from random import Random
 
 from tepo.errors import UserError, unknown_name
-from tepo.problems.base import Problem
 from tepo.problems.catalogue import TASKS
+from tepo.problems.problem import Problem
 from tepo.problems.tasks import Operands, Slip, Task, exact
 from tepo.randomness import derive
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tepo.errors import UserError
 from tepo.files import file_digest
-from tepo.problems.base import Problem
 from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
+from tepo.problems.problem import Problem
 from tepo.words import install_line
 
 

@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tepo.evaluation.statistics import AVERAGE, MEAN
+from tepo.evaluation.comparison import AVERAGE, MEAN
 from tepo.reporting.colours import Look, look
 from tepo.reporting.curves import STYLE, settled
 from tepo.reporting.table import Block, Kind, Row

@@ -3,7 +3,7 @@ the measured one, and whether it shows."""
 
 from collections.abc import Sequence
 
-from tepo.evaluation.statistics import AVERAGE
+from tepo.evaluation.comparison import AVERAGE
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table
 
 _COLUMNS = (

@@ -1,8 +1,8 @@
 """What a result table is: typed cells with uncertainty, in blocks that are never mixed.
 
 A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their
-own, under the paper's benchmark names. `tepo.reporting.build` makes tables from samples, `tepo.reporting.render` prints
-them.
+own, under the paper's benchmark names. `tepo.reporting.build_table` makes tables from samples,
+`tepo.reporting.render` prints them.
 """
 
 from collections.abc import Sequence

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from tepo.errors import RunFailed
 from tepo.randomness import mix, uniform
-from tepo.sampling.base import Response
 from tepo.sampling.cache import Arena, KeyValueCache
+from tepo.sampling.cache_size import GROWTH
 from tepo.sampling.decoder import Decoder
 from tepo.sampling.forward import Stepper, prefill
 from tepo.sampling.graphed import GraphedStep
-from tepo.sampling.room import GROWTH
+from tepo.sampling.sampler import Response
 
 _WINDOW, _GRAPHED_WINDOW = (
     8,

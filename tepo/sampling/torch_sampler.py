@@ -8,18 +8,18 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from tepo.errors import UserError
-from tepo.sampling.base import OnGroup, Response
 from tepo.sampling.cache import Arena
+from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.forward import KERNELS
 from tepo.sampling.generation import Generation
-from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
+from tepo.sampling.sampler import OnGroup, Response
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
 
 
 class TorchSampler:
-    """`tepo.sampling.base.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
+    """`tepo.sampling.sampler.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
 
     Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which

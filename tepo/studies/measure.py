@@ -8,7 +8,7 @@ from tepo.evaluation.current import check_current
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.result import Result, load_result
 from tepo.policy.fingerprint import base_fingerprint
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader

@@ -7,7 +7,7 @@ tests/unit/studies/test_memory.py holds it against the allocations of real updat
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
-from tepo.sampling.room import CPU_BYTES, gpu_cache_bytes, row_bytes
+from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.studies.shapes import Shape
 
 GIB = 2**30

@@ -22,7 +22,7 @@ ONE_THREAD = {
 }
 _WARM = [
     "tepo_cli.main",
-    "tepo_cli.running",
+    "tepo_cli.one_run",
     "tepo.training.loop",
     "tepo.training.build",
     "tepo.studies.measure",

@@ -11,14 +11,14 @@ from huggingface_hub import save_torch_state_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.objectives import Objective, load_objective
-from tepo.policy.loading import Policy, load_policy
+from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.sampling.base import Sampler
 from tepo.sampling.gap import GapAlarm, default_bound
+from tepo.sampling.sampler import Sampler
 from tepo.training import distributed
 from tepo.training.engine import Engine
-from tepo.training.prompts import PromptStream
+from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
 from tepo.training.run_folder import RunFolder
 from tepo.training.update import Updater

@@ -14,8 +14,8 @@ from tepo.provenance import recorded
 from tepo.training import distributed
 from tepo.training.build import Parts, build, check_parts, limit_threads
 from tepo.training.checks import check_settings
-from tepo.training.flat import FlatRollout
-from tepo.training.metrics import MetricsLog, Report
+from tepo.training.flat_rollout import FlatRollout
+from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump

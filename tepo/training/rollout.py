@@ -12,10 +12,10 @@ from tepo.errors import RunFailed
 from tepo.evaluation.scores import pass_at_k
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
-from tepo.sampling.base import Response, Sampler
+from tepo.sampling.sampler import Response, Sampler
 from tepo.training.engine import Comm
-from tepo.training.flat import Group
-from tepo.training.prompts import Prompt, PromptStream
+from tepo.training.flat_rollout import Group
+from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
 
 

@@ -77,7 +77,7 @@ def _problems(data: DataConfig) -> Any:
     """What is trained on: [task, weight] in order, or a hash of the problems."""
     if data.kind == "procedural":
         return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
-    from tepo.problems.training import training_fingerprint
+    from tepo.problems.training_sets import training_fingerprint
 
     assert data.problems
     return training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tepo.files import write_atomic
 from tepo.objectives import Loss, TokenBatch
-from tepo.training.flat import FlatRollout
+from tepo.training.flat_rollout import FlatRollout
 
 FORMAT = 1
 KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`

@@ -17,11 +17,11 @@ from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.objective import Plan
 from tepo.policy.packing import split_by_tokens
-from tepo.policy.statistics import TokenStatistics, reference_logprobs, token_statistics
+from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine import Engine
-from tepo.training.flat import FlatRollout, even_chunks
+from tepo.training.flat_rollout import FlatRollout, even_chunks
 
 
 @dataclass

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from tepo.config.compose import compose
-from tepo.policy.loading import load_policy
-from tepo.sampling.base import Response
+from tepo.policy.load_policy import load_policy
+from tepo.sampling.sampler import Response
 from tepo.training import build, distributed
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tepo.config.compose import compose
 from tepo.policy.attention import prepare
 from tepo.policy.packing import pack
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tepo.training.torch_engine import TorchEngine
 from tests.integration.tiny import prompts, tiny_model
 

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tepo.problems.prompts import render_prompt
+from tepo.problems.prompt_format import render_prompt
 
 
 def make_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:

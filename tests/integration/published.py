@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from tepo.problems.base import Problem
 from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
 from tepo.problems.procedural import generate
 
 NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.training.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tepo.problems.base import Problem
 from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
 from tests.integration.commands import tepo
 from tests.integration.published import make_sets, write_rows

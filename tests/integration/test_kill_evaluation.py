@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 import torch
 from tepo.evaluation.evaluate import evaluate
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.sampling.torch_sampler import TorchSampler

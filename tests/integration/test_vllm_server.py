@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tepo.errors import RunFailed, UserError
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.sampling.torch_sampler import stop_tokens
 from tepo.sampling.vllm_server import VllmServerSampler, local_server

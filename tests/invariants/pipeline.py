@@ -14,14 +14,14 @@ from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
 from tepo.objectives import Objective, load_objective
 from tepo.policy.packing import pack
-from tepo.policy.statistics import token_statistics
-from tepo.problems.base import Problem
-from tepo.sampling.base import Response
+from tepo.policy.token_statistics import token_statistics
+from tepo.problems.problem import Problem
 from tepo.sampling.gap import GapAlarm
+from tepo.sampling.sampler import Response
 from tepo.training.engine import Comm
-from tepo.training.flat import FlatRollout, Group
+from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.loop import update
-from tepo.training.prompts import Prompt
+from tepo.training.prompt_stream import Prompt
 from tepo.training.recorder import Recorder
 from tepo.training.update import Updater
 from tests.unit.policy.tiny import VOCABULARY, make_model

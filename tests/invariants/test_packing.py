@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tepo.policy.packing import pack, split_by_tokens
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tests.unit.policy.tiny import gradients, make_groups, make_model
 
 

@@ -18,10 +18,10 @@ from tepo.config.schema import (
     WandbConfig,
 )
 from tepo.policy.attention import prepare
-from tepo.problems.base import Problem
-from tepo.sampling.base import Response
-from tepo.training.flat import FlatRollout, Group
-from tepo.training.prompts import Prompt
+from tepo.problems.problem import Problem
+from tepo.sampling.sampler import Response
+from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.prompt_stream import Prompt
 
 PROMPT, GROUP = 256, 8
 _QWEN = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": 40_960}

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from tepo.policy.packing import pack
-from tepo.policy.statistics import token_statistics
-from tepo.sampling.base import Response
+from tepo.policy.token_statistics import token_statistics
 from tepo.sampling.gap import Gap, default_bound
+from tepo.sampling.sampler import Response
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training.probes.models import GROUP, PROMPT, model_of
 from tepo.training.probes.record import Figure

@@ -116,7 +116,7 @@ def test_doctor_says_how_to_get_what_is_missing(
 ) -> None:
     """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it;
     in a narrow terminal it was broken in two."""
-    from tepo_cli.doctor import doctor
+    from tepo_cli.commands.doctor import doctor
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -158,7 +158,7 @@ def test_text_in_brackets_is_printed_as_it_is() -> None:
 )
 def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
     from tepo.errors import UserError
-    from tepo_cli.grade import _rows
+    from tepo_cli.commands.grade import _rows
 
     file = tmp_path / "answers.jsonl"
     file.write_bytes(
@@ -175,7 +175,7 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
 def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
     from tepo.errors import UserError
-    from tepo_cli.grade import _rows
+    from tepo_cli.commands.grade import _rows
 
     file = tmp_path / "answers.jsonl"
     file.write_text('{"gold": "5"}\n{"gold": "5", "prediction": "5"}\nno\n' + "[]\n" * 30)

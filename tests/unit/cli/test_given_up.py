@@ -11,7 +11,7 @@ from tepo.evaluation.backends import Backend
 from tepo.evaluation.result import Result
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
-from tepo_cli.evaluating import Request, Target, run_evaluations
+from tepo_cli.evaluations import Request, Target, run_evaluations
 from tepo_cli.main import app
 
 SCORES = {"avg@2": 0.5, "pass@2": 0.5, "maj@2": 0.5, "truncated": 0.0, "mean_tokens": 3.0}

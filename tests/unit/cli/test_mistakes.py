@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tepo.errors import UserError
-from tepo.studies.together import plan_all
-from tepo_cli.ablate import ablate
-from tepo_cli.figure import figure
-from tepo_cli.plan import plan
-from tepo_cli.report import report
-from tepo_cli.reproduce import reproduce
-from tepo_cli.table import table
-from tepo_cli.train import train
+from tepo.studies.plan_all import plan_all
+from tepo_cli.commands.ablate import ablate
+from tepo_cli.commands.figure import figure
+from tepo_cli.commands.plan import plan
+from tepo_cli.commands.report import report
+from tepo_cli.commands.reproduce import reproduce
+from tepo_cli.commands.table import table
+from tepo_cli.commands.train import train
 from tests.unit.studies.test_store import WORDS, finish
 
 TYPO = "objective.penalty.coefficint=1"
@@ -103,7 +103,7 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    from tepo_cli.evaluating import find_target
+    from tepo_cli.evaluations import find_target
 
     (tmp_path / "0123456789ab").mkdir()
     (tmp_path / "0123456789ab" / "config.json").write_text("[]")

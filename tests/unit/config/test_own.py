@@ -10,10 +10,10 @@ from transformers import AutoTokenizer
 from tepo.config.compose import GROUPS, compose, options
 from tepo.errors import UserError
 from tepo.paths import PACKAGE
-from tepo.problems.base import Problem
+from tepo.problems.problem import Problem
+from tepo.studies.plan_all import plan_all
 from tepo.studies.study import load_study
-from tepo.studies.together import plan_all
-from tepo.training.prompts import PromptStream, check_letters
+from tepo.training.prompt_stream import PromptStream, check_letters
 from tepo.training.run_folder import run_id
 
 SHIPPED = str(PACKAGE / "assets/laptop")

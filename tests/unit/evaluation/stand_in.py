@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import Benchmark
+from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.base import OnGroup, Response
+from tepo.sampling.sampler import OnGroup, Response
 
 
 @dataclass(frozen=True)

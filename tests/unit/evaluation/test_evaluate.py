@@ -13,7 +13,7 @@ from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import table_of
 from tepo.problems.benchmarks import Subset
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.sampling.base import Response
+from tepo.sampling.sampler import Response
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 

@@ -12,7 +12,7 @@ from tepo.policy import attention, kernel_attention
 from tepo.policy.kernel_attention import sdpa_blocks, varlen
 from tepo.policy.layout import Layout
 from tepo.policy.packing import pack
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
 
 

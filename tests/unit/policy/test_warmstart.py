@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tepo.config.compose import compose
-from tepo.evaluation.base import score_base
+from tepo.evaluation.score_base import score_base
 from tepo.policy.alphabet import build_tokenizer
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.policy.recipes import RECIPES
 from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train

@@ -7,9 +7,9 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.problems import hashes
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
+from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
 
 PAPER = {

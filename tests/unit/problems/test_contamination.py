@@ -6,10 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tepo.errors import UserError
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import LENGTH, SIMILAR, normalise, overlaps
-from tepo.problems.training import benchmark_problems, dataset_benchmarks, listed_contamination, load_training_problems
+from tepo.problems.problem import Problem
+from tepo.problems.training_sets import (
+    benchmark_problems,
+    dataset_benchmarks,
+    listed_contamination,
+    load_training_problems,
+)
 
 # Rows with a DAPO row above 0.8, counted by others with a normalisation of their own: all of theirs must be found.
 COUNTED = {"aime24": 0, "aime25": 0, "minerva": 0, "amc": 18, "math500": 9, "olympiadbench": 29, "omni_math": 251}

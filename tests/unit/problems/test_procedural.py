@@ -10,9 +10,9 @@ from tepo import paths
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.policy.alphabet import CHARACTERS, build_tokenizer
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.catalogue import TASKS
+from tepo.problems.problem import Problem
 from tepo.problems.procedural import Example, generate, generate_examples, split_of
 from tepo.problems.tasks import Task, exact
 

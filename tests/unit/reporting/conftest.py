@@ -2,7 +2,7 @@
 
 import pytest
 
-from tepo.reporting.build import build_table
+from tepo.reporting.build_table import build_table
 from tepo.reporting.reference import reference_row
 from tepo.reporting.table import Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples

@@ -13,7 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tepo.config.compose import compose
 from tepo.policy.attention import prepare
 from tepo.policy.packing import pack
-from tepo.policy.statistics import token_statistics
+from tepo.policy.token_statistics import token_statistics
 from tepo.training.torch_engine import TorchEngine
 
 

@@ -94,7 +94,7 @@ def test_a_model_of_unknown_shape_is_said() -> None:
 
 
 def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo_cli.fitting import show_fit
+    from tepo_cli.show_fit import show_fit
 
     show_fit(CONFIGS["qwen2.5-7b"])
     said = capsys.readouterr().err

@@ -7,10 +7,10 @@ from pathlib import Path
 from tepo.reporting.colours import look
 from tepo.reporting.curves import STEP, training_figure
 from tepo.reporting.renderers import html
-from tepo.studies.figures import curves
+from tepo.studies.plan_all import plan_all
 from tepo.studies.study import load_study, study_names
-from tepo.studies.tables import study_table
-from tepo.studies.together import plan_all
+from tepo.studies.study_figures import curves
+from tepo.studies.study_table import study_table
 
 
 def test_no_two_rows_of_a_study_look_alike() -> None:

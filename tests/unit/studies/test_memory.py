@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tepo.config.compose import compose
-from tepo.sampling.room import gpu_cache_bytes
+from tepo.sampling.cache_size import gpu_cache_bytes
 from tepo.studies.memory import GIB, memory
 from tepo.studies.shapes import KNOWN, Shape
 

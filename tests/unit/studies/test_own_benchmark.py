@@ -14,9 +14,9 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.studies.measure import measure
-from tepo.studies.together import plan_all
+from tepo.studies.plan_all import plan_all
 from tepo.training.run_folder import base_folder
-from tepo_cli.data import verify
+from tepo_cli.commands.data import verify
 
 DECLARED = {
     "title": "mine",

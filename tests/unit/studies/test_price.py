@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tepo.studies import price
+from tepo.studies.plan_all import plan_all
 from tepo.studies.price import Cost, record
-from tepo.studies.together import plan_all
-from tepo_cli.studying import show_price
+from tepo_cli.study_runs import show_price
 
 COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4, tokens=36_000, core_s=35)
 

@@ -7,8 +7,8 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.studies.plan import make_plan
+from tepo.studies.plan_all import plan_all
 from tepo.studies.study import load_study, parse_study
-from tepo.studies.together import plan_all
 
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 ROW = "title: x\nrows:\n  - {label: a, objective: tepo%s}\n" + SCALES

@@ -8,11 +8,11 @@ import pytest
 from tepo import paths
 from tepo.objectives import load_objective
 from tepo.reporting.reference import load_table
-from tepo.studies.figures import curves
 from tepo.studies.plan import Unit, make_plan
+from tepo.studies.plan_all import plan_all
 from tepo.studies.study import SCALES, load_study, study_names
-from tepo.studies.tables import study_table
-from tepo.studies.together import plan_all
+from tepo.studies.study_figures import curves
+from tepo.studies.study_table import study_table
 
 
 def _check(unit: Unit) -> None:

@@ -16,13 +16,13 @@ from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
 from tepo.studies.plan import Unit
+from tepo.studies.plan_all import plan_all
 from tepo.studies.price import costs_of
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
-from tepo.studies.tables import read_samples, study_table
-from tepo.studies.together import plan_all
+from tepo.studies.study_table import read_samples, study_table
 from tepo.training.run_folder import RunFolder
-from tepo_cli.listing import listing
+from tepo_cli.commands.listing import listing
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"

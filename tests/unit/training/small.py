@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
-from tepo.training.metrics import VOLATILE
+from tepo.training.metrics_log import VOLATILE
 from tepo.training.run_folder import RunFolder
 
 SMALL = (

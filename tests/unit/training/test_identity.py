@@ -11,7 +11,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
 from tepo.paths import PACKAGE
-from tepo.problems.training import load_training_problems, training_fingerprint
+from tepo.problems.training_sets import load_training_problems, training_fingerprint
 from tepo.training import loop
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder, base_folder, run_id

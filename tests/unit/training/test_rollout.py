@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling import torch_sampler
 from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training import prompts
-from tepo.training.prompts import PromptStream
+from tepo.training import prompt_stream
+from tepo.training.prompt_stream import PromptStream
 from tepo.training.recorder import Recorder
 from tepo.training.rollout import Collector
 from tests.unit.training.small import small
@@ -68,7 +68,7 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
 def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompts, "_MOST_MADE", 50)
+    monkeypatch.setattr(prompt_stream, "_MOST_MADE", 50)
     tokenizer = load_policy("package:laptop").tokenizer
     stream = PromptStream(small(tmp_path, "train.max_rounds=100000000"), tokenizer)
     first, *_, last = stream.take(0, 51)

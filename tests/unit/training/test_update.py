@@ -14,9 +14,9 @@ from tepo.objectives import load_objective
 from tepo.objectives.correction import correction_weights
 from tepo.policy.fused import linear_statistics
 from tepo.policy.packing import pack
-from tepo.policy.statistics import hidden_states, output_matrix, reference_logprobs
+from tepo.policy.token_statistics import hidden_states, output_matrix, reference_logprobs
 from tepo.sampling.gap import GapAlarm
-from tepo.training.flat import FlatRollout, Group, even_chunks
+from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
 from tepo.training.loop import train, update
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder

@@ -24,12 +24,12 @@ def train(
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
-    from tepo_cli.describing import composed, describe
+    from tepo_cli.run_config import composed, describe
 
     config = composed(overrides or [], store)
     if dry_run:
         describe(config)
         return
-    from tepo_cli.running import run_training
+    from tepo_cli.one_run import run_training
 
     run_training(config, evaluate=evaluate, quiet=quiet)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tepo.objectives import Groups, TokenBatch
 from tepo.policy.packing import Packed, pack
-from tepo.sampling.base import Response
+from tepo.sampling.sampler import Response
 from tepo.training.engine import Comm
-from tepo.training.prompts import Prompt
+from tepo.training.prompt_stream import Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from tepo.errors import UserError
+from tepo.evaluation.comparison import AVERAGE, MEAN, compare, holm, summarize
 from tepo.evaluation.intervals import estimate, estimate_share
 from tepo.evaluation.scores import majority, pass_at_k
-from tepo.evaluation.statistics import AVERAGE, MEAN, compare, holm, summarize
 
 
 def frame(row, benchmark, correct, seeds=None):

@@ -26,7 +26,7 @@ def verify(
     the pinned one is an error that names the rows; the others are checked all the same."""
     from tepo import paths
     from tepo.errors import UserError, unknown_name
-    from tepo.problems.training import is_file, training_names
+    from tepo.problems.training_sets import is_file, training_names
     from tepo_cli.screen import say
 
     known = [*paths.names("evals"), *training_names()]
@@ -52,7 +52,7 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
     from tepo.problems.hashes import set_hash
-    from tepo.problems.training import is_file, load_training_problems, training_names
+    from tepo.problems.training_sets import is_file, load_training_problems, training_names
     from tepo.words import counted
 
     if is_file(name) or name in training_names():
@@ -91,7 +91,7 @@ def contamination(
     from tepo.files import write_atomic
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps
-    from tepo.problems.training import dataset_benchmarks, load_training_problems
+    from tepo.problems.training_sets import dataset_benchmarks, load_training_problems
 
     problems = load_training_problems(training)
     benchmarks = {name: load_benchmark(name).load_problems() for name in dataset_benchmarks()}

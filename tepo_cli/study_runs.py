@@ -13,10 +13,10 @@ from rich.table import Table
 from tepo.errors import RunFailed, UserError
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
 from tepo.studies.store import other_versions
 from tepo.studies.study import Study
-from tepo.studies.together import Planned
 from tepo.words import counted
 from tepo_cli.options import Slots
 from tepo_cli.screen import console, say, screen_width, show, tell, whole
@@ -210,7 +210,7 @@ def _command(words: Sequence[str]) -> str:
 def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:
     """Print the study's table, one block a model, and say where the runs lie."""
     from tepo.reporting.render import render
-    from tepo.studies.tables import study_table
+    from tepo.studies.study_table import study_table
 
     if unfinished(units):
         show_other_versions(units[0].folder.parent)

@@ -38,7 +38,7 @@ def describe(config: RunConfig) -> None:
         f"{folder.manifest().get('status', 'not started')}{done}"
     )
     if config.scale == "paper":
-        from tepo_cli.fitting import show_fit
+        from tepo_cli.show_fit import show_fit
 
         show_fit(config)
 

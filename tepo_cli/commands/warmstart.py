@@ -23,7 +23,7 @@ def warmstart(
 
     from tepo.config.compose import compose
     from tepo.errors import unknown_name
-    from tepo.evaluation.base import score_base
+    from tepo.evaluation.score_base import score_base
     from tepo.files import write_json
     from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tepo.errors import UserError
-from tepo.reporting.build import RowSpec, build_table
+from tepo.reporting.build_table import RowSpec, build_table
 from tepo.reporting.reference import PAPER_BENCHMARKS, reference_row
 from tepo.reporting.table import Block, Cell, Row, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.problems.base import Problem
-from tepo.problems.prompts import encode_prompts
+from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import encode_prompts
 from tepo.randomness import derive
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
@@ -112,7 +112,7 @@ def _problems(config: RunConfig) -> list[Problem]:
 
         most = min(train.steps * train.prompts_per_step * train.max_rounds, _MOST_MADE)
         return generate(data.tasks, most, derive(config.seed, "train problems"), "train")
-    from tepo.problems.training import load_training_problems
+    from tepo.problems.training_sets import load_training_problems
 
     assert data.problems
     return load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)

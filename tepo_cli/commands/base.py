@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.train import Overrides
+from tepo_cli.commands.train import Overrides
 
 
 def base(
@@ -16,8 +16,8 @@ def base(
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
     from tepo.studies.plan import check_measurable
     from tepo.training.run_folder import base_folder
-    from tepo_cli.describing import composed
-    from tepo_cli.running import measure_run
+    from tepo_cli.one_run import measure_run
+    from tepo_cli.run_config import composed
 
     config = composed(overrides or [], store)
     check_measurable(config)

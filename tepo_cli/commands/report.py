@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tepo_cli.commands.reproduce import STUDIES
 from tepo_cli.options import Data, Scale, Seeds, Store, check_store_exists, parse_seeds
-from tepo_cli.reproduce import STUDIES
 
 
 def report(
@@ -26,8 +26,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
-    from tepo.studies.together import plan_all
-    from tepo_cli.studying import check_outputs, write_outputs
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.study_runs import check_outputs, write_outputs
 
     check_outputs(out, results)
     planned = plan_all(

@@ -50,8 +50,8 @@ def reproduce(
     ] = False,
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
-    from tepo.studies.together import plan_all
-    from tepo_cli.studying import check_outputs, run_units, show_plan, write_outputs
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.study_runs import check_outputs, run_units, show_plan, write_outputs
 
     check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)

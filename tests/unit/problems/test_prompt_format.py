@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tepo.errors import UserError
-from tepo.problems.prompts import BOXED_INSTRUCTION, encode_prompts, render_prompt
+from tepo.problems.prompt_format import BOXED_INSTRUCTION, encode_prompts, render_prompt
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 SWITCH = PLAIN + (

@@ -11,7 +11,7 @@ from tepo.errors import UserError
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.build import RowSpec, build_table
+from tepo.reporting.build_table import RowSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
 from tepo.reporting.table import Table

@@ -17,14 +17,14 @@ from rich.table import Table
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.evaluation.backend import Backend
+from tepo.evaluation.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.rows import SAMPLES, read_table
-from tepo.evaluation.statistics import AVERAGE, MEAN, summarize
 from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
-from tepo.problems.prompts import encode_prompts, render_prompt
+from tepo.problems.prompt_format import encode_prompts, render_prompt
 from tepo.training.run_folder import RunFolder, base_folder_of, final_model
 from tepo.words import counted
 from tepo_cli.screen import bar, say, show, whole

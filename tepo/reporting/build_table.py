@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from tepo.errors import unknown_name
+from tepo.evaluation.comparison import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize, verdict
 from tepo.evaluation.intervals import FEWEST
-from tepo.evaluation.statistics import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize, verdict
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
@@ -45,7 +45,7 @@ def build_table(
 ) -> Table:
     """The table of a study.
 
-    samples: one line per graded response, with the columns of `tepo.evaluation.statistics.COLUMNS`.
+    samples: one line per graded response, with the columns of `tepo.evaluation.comparison.COLUMNS`.
     rows: in the study's order; a row without samples becomes dashes.
     benchmarks: key -> printed name, in column order; samples of others are left out.
     baseline: label of the row that the other rows of a model are compared with (adds the columns Δ and Verdict).

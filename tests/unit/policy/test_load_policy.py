@@ -5,7 +5,7 @@ import torch
 
 from tepo.errors import UserError
 from tepo.policy.alphabet import build_tokenizer
-from tepo.policy.loading import load_policy
+from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tests.unit.policy.tiny import make_model
 

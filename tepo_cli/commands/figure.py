@@ -24,8 +24,8 @@ def figure(
     `all` draws those whose rows were run, names the others, and ends with exit code 1 if there are any."""
     from tepo.errors import UserError, unknown_name
     from tepo.reporting.curves import save
-    from tepo.studies.figures import draw_figure
-    from tepo.studies.together import plan_all
+    from tepo.studies.plan_all import plan_all
+    from tepo.studies.study_figures import draw_figure
 
     ((study, units),) = plan_all(
         ["figures"],

@@ -43,8 +43,8 @@ def ablate(
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
     from tepo.reporting.render import check_format
-    from tepo.studies.together import plan_all
-    from tepo_cli.studying import check_rows, run_units, show_plan, show_tables
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.study_runs import check_rows, run_units, show_plan, show_tables
 
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)

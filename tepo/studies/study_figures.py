@@ -10,7 +10,7 @@ from tepo.reporting.curves import RunCurves
 from tepo.reporting.figures import paper_figure
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
-from tepo.studies.tables import study_table
+from tepo.studies.study_table import study_table
 from tepo.training.run_folder import RunFolder
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from tepo import paths
 from tepo.errors import unknown_name
 from tepo.files import content_hash
-from tepo.problems.base import Problem
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps
 from tepo.problems.declared import build, read_mapping
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash
+from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
 
 SETS = Path(__file__).parent / "sets"

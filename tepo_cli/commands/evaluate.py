@@ -44,7 +44,7 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.backend import Backend
-    from tepo_cli.evaluating import Request, find_target, run_evaluations, show_plan
+    from tepo_cli.evaluations import Request, find_target, run_evaluations, show_plan
 
     target = find_target(model, store, revision)
     settings = Backend(

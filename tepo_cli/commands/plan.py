@@ -21,8 +21,8 @@ def plan(
     part and what does not fit.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.studies.together import plan_all
-    from tepo_cli.studying import check_rows, show_plan, show_price
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.study_runs import check_rows, show_plan, show_price
 
     planned = plan_all(
         studies,
@@ -37,6 +37,6 @@ def plan(
     show_plan(units, brief=brief)
     show_price(units, scale, store)
     if scale == "paper":
-        from tepo_cli.fitting import show_fits
+        from tepo_cli.show_fit import show_fits
 
         show_fits(units)

@@ -21,8 +21,8 @@ def table(
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format
-    from tepo.studies.together import plan_all
-    from tepo_cli.studying import show_tables
+    from tepo.studies.plan_all import plan_all
+    from tepo_cli.study_runs import show_tables
 
     check_format(format)
     chosen = [*(override or []), *([f"data={data}"] if data else [])]

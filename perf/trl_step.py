@@ -33,9 +33,9 @@ from perf.grader_throughput import cpu_seconds
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
 from tepo.policy.location import resolve
-from tepo.training.build import Parts, build
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.loop import update
+from tepo.training.parts import Parts, open_parts
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 
@@ -136,7 +136,7 @@ def measure(
         raise RuntimeError("no environment of the peers: `make peers`, or name its Python by TEPO_PEERS_PYTHON")
     with tempfile.TemporaryDirectory() as store, ExitStack() as stack:
         config = compose([f"objective={objective}", f"train.learning_rate={LEARNING_RATE}", f"store={store}"])
-        parts = stack.enter_context(build(config, RunFolder.of(config)))
+        parts = stack.enter_context(open_parts(config, RunFolder.of(config)))
         job = job_of(config, parts, turns + 3)
         sides: dict[str, Any] = {"tepo": Ours(parts)}
         for name in ("trl", "trl, tuned") if tuned else ("trl",):

@@ -16,7 +16,6 @@ from rich.table import Table
 
 from tepo.config.compose import compose
 from tepo.errors import UserError
-from tepo.evaluation.backend import Backend
 from tepo.evaluation.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.intervals import FEWEST
 from tepo.evaluation.result import Result, load_result
@@ -25,6 +24,7 @@ from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts, render_prompt
+from tepo.sampling.open_sampler import SamplerOptions, open_sampler
 from tepo.training.run_folder import RunFolder, base_folder_of, final_model
 from tepo.words import counted
 from tepo_cli.screen import bar, say, show, whole
@@ -59,7 +59,7 @@ class Request:
     """One call of `tepo eval`."""
 
     target: Target
-    backend: Backend
+    backend: SamplerOptions
     limit: int | None
     seed: int
     wrap: str
@@ -126,7 +126,7 @@ def _check_no_run(model: str, store: Path) -> None:
 
 def _tokenizer(target: Target) -> Any:
     """The tokenizer of a target. Raises UserError, also for a word that is no run, no folder and no hub id."""
-    from tepo.evaluation.backends import load_tokenizer
+    from tepo.policy.load_policy import load_tokenizer
 
     try:
         return load_tokenizer(target.path, target.revision, target.trust_remote_code)
@@ -165,8 +165,6 @@ def run_evaluations(names: Sequence[str], request: Request, *, quiet: bool) -> N
     results = {name: _finished(name, request) for name in names}
     missing = [name for name in names if results[name] is None]
     if missing:
-        from tepo.evaluation.backends import open_sampler
-
         tokenizer = _tokenizer(request.target)
         backend = replace(request.backend, max_length=_longest([planned[name] for name in missing], tokenizer, request))
         with open_sampler(request.target.path, backend, request.out / "eval" / ".servers") as sampler:
@@ -216,7 +214,7 @@ def _evaluate(benchmark: Benchmark, sampler: Any, tokenizer: Any, request: Reque
             policy=request.target.identity,
             wrap=request.wrap,
             thinking=request.thinking,
-            rows_per_part=1024 if request.backend.resolved_kind() == "vllm" else 256,  # vLLM is slow on short queues
+            rows_per_part=request.backend.backend.part_rows,
             progress=progress,
         )
 

@@ -10,6 +10,7 @@ from tepo.studies.fit import Fit, fit, needs_reference
 from tepo.studies.machines import ASSUMPTIONS, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit
+from tepo.training.engines import engine_backend
 from tepo_cli.screen import show, tell, whole
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
@@ -34,7 +35,7 @@ def show_fit(config: RunConfig) -> None:
     found = [
         fit(config, machine, reference=reference)
         for machine in machines()
-        if machine.ranks == 1 or config.engine.kind == "deepspeed"
+        if machine.ranks == 1 or engine_backend(config.engine.kind).several_ranks
     ]
     title = (
         f"{config.model.name}{', with a frozen reference policy' if reference else ''}: "
@@ -71,5 +72,5 @@ def _remedy(one: Fit) -> str:
     return (
         "It would with "
         + " ".join(one.changes)
-        + (", servers on other GPUs" if any("vllm_server" in word for word in one.changes) else "")
+        + (", servers on other GPUs" if any(word.startswith("sampler.kind=") for word in one.changes) else "")
     )

@@ -223,8 +223,8 @@ def _check_values(config: RunConfig) -> None:
         ("data.prompt", config.data.prompt, ("raw", "boxed")),
         ("data.kind", config.data.kind, ("procedural", "problems")),
         ("data.overlong_prompts", config.data.overlong_prompts, ("drop", "truncate", "error")),
-        ("sampler.kind", config.sampler.kind, ("torch", "vllm", "vllm_server")),
-        ("engine.kind", config.engine.kind, ("torch", "deepspeed")),
+        ("sampler.kind", config.sampler.kind, options("sampler")),
+        ("engine.kind", config.engine.kind, options("engine")),
         ("engine.device", config.engine.device, ("auto", "cpu", "cuda")),
         ("wandb.mode", config.wandb.mode, ("disabled", "offline", "online")),
     ):

@@ -47,7 +47,7 @@ class DataConfig:
 class SamplerConfig:
     """Where responses come from."""
 
-    kind: str = "torch"  # torch (embedded) | vllm (in process) | vllm_server
+    kind: str = "torch"  # a module of tepo.sampling.samplers
     max_rows: int = 1024  # rows decoded at once
     gap_bound: float | None = (
         None  # sampler-trainer log-prob gap (mean absolute) that stops a run; None: 1e-3 in float32, 0.1 in bfloat16
@@ -60,7 +60,7 @@ class SamplerConfig:
 class EngineConfig:
     """What trains the weights."""
 
-    kind: str = "torch"  # torch (embedded) | deepspeed
+    kind: str = "torch"  # a module of tepo.training.engines
     device: str = "auto"  # auto | cpu | cuda
     micro_batch_tokens: int = 16384
     zero_stage: int = 2

@@ -2,6 +2,7 @@
 a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -52,3 +53,16 @@ def load_policy(
     if torch.device(device).type == "cpu":
         keep_freed_memory()
     return Policy(torch.nn.Module.to(model, torch.device(device)).eval(), tokenizer)
+
+
+def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a model. Raises UserError when it is not there."""
+    source = resolve(path)
+    try:
+        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+    except Exception as error:  # transformers raises many kinds
+        raise UserError(
+            f"no tokenizer: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            where=path,
+            fix="check the path, the network or HF_HOME",
+        ) from error

@@ -9,15 +9,14 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tepo.errors import RunFailed
+from tepo.sampling.sampler import Score
 
-Fresh: TypeAlias = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[np.ndarray] | None]
 _SHARE = 0.01  # a few prompts with a stale cache hardly move the mean: this share of far-off tokens rings too
 _FAR = 10.0  # far off = more than this many bounds
 _KEEP = 4 << 30  # bytes of previous weights worth keeping for a diagnosis
@@ -142,7 +141,7 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
 
 class GapAlarm:
     """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh:
-    the sampler's log-probs of given sequences at temperature 1, made without its prefix cache (`VllmSampler.score`)."""
+    the sampler's `score`."""
 
     def __init__(
         self,
@@ -152,7 +151,7 @@ class GapAlarm:
         sampler_dtype: str,
         trainer_dtype: str,
         comm: _Comm | None = None,
-        fresh: Fresh | None = None,
+        fresh: Score | None = None,
     ):
         self.bound, self.temperature, self.comm, self.fresh = bound, temperature, comm, fresh
         self.sampler_dtype, self.trainer_dtype = sampler_dtype, trainer_dtype

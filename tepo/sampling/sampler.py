@@ -1,8 +1,8 @@
-"""What every sampler gives and takes. Implementations: `torch_sampler` (embedded) and `vllm_sampler`."""
+"""What every sampler gives and takes. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -26,9 +26,18 @@ class Response:
 OnGroup = Callable[[int, list[Response]], None]
 """Takes the place of a prompt and its finished group, while other groups are still being sampled."""
 
+Score: TypeAlias = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[np.ndarray] | None]
+"""Log-probs (float32 [T], temperature 1) of given responses after given prompts, made without a prefix cache; None
+while the sampler sleeps."""
+
 
 class Sampler(Protocol):
     """Groups of responses from the current policy."""
+
+    @property
+    def score(self) -> Score | None:
+        """None for a sampler that cannot."""
+        ...
 
     def sample(
         self,

@@ -14,6 +14,7 @@ from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.forward import KERNELS
 from tepo.sampling.generation import Generation
 from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.stop_tokens import stop_tokens
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
 
@@ -26,6 +27,8 @@ class TorchSampler:
     lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps
     as CUDA graphs.
     """
+
+    score = None  # it keeps no prefixes between calls
 
     def __init__(
         self,
@@ -129,10 +132,3 @@ def free_bytes(device: torch.device) -> int:
         return CPU_BYTES
     torch.cuda.empty_cache()
     return gpu_cache_bytes(*torch.cuda.mem_get_info(device))
-
-
-def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """End-of-sequence ids of the tokenizer and of the model's generation settings."""
-    stop = {tokenizer.eos_token_id} - {None}
-    declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    return sorted(stop | set(declared if isinstance(declared, list) else [declared]) - {None})

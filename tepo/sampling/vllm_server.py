@@ -27,6 +27,7 @@ from torch import Tensor
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder
 from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.samplers.vllm_server import check_named
 from tepo.sampling.vllm_sampler import check_lengths, last_error, sample_seed, to_response, with_head
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
@@ -129,22 +130,14 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path, deadline
     )
 
 
-def check_named(urls: Sequence[str]) -> None:
-    """Raise UserError when there is no server to ask."""
-    if not urls:
-        raise UserError(
-            "no vLLM server is named",
-            where="sampler.servers",
-            fix="sampler.servers=[http://host:8000], or sampler=vllm",
-        )
-
-
 class VllmServerSampler:
     """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
 
     urls: http://host:port of each. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
     response. exchange: a folder on a file system that trainer and servers share.
     """
+
+    score = None  # a server gives no log-probs of given tokens without its cache
 
     def __init__(self, urls: Sequence[str], stop_tokens: Sequence[int], *, max_length: int, exchange: Path):
         check_named(urls)

@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.policy.shapes import Shape, number_bytes, shape_of
+from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.machines import Machine, StepTime, step_time
 from tepo.studies.memory import GIB, Memory, memory
-from tepo.studies.shapes import Shape, shape_of
+from tepo.training.engines import engine_backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,9 @@ def needs_reference(config: RunConfig) -> bool:
 
 
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
-    """The memory, and what stands against it, the ranks first."""
-    ranks = 1 if config.engine.kind == "torch" else machine.ranks
-    found = memory(
+    """The memory, and what stands against it, the ranks and settings first."""
+    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
+    result = memory(
         config,
         shape,
         ranks=ranks,
@@ -67,61 +70,54 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
         device_bytes=machine.bytes,
         reference=reference,
     )
-    if config.train.mini_batch_prompts % ranks:
-        return found, f"{ranks} ranks do not divide train.mini_batch_prompts={config.train.mini_batch_prompts}"
-    if (
-        config.engine.kind == "deepspeed"
-        and config.engine.zero_stage == 0
-        and (config.model.dtype == "bfloat16" or config.engine.offload)
-    ):
-        return found, "ZeRO stage 0 is for float32 without offload"
+    try:
+        engine_backend(config.engine.kind).check_settings(config, ranks)
+        sampler_backend(config.sampler.kind).check_settings(config, ranks)
+    except UserError as error:
+        return result, error.what
+    return result, _too_large(config, shape, machine, result)
+
+
+def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
+    """What does not fit into a GPU or a node, or an empty string."""
+    of = f"of {machine.bytes / GIB:.0f}"
     if found.updating > machine.bytes:
-        return found, f"the updates need {found.updating / GIB:.0f} GiB of {machine.bytes / GIB:.0f}"
+        return f"the updates need {found.updating / GIB:.0f} GiB {of}"
     if found.sampling > machine.bytes:
-        return found, f"sampling needs {found.sampling / GIB:.0f} GiB of {machine.bytes / GIB:.0f} beside the trainer"
-    size = 4 if config.model.dtype == "float32" else 2
-    sequence = size * shape.cache_numbers * (config.train.max_prompt_tokens + config.train.max_new_tokens)
-    if config.sampler.kind == "vllm" and found.cache < sequence:
+        return f"sampling needs {found.sampling / GIB:.0f} GiB {of} beside the trainer"
+    size = number_bytes(config.model.dtype)
+    if found.cache is not None and found.cache < size * shape.cache_numbers * longest_sequence(config):
         room = f"{size * shape.parameters / GIB:.0f} GiB of weights and a sequence of full length"
-        return found, f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
+        return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
     if found.host > machine.host:
-        return found, f"main memory of a node: {found.host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
-    return found, ""
+        return f"main memory of a node: {found.host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
+    return ""
 
 
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks
-    divide where they do not."""
-    size = config.train.mini_batch_prompts
-    split = (
-        (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
-        if size % ranks and config.engine.kind == "deepspeed"
-        else ()
-    )
-    if split:
+    divide where they do not; at last a sampler on other GPUs."""
+    size, engine = config.train.mini_batch_prompts, engine_backend(config.engine.kind)
+    split: tuple[str, ...] = ()
+    if size % ranks and engine.several_ranks:
+        split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
-    longest = config.train.max_prompt_tokens + config.train.max_new_tokens
-    shares = [f"sampler.memory_fraction={share}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.3, 0.25)]
     trainer = []
     if not config.model.gradient_checkpointing:
         trainer.append("model.gradient_checkpointing=true")
-    if config.engine.micro_batch_tokens > longest:
-        trainer.append(f"engine.micro_batch_tokens={longest}")
-    if config.engine.kind == "torch":
-        trainer.append("engine.kind=deepspeed")
-    if config.engine.zero_stage < 3:
-        trainer.append("engine.zero_stage=3")
-    if not config.engine.offload:
-        trainer.append("engine.offload=true")
-    alone = [(word,) for word in trainer]
+    if config.engine.micro_batch_tokens > longest_sequence(config):
+        trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
+    trainer += engine.remedies(config)
     together = [tuple(trainer[:count]) for count in range(2, len(trainer) + 1)]
-    for words in [(), *alone, *together]:
+    tried = [(), *((word,) for word in trainer), *together]
+    for words in tried:
         if words:
             yield (*split, *words)
-        if config.sampler.kind == "vllm":
-            yield from ((*split, *words, share) for share in shares)
-    for words in [(), *alone, *together]:
-        yield (*split, *words, "sampler.kind=vllm_server")
+        for own in sampler_backend(config.sampler.kind).remedies(config):
+            yield (*split, *words, own)
+    for kind in sampler_kinds():
+        if sampler_backend(kind).remote:
+            yield from ((*split, *words, f"sampler.kind={kind}") for words in tried)
 
 
 def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:

@@ -7,8 +7,9 @@ lengths of responses and the prices are assumptions (`ASSUMPTIONS` says them in 
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
+from tepo.policy.shapes import Shape, number_bytes
+from tepo.sampling.samplers import longest_sequence, sampler_backend
 from tepo.studies.memory import GIB, Memory
-from tepo.studies.shapes import Shape
 
 UTILISATION = 0.35  # of the peak operations, in log-probs and updates
 BANDWIDTH_SHARE = 0.6  # of the memory's bandwidth, in decoding
@@ -85,15 +86,13 @@ class StepTime:
 
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
     """A step under the assumptions. Servers are taken to be as many GPUs again, with nothing else in their memory."""
-    train, size = config.train, 4 if config.model.dtype == "float32" else 2
+    train, size = config.train, number_bytes(config.model.dtype)
     response = RESPONSE_SHARE * train.max_new_tokens
     kept = train.prompts_per_step * train.samples_per_prompt
     requests = kept / KEPT_SHARE / machine.ranks
-    served = config.sampler.kind == "vllm_server"
-    cache = max(0.85 * machine.bytes - size * shape.parameters, 0.0) if served else memory.cache
+    cache = max(0.85 * machine.bytes - size * shape.parameters, 0.0) if memory.cache is None else memory.cache
     mean_length = PROMPT_TOKENS + response / 2
-    whole = train.max_prompt_tokens + train.max_new_tokens  # what a row of the embedded sampler keeps room for
-    length = whole if config.sampler.kind == "torch" else mean_length
+    length = longest_sequence(config) if sampler_backend(config.sampler.kind).full_rows else mean_length
     rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * length)))
     decodes = max(requests * response / rows, train.max_new_tokens)  # the longest response is drawn to its end
     read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)

@@ -12,7 +12,8 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.training.build import make_sampler, pick_device
+from tepo.sampling.samplers import sampler_backend
+from tepo.training.parts import make_sampler, pick_device
 from tepo.training.run_folder import RunFolder, final_model
 from tepo.training.torch_engine import full_state
 
@@ -75,7 +76,7 @@ def _measure(
             trust_remote_code=config.model.trust_remote_code,
         )
         sampler = make_sampler(config, policy, resolve(path), folder / "exchange")
-        if config.sampler.kind == "vllm_server":
+        if sampler_backend(config.sampler.kind).remote:
             sampler.sync(full_state(policy.model))
         try:
             for name in missing:

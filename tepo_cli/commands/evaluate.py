@@ -43,11 +43,11 @@ def evaluate(
 ) -> None:
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
-    from tepo.evaluation.backend import Backend
+    from tepo.sampling.open_sampler import SamplerOptions
     from tepo_cli.evaluations import Request, find_target, run_evaluations, show_plan
 
     target = find_target(model, store, revision)
-    settings = Backend(
+    settings = SamplerOptions(
         backend,
         dtype,
         tensor_parallel,

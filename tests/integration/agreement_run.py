@@ -20,7 +20,7 @@ import torch
 from tepo.config.compose import compose
 from tepo.policy.load_policy import load_policy
 from tepo.sampling.sampler import Response
-from tepo.training import build, distributed
+from tepo.training import distributed, parts
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs
 
@@ -40,8 +40,7 @@ class Branching:
             [] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST
         ]
         self.drawn: list[tuple[list[int], list[int]]] = []
-        if hasattr(sampler, "score"):
-            self.score = sampler.score  # the gap alarm's
+        self.score = sampler.score  # the gap alarm's
 
     def sample(self, prompts, keys, *, n, temperature, max_new_tokens, on_group):
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
@@ -74,8 +73,8 @@ class Branching:
 
     def _scores(self):
         """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""
-        if hasattr(self.sampler, "score"):
-            return self.sampler.score(self.drawn)
+        if self.score is not None:
+            return self.score(self.drawn)
         return [logprobs(self.sampler.model, *pair).numpy() for pair in self.drawn]
 
     def sync(self, weights):
@@ -95,20 +94,20 @@ class Branching:
 
 def main(out: Path, jobs: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
-    make: Any = build.make_sampler
+    make: Any = parts.make_sampler
     started: dict[str, Any] = {}
     for name, overrides in jobs.items():
         apart: list[float] = []
 
-        def branching(config, *parts, apart=apart):
+        def branching(config, *given, apart=apart):
             if config.sampler.kind == "torch":
-                return Branching(make(config, *parts), apart)
-            sampler = started["vllm"] = started.get("vllm") or make(config, *parts)
+                return Branching(make(config, *given), apart)
+            sampler = started["vllm"] = started.get("vllm") or make(config, *given)
             wrapped = Branching(sampler, apart)
             sampler.sync(wrapped.plain.model.state_dict())  # it may hold the weights of the job before
             return wrapped
 
-        build.make_sampler = branching
+        parts.make_sampler = branching
         config = compose([*RUN, *overrides, f"store={out / name}"])
         train(config)
         if distributed.rank() == 0:

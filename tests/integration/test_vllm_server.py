@@ -10,7 +10,7 @@ import torch
 from tepo.errors import RunFailed, UserError
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
-from tepo.sampling.torch_sampler import stop_tokens
+from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm_server import VllmServerSampler, local_server
 from tests.integration.tiny import logprobs
 

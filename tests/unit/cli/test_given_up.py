@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tepo.evaluation.backends import Backend
 from tepo.evaluation.result import Result
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
+from tepo.sampling.open_sampler import SamplerOptions
 from tepo_cli.evaluations import Request, Target, run_evaluations
 from tepo_cli.main import app
 
@@ -34,7 +34,7 @@ def test_eval_says_how_many_below_its_table(
 ) -> None:
     name = "add3"
     target = Target("package:laptop", {"weights": "w"}, tmp_path, (name,))
-    request = Request(target, Backend(kind="torch"), None, 0, "auto", None, tmp_path)
+    request = Request(target, SamplerOptions(kind="torch"), None, 0, "auto", None, tmp_path)
     benchmark = load_benchmark(name)
     task = {
         "fingerprint": benchmark.fingerprint,

@@ -6,7 +6,8 @@ import torch
 
 from tepo.errors import RunFailed, UserError
 from tepo.randomness import derive
-from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
+from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from tepo.config.compose import compose, options
 from tepo.errors import UserError
+from tepo.policy.shapes import KNOWN, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
 from tepo.studies.memory import GIB, memory
-from tepo.studies.shapes import KNOWN, shape_of
-from tepo.training.deepspeed_engine import check
+from tepo.training.engines import engine_backend
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
@@ -48,7 +48,7 @@ def test_the_papers_models_on_eight_gpus() -> None:
 
 def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
     three = Machine("H100", 1, 3, 79 * GIB, 989e12, 3.35e12, 2.5, 1000 * GIB)
-    assert "3 ranks do not divide" in fit(CONFIGS["qwen2.5-7b"], three).problem
+    assert "3 ranks cannot share mini-batches of 16 prompts" in fit(CONFIGS["qwen2.5-7b"], three).problem
     assert fit(CONFIGS["qwen2.5-7b"], three).changes == ("train.mini_batch_prompts=15",)
 
 
@@ -59,7 +59,7 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
         found = fit(plain, machine)
         assert found.problem
         assert found.changes is not None
-        check(_changed(plain, found.changes))
+        engine_backend("deepspeed").check_settings(_changed(plain, found.changes), machine.ranks)
 
 
 def test_a_reference_policy_is_counted() -> None:

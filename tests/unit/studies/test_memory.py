@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tepo.config.compose import compose
+from tepo.policy.shapes import KNOWN, Shape
 from tepo.sampling.cache_size import gpu_cache_bytes
 from tepo.studies.memory import GIB, memory
-from tepo.studies.shapes import KNOWN, Shape
 
 DEEP = {
     "hidden_size": 256,

@@ -12,19 +12,20 @@ from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.vllm_sampler import import_vllm
 from tepo.training import distributed
-from tepo.training.build import pick_device
-from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
+from tepo.training.deepspeed_engine import import_deepspeed
+from tepo.training.engines import engine_backend
 from tepo.training.loop import train
+from tepo.training.parts import pick_device
 from tepo.training.run_folder import RunFolder
 from tepo.words import install_line
 from tests.unit.training.small import small
 
 
 def test_ranks_that_do_not_divide_the_mini_batch() -> None:
-    config = compose(["train.mini_batch_prompts=16"])
-    check_world(config, 8)
+    config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
+    engine.check_settings(config, 8)
     with pytest.raises(UserError, match="6 ranks cannot share mini-batches of 16 prompts") as caught:
-        check_world(config, 6)
+        engine.check_settings(config, 6)
     assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
 
 
@@ -38,7 +39,7 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
 )
 def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check(compose(["engine=deepspeed", *overrides]))
+        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
 
 
 def test_folders_that_are_gone_or_go_round_in_a_circle(tmp_path: Path) -> None:

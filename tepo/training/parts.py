@@ -16,8 +16,10 @@ from tepo.policy.location import resolve
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
+from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.engine import Engine
+from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
 from tepo.training.run_folder import RunFolder
@@ -34,6 +36,7 @@ class Parts:
     sampler: Sampler
     collector: Collector
     updater: Updater
+    alarm: GapAlarm
     device: torch.device
     start_step: int
     start_prompts: int
@@ -51,19 +54,16 @@ class Parts:
         return self.engine.comm is None or self.engine.comm.rank == 0
 
     def sync(self) -> None:
-        """Give the new weights to a sampler that keeps its own copy; servers get them from the first rank."""
-        if not shares_weights(self.config):
-            weights = self.engine.weights()
-            if self.first or self.config.sampler.kind != "vllm_server":
-                self.sampler.sync(weights)
-            if self.engine.comm is not None:
-                self.engine.comm.barrier()
-            self.updater.alarm.synced(weights)
-
-
-def shares_weights(config: RunConfig) -> bool:
-    """Whether the sampler reads the trainer's live weights."""
-    return config.sampler.kind == "torch" and config.engine.kind == "torch"
+        """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
+        rank."""
+        if shares_weights(self.config):
+            return
+        weights = self.engine.weights()
+        if self.first or not sampler_backend(self.config.sampler.kind).remote:
+            self.sampler.sync(weights)
+        if self.engine.comm is not None:
+            self.engine.comm.barrier()
+        self.alarm.synced(weights)
 
 
 def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -85,40 +85,14 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
     policy.tokenizer.save_pretrained(folder)
 
 
-def check_parts(config: RunConfig) -> None:
-    """Raise UserError for what can be known before the weights are loaded, which takes minutes for a large model:
-    ranks, settings, a missing package."""
-    ranks = distributed.world_size()
-    if config.engine.kind == "torch" and ranks > 1:
-        raise UserError(
-            f"engine=torch trains in one process, and {ranks} were started",
-            where="engine.kind=torch",
-            fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)",
-        )
-    if config.engine.kind == "deepspeed":
-        from tepo.training.deepspeed_engine import check, check_world, import_deepspeed
-
-        check(config)
-        check_world(config, ranks)
-        import_deepspeed()
-    if config.sampler.kind == "vllm":
-        from tepo.sampling.vllm_sampler import check_installed
-
-        check_installed()
-    if config.sampler.kind == "vllm_server":
-        from tepo.sampling.vllm_server import check_named
-
-        check_named(config.sampler.servers)
-
-
 def limit_threads(config: RunConfig) -> None:
     """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
-    if config.engine.kind == "torch" and config.sampler.kind == "torch":
+    if shares_weights(config):
         torch.set_num_threads(1)
 
 
 @contextlib.contextmanager
-def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
+def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
@@ -135,7 +109,7 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
-    engine = make_engine(config, policy)
+    engine = engine_backend(config.engine.kind).open(config, policy)
     start = (0, 0)
     if latest is not None:
         engine.load(latest)
@@ -155,13 +129,13 @@ def build(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
             temperature=config.train.temperature,
             **dtypes,
             comm=engine.comm,
-            fresh=getattr(sampler, "score", None),
+            fresh=sampler.score,
         )
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
         collector = Collector(config, stream, sampler, grader, engine.comm)
-        parts = Parts(config, policy, engine, sampler, collector, updater, device, *start)
-        if config.sampler.kind == "vllm_server":
-            parts.sync()  # servers may hold the weights of another run
+        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, *start)
+        if sampler_backend(config.sampler.kind).remote:
+            parts.sync()  # it may hold the weights of another run
         yield parts
 
 
@@ -197,49 +171,16 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", distributed.local_rank())
 
 
-def make_engine(config: RunConfig, policy: Policy) -> Engine:
-    """The engine a configuration asks for."""
-    if config.engine.kind == "deepspeed":
-        from tepo.training.deepspeed_engine import DeepSpeedEngine
-
-        return DeepSpeedEngine(policy.model, config)
-    from tepo.training.torch_engine import TorchEngine
-
-    return TorchEngine(policy.model, config.train)
-
-
 def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
     """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
     loaded from. `exchange`: a folder that sampling servers see too."""
-    from tepo.sampling.torch_sampler import TorchSampler, stop_tokens
-
-    if config.sampler.kind == "torch":
-        if not shares_weights(config):  # the engine may shard the trainer's model
-            policy = load_policy(
-                source,
-                dtype=config.model.dtype,
-                device=str(policy.model.device),
-                revision=config.model.revision,
-                trust_remote_code=config.model.trust_remote_code,
-            )
-        return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
-    length = config.train.max_prompt_tokens + config.train.max_new_tokens
-    if config.sampler.kind == "vllm_server":
-        from tepo.sampling.vllm_server import VllmServerSampler
-
-        return VllmServerSampler(
-            config.sampler.servers, stop_tokens(policy.model, policy.tokenizer), max_length=length, exchange=exchange
+    backend = sampler_backend(config.sampler.kind)
+    if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
+        policy = load_policy(
+            source,
+            dtype=config.model.dtype,
+            device=str(policy.model.device),
+            revision=config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
         )
-    from tepo.sampling.vllm_sampler import VllmSampler
-
-    return VllmSampler(
-        source,
-        stop_tokens(policy.model, policy.tokenizer),
-        dtype=config.model.dtype,
-        max_length=length,
-        memory_fraction=config.sampler.memory_fraction,
-        max_rows=config.sampler.max_rows,
-        sleep=True,
-        revision=config.model.revision,
-        trust_remote_code=config.model.trust_remote_code,
-    )
+    return backend.open(config, policy, source, exchange)

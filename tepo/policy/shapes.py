@@ -7,6 +7,11 @@ from typing import Any
 from tepo.errors import UserError
 
 
+def number_bytes(dtype: str) -> int:
+    """Bytes of a number in a model's type."""
+    return 4 if dtype == "float32" else 2
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size,

@@ -1,0 +1,104 @@
+"""The samplers by name: `sampler.kind=NAME` is the module NAME of this folder.
+
+A module declares a `SamplerBackend`: how the sampler is checked and opened, what memory it takes, what advice it gives.
+The planner reads it, so these files import torch and the like inside functions. To add a sampler: its file here, and
+`tepo/config/sampler/NAME.yaml`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tepo import backends
+from tepo.config.schema import RunConfig
+from tepo.policy.shapes import Shape
+
+if TYPE_CHECKING:
+    from tepo.policy.load_policy import Policy
+    from tepo.sampling.open_sampler import SamplerOptions
+    from tepo.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a sampler shares a GPU with. device: its bytes, 0 for a CPU. trainer: those that the trainer holds during a
+    rollout. shared: whether the sampler reads the trainer's weights."""
+
+    device: float
+    trainer: float
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerMemory:
+    """Bytes of a GPU while responses are drawn, and those of them that are for keys and values; None where these lie on
+    GPUs of the sampler's own."""
+
+    total: float
+    cache: float | None
+
+
+class SamplerBackend(Protocol):
+    """What a sampler declares of itself."""
+
+    shares_weights: bool
+    """It reads the weights of the policy that it was opened with, as they are at each call."""
+    remote: bool
+    """It runs outside of the run and outlives it: it starts with the weights of another, and one rank syncs for all."""
+    full_rows: bool
+    """A row of its cache keeps room for the longest prompt and response from the start."""
+    part_rows: int
+    """Rows of an evaluation that it is given at once."""
+    packages: Mapping[str, str]
+    """Distributions, of which it needs one, and how to get each."""
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """Raises UserError for settings, or ranks, that it cannot work with. Looks at nothing but them."""
+        ...
+
+    def check_available(self, config: RunConfig) -> None:
+        """Raises UserError when what it runs on is missing: packages, servers."""
+        ...
+
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+        """The sampler of a training run, holding the policy's weights.
+
+        source: the folder or hub id they were loaded from. exchange: a folder that sampling servers see too.
+        """
+        ...
+
+    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> AbstractContextManager["Sampler"]:
+        """A sampler of a model (folder, hub id, package:NAME) for an evaluation. scratch: a folder for logs.
+
+        Raises UserError for options that it does not have, or a model that does not load.
+        """
+        ...
+
+    def preferred(self) -> bool:
+        """Whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
+        ...
+
+    def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
+        """What it takes, from the sizes of the model."""
+        ...
+
+    def remedies(self, config: RunConfig) -> Sequence[str]:
+        """Overrides that change what it takes, the first to be tried first."""
+        ...
+
+
+def sampler_kinds() -> list[str]:
+    """Values of `sampler.kind`."""
+    return backends.kinds(__name__)
+
+
+def sampler_backend(kind: str) -> SamplerBackend:
+    """What a sampler declares. Raises UserError for an unknown one."""
+    return backends.backend(__name__, kind)
+
+
+def longest_sequence(config: RunConfig) -> int:
+    """Tokens of the longest prompt and response together."""
+    return config.train.max_prompt_tokens + config.train.max_new_tokens

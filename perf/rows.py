@@ -15,12 +15,12 @@ from statistics import mean, median
 from tepo.evaluation.result import load_result
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import load_study
-from tepo.training.run_folder import RunFolder, base_folder
+from tepo.training.run_folder import RunFolder
 
 
-def accuracy(folder: Path, benchmarks: list[str]) -> float | None:
+def accuracy(run: RunFolder, benchmarks: list[str]) -> float | None:
     """Percent over all samples of all benchmarks, or None when one was not measured."""
-    results = [load_result(folder / "eval" / name) for name in benchmarks]
+    results = [load_result(run.evaluation(name)) for name in benchmarks]
     found = [result for result in results if result is not None]
     if len(found) < len(benchmarks):
         return None
@@ -33,8 +33,8 @@ def accuracy(folder: Path, benchmarks: list[str]) -> float | None:
 
 def line(label: str, units: list[Unit], base: float | None) -> str:
     """One row of the table, over the seeds that were run."""
-    scores = [score for unit in units if (score := accuracy(unit.folder, unit.config.data.benchmarks)) is not None]
-    runs = [RunFolder(unit.folder).metrics() for unit in units if unit.trained()]
+    scores = [score for unit in units if (score := accuracy(unit.run, unit.config.data.benchmarks)) is not None]
+    runs = [unit.run.metrics() for unit in units if unit.trained()]
     if not scores or not runs:
         return f"| {label} | – | – | – | – | – | 0 |"
     last = [row for rows in runs for row in rows[-5:]]
@@ -57,7 +57,7 @@ def main() -> None:
     given = parser.parse_args()
     study = load_study(given.study)
     units = make_plan(study, "laptop", store=given.store, seeds=[int(seed) for seed in given.seeds.split(",")])
-    base = accuracy(base_folder(units[0].config), units[0].config.data.benchmarks)
+    base = accuracy(RunFolder.of_base(units[0].config), units[0].config.data.benchmarks)
     print(f"base: {'not measured' if base is None else f'{base:.1f}%'}; {units[0].config.train.steps} steps\n")
     print(
         "| row | accuracy % (lowest – highest seed) | gain | entropy | clipped % | CPU s a step | seeds |\n"

@@ -14,11 +14,11 @@ from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
 from tepo_cli.commands.data import app as data_app
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.evaluate import evaluate
+from tepo_cli.commands.eval import evaluate
 from tepo_cli.commands.explain import explain
 from tepo_cli.commands.figure import figure
 from tepo_cli.commands.grade import grade
-from tepo_cli.commands.listing import listing
+from tepo_cli.commands.list import listing
 from tepo_cli.commands.plan import plan
 from tepo_cli.commands.regrade import regrade
 from tepo_cli.commands.report import report
@@ -96,7 +96,7 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None
-    except OSError as error:  # a file that may not be read, or a folder in the place of one
+    except OSError as error:  # a file that may not be read, or a folder instead of one
         if error.filename is None:
             raise
         sys.stderr.write(f"error: {error.strerror}\nin: {error.filename}\n")

@@ -17,6 +17,8 @@ Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or htm
 Data = Annotated[
     str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
 ]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")]
+SetAsRun = Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
 Gpus = Annotated[int, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")]
@@ -39,6 +41,11 @@ class Slots:
     def __post_init__(self) -> None:
         if self.launcher not in LAUNCHERS:
             raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
+
+
+def row_overrides(override: list[str] | None, data: str | None) -> list[str]:
+    """What --set and --data ask of every row; --data comes last and wins."""
+    return [*(override or []), *([f"data={data}"] if data else [])]
 
 
 def check_store_exists(store: Path) -> None:

@@ -5,7 +5,7 @@ A person copies ids, names, paths and commands: none is cut or broken, however n
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -17,16 +17,16 @@ console = Console(stderr=True, markup=False)
 
 
 def say(text: str, out: Console = console) -> None:
-    """One line; the terminal wraps it where it must, so that it is whole when copied."""
+    """One line; the terminal wraps it where it must, so that it can be copied as one."""
     out.print(text, soft_wrap=True)
 
 
-def whole(name: str) -> Column:
+def fixed(name: str) -> Column:
     """A column of ids, names or numbers, whose cells stay on one line."""
     return Column(name, no_wrap=True)
 
 
-def tell(text: str) -> None:
+def say_wrapped(text: str) -> None:
     """A sentence, broken between words where the screen ends; no word is cut."""
     for line in wrap(text, screen_width(stderr=True), break_long_words=False, break_on_hyphens=False):
         say(line)
@@ -53,22 +53,22 @@ def _parts(table: Table, screen: Console) -> list[Table]:
     """The table, or as many columns at a time as fit."""
     if _least(table, screen) <= screen.width:
         return [table]
-    parts, places = [], list(range(1, len(table.columns)))
-    while places:
+    parts, left = [], list(range(1, len(table.columns)))
+    while left:
         fitting = [
-            count for count in range(1, len(places) + 1) if _least(_part(table, places[:count]), screen) <= screen.width
+            count for count in range(1, len(left) + 1) if _least(_part(table, left[:count]), screen) <= screen.width
         ]
         count = max(fitting, default=1)
-        parts.append(_part(table, places[:count]))
-        places = places[count:]
+        parts.append(_part(table, left[:count]))
+        left = left[count:]
     for part in parts[1:]:
         part.title = f"{table.title} (continued)" if table.title else None
     return parts
 
 
-def _part(table: Table, places: list[int]) -> Table:
-    """The first column and those at `places`."""
-    chosen = [table.columns[place] for place in (0, *places)]
+def _part(table: Table, indices: list[int]) -> Table:
+    """The first column and those at `indices`."""
+    chosen = [table.columns[index] for index in (0, *indices)]
     part = Table(
         *(Column(str(column.header), no_wrap=column.no_wrap, min_width=column.min_width) for column in chosen),
         title=table.title,
@@ -90,7 +90,7 @@ def screen_width(stderr: bool = False) -> int:
 
 
 @contextmanager
-def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], None]]:
+def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
     """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
     from rich.progress import (
         BarColumn,
@@ -112,3 +112,21 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[int, str], No
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")
         yield lambda done, note: progress.update(task, completed=done, note=note)
+
+
+@contextmanager
+def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar over benchmarks, shown from the first call on: with a benchmark, its rows done and its rows in
+    all."""
+    with ExitStack() as stack:
+        finished: set[str] = set()
+        advance: list[Callable[[float, str], None]] = []
+
+        def report(name: str, rows: int, wanted: int) -> None:
+            if not advance:
+                advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
+            if rows == wanted:
+                finished.add(name)
+            advance[0](len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
+
+        yield report

@@ -11,7 +11,7 @@ from tepo.studies.machines import ASSUMPTIONS, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit
 from tepo.training.engines import engine_backend
-from tepo_cli.screen import show, tell, whole
+from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that the memory depends on
@@ -41,18 +41,18 @@ def show_fit(config: RunConfig) -> None:
         f"{config.model.name}{', with a frozen reference policy' if reference else ''}: "
         f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     )
-    table = Table(*map(whole, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
+    table = Table(*map(fixed, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
     for one in found:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
     show(table, stderr=True)
     for one in found:
         if one.problem:
-            tell(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+            say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
     prices = ", ".join(
         f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found})
     )
-    tell(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
-    tell(
+    say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
+    say_wrapped(
         "all: the peak of the updates, with 1.5 GiB of CUDA; "
         "sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps"
     )

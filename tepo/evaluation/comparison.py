@@ -5,7 +5,10 @@ Data: a pandas DataFrame with a line a sample and the columns row, seed, benchma
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 import pandas as pd
@@ -51,14 +54,50 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     return pd.DataFrame(lines)
 
 
+class Verdict(StrEnum):
+    """Words for a difference."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    WITHIN_NOISE = "within noise"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares.
+
+    delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
+    interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
+    seeds: how many the rows share.
+    """
+
+    row: str
+    benchmark: str
+    delta: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    half: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+    seeds: int = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse only where the corrected p is below 5%."""
+        if math.isnan(self.p_holm):
+            return Verdict.NOT_COMPARABLE
+        if self.p_holm >= 1 - LEVEL:
+            return Verdict.WITHIN_NOISE
+        return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
+
+
 def compare(
     frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
-) -> pd.DataFrame:
-    """Every other row against `baseline`, paired on seeds and problems.
+) -> list[Difference]:
+    """Every other row against `baseline`, row after row, Holm-corrected over everything returned.
 
-    on: benchmarks, AVERAGE or MEAN. Columns: row, benchmark, delta, low, high, half, p, p_holm (Holm over everything
-    returned), seeds, verdict (`better` or `worse` where p_holm < 0.05, else `within noise`; `not comparable` where
-    seeds or problems are not shared or too few).
+    on: benchmarks, AVERAGE or MEAN. Raises UserError for a baseline that is not there.
     """
     check_frame(frame)
     by_row = _cells(frame)
@@ -66,41 +105,25 @@ def compare(
         raise unknown_name("row", baseline, by_row)
     everything = frame["benchmark"].unique().tolist()
     sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
-    lines = []
+    differences = []
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
             paired = _paired(cells, by_row[baseline], wanted)
-            line: dict[str, object] = {
-                "row": row,
-                "benchmark": column,
-                "delta": np.nan,
-                "low": np.nan,
-                "high": np.nan,
-                "half": np.nan,
-                "p": np.nan,
-                "seeds": 0,
-            }
-            if paired:
-                found = estimate(
-                    paired,
-                    {name: sizes[name] for name in wanted} if column == AVERAGE else None,
-                    draws=draws,
-                    seed=seed,
-                )
-                line |= {
-                    "delta": found.mean,
-                    "low": found.low,
-                    "high": found.high,
-                    "half": found.half,
-                    "p": found.p,
-                    "seeds": len(paired[wanted[0]]),
-                }
-            lines.append(line)
-    table = pd.DataFrame(lines, columns=["row", "benchmark", "delta", "low", "high", "half", "p", "seeds"])
-    table.insert(7, "p_holm", holm(table["p"].to_numpy(float)))
-    table["verdict"] = [verdict(delta, p) for delta, p in zip(table["delta"], table["p_holm"], strict=True)]
-    return table
+            if not paired:
+                differences.append(Difference(row, column))
+                continue
+            weights = {name: sizes[name] for name in wanted} if column == AVERAGE else None
+            one = estimate(paired, weights, draws=draws, seed=seed)
+            seeds = len(paired[wanted[0]])
+            differences.append(Difference(row, column, one.mean, one.low, one.high, one.half, one.p, seeds=seeds))
+    return corrected(differences)
+
+
+def corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The differences with Holm's correction over all of them."""
+    adjusted = holm(np.array([one.p for one in differences], dtype=float))
+    return [replace(one, p_holm=float(p)) for one, p in zip(differences, adjusted, strict=True)]
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -163,15 +186,9 @@ def _paired(
     return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
 
 
-def _line(row: str, name: str, found: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
+def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
     return {
-        "row": row, "benchmark": name, "mean": found.mean, "low": found.low, "high": found.high, "half": found.half,
+        "row": row, "benchmark": name, "mean": estimate.mean, "low": estimate.low, "high": estimate.high,
+        "half": estimate.half,
         "seeds": shape[0], "problems": shape[1], "samples": int(samples),
     }  # fmt: skip
-
-
-def verdict(delta: float, p: float) -> str:
-    """Words for a difference: `better` or `worse` only where its corrected p is below 5%; NaN is `not comparable`."""
-    if np.isnan(p):
-        return "not comparable"
-    return "within noise" if p >= 1 - LEVEL else "better" if delta > 0 else "worse"

@@ -3,9 +3,8 @@ Killed at any moment, it goes on where it was."""
 
 import json
 import math
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import pyarrow as pa
 
 from tepo.errors import UserError
 from tepo.evaluation.intervals import estimate_share
-from tepo.evaluation.result import Result, load_result
-from tepo.evaluation.rows import SAMPLES, part_path, read_part, table_of, write_table
+from tepo.evaluation.result import TASK, Result, load_result, save_result
+from tepo.evaluation.rows import SAMPLES, part_path, read_part, remove_parts, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
+from tepo.evaluation.settings import Settings
 from tepo.files import write_json
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict, given_up
@@ -27,64 +27,62 @@ from tepo.randomness import derive
 from tepo.sampling.sampler import Response, Sampler
 
 
+@dataclass(frozen=True)
+class Tools:
+    """What an evaluation works with: the policy's sampler and tokenizer, and a grader."""
+
+    sampler: Sampler
+    tokenizer: Any
+    grader: Grader
+
+
 def evaluate(
     benchmark: Benchmark,
-    sampler: Sampler,
-    tokenizer: Any,
-    grader: Grader,
+    tools: Tools,
     folder: Path,
-    *,
-    seed: int,
-    limit: int | None = None,
-    policy: Mapping[str, Any] | None = None,
-    wrap: str = "auto",
-    thinking: bool | None = None,
-    rows_per_part: int = 256,
-    progress: Callable[[int, int], None] | None = None,
+    settings: Settings,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Result:
     """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there,
     or return what is finished.
 
-    seed: of the sampling; the draws of a problem depend on (seed, benchmark, problem id) alone, so a limited run or a
-    subset gives the same responses. limit: only the first problems. policy: JSON-able identity of the weights (path,
-    step, hash), stored and compared. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses in a
-    part, the most that a kill can cost. progress: called with (rows done, rows in all) after each part.
-    Raises UserError when the folder holds another evaluation.
+    progress: called with (rows done, rows in all) at the start and after each part. Raises UserError when the folder
+    holds another evaluation.
     """
-    problems = benchmark.load_problems()[:limit]
+    problems = benchmark.load_problems()[: settings.limit]
     # The slices are part of the task: a resumed evaluation must batch as the first one did to give the same numbers.
     task = {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
         "grading": benchmark.grading,
         "content_hash": set_hash(problems),
-        "seed": seed,
-        "limit": limit,
-        "policy": dict(policy or {}),
-        "wrap": wrap,
-        "thinking": thinking,
-        "rows_per_part": rows_per_part,
+        "seed": settings.seed,
+        "limit": settings.limit,
+        "policy": dict(settings.policy),
+        "wrap": settings.wrap,
+        "thinking": settings.thinking,
+        "rows_per_part": settings.rows_per_part,
     }
     finished = _claim(folder, task)
     if finished:
         return finished
     with recorded(folder, "evaluate"):
-        step = max(1, rows_per_part // benchmark.samples)
+        step, rows = max(1, settings.rows_per_part // benchmark.samples), len(problems) * benchmark.samples
+        progress(0, rows)
         parts = []
         for index, start in enumerate(range(0, len(problems), step)):
             chunk = problems[start : start + step]
             part = read_part(folder, index, len(chunk) * benchmark.samples)
             if part is None:
-                part = table_of(_sample(benchmark, chunk, sampler, tokenizer, grader, seed, wrap, thinking))
+                part = table_of(_sample(benchmark, chunk, tools, settings))
                 write_table(part_path(folder, index), part)
             parts.append(part)
-            if progress:
-                progress(min(start + step, len(problems)) * benchmark.samples, len(problems) * benchmark.samples)
-        table = refresh_verdicts(benchmark, pa.concat_tables(parts), grader)
-        result = conclude(benchmark, table, grader.fingerprint, task)
+            progress(min(start + step, len(problems)) * benchmark.samples, rows)
+        table = refresh_verdicts(benchmark, pa.concat_tables(parts), tools.grader)
+        result = conclude(benchmark, table, tools.grader.fingerprint, task)
         write_table(folder / SAMPLES, table)
-        write_json(folder / "result.json", asdict(result))
-        shutil.rmtree(folder / "parts", ignore_errors=True)
+        save_result(folder, result)
+        remove_parts(folder)
     return result
 
 
@@ -118,11 +116,11 @@ def judge(
     """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
     verdicts = grader.grade(pairs)
     for problem, slack in benchmark.tolerances.items():
-        places = [place for place, owner in enumerate(problems) if owner == problem]
-        if places:
+        indices = [index for index, owner in enumerate(problems) if owner == problem]
+        if indices:
             with Grader(replace(grader.options, absolute_tolerance=slack)) as lenient:
-                for place, verdict in zip(places, lenient.grade([pairs[place] for place in places]), strict=True):
-                    verdicts[place] = verdict
+                for index, verdict in zip(indices, lenient.grade([pairs[index] for index in indices]), strict=True):
+                    verdicts[index] = verdict
     return verdicts
 
 
@@ -145,18 +143,18 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
 def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     """Make the folder this task's own.
     Returns the result if it is finished; raises UserError if it belongs to another task."""
-    path = folder / "task.json"
+    path = folder / TASK
     if path.is_file():
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            begun = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            begun = None
+        if not isinstance(begun, dict):
             raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again")
         wanted = json.loads(json.dumps(task))
-        different = [key for key in wanted if found.get(key) != wanted[key]]
+        different = [key for key in wanted if begun.get(key) != wanted[key]]
         if different:
-            said = "; ".join(f"{key} {found.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
+            said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
             fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or delete this one"
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
@@ -169,20 +167,18 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
 def _sample(
     benchmark: Benchmark,
     problems: Sequence[Problem],
-    sampler: Sampler,
-    tokenizer: Any,
-    grader: Grader,
-    seed: int,
-    wrap: str,
-    thinking: bool | None,
+    tools: Tools,
+    settings: Settings,
 ) -> list[dict[str, Any]]:
     """Rows of a few problems: sampled, decoded, graded."""
+    tokenizer, grader = tools.tokenizer, tools.grader
+    statements = [problem.prompt for problem in problems]
     prompts = encode_prompts(
-        [problem.prompt for problem in problems], tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking
+        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
     )
     stem = benchmark.name.partition(":")[0]
-    keys = [derive(seed, "evaluation", stem, problem.id) for problem in problems]
-    groups = sampler.sample(
+    keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
+    groups = tools.sampler.sample(
         prompts, keys, n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
     )
     responses = [response for group in groups for response in group]

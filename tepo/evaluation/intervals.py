@@ -58,7 +58,7 @@ def estimate(
     """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
 
     cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
-    the bootstrap draws places. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
+    the bootstrap draws indices. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
     come in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible
     and rows are resampled alike. Fewer than FEWEST problems in all: no interval.
     """
@@ -89,11 +89,11 @@ def estimate_share(
 ) -> Estimate:
     """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing
     varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934)."""
-    found = estimate(cells, weights, draws=draws, seed=seed)
-    if found.error == 0 and round(found.mean, 9) in (0, 1):
+    plain = estimate(cells, weights, draws=draws, seed=seed)
+    if plain.error == 0 and round(plain.mean, 9) in (0, 1):
         far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
-        return replace(found, low=far) if found.mean > 0.5 else replace(found, high=1 - far)
-    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))  # NaN stays NaN
+        return replace(plain, low=far) if plain.mean > 0.5 else replace(plain, high=1 - far)
+    return replace(plain, low=max(plain.low, 0.0), high=min(plain.high, 1.0))  # NaN stays NaN
 
 
 def _problems(cells: Mapping[str, np.ndarray]) -> int:

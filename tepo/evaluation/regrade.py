@@ -1,12 +1,12 @@
 """Grading stored responses again, after the grader changed."""
 
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tepo.errors import UserError
 from tepo.evaluation.evaluate import conclude, judge
-from tepo.evaluation.result import load_result
+from tepo.evaluation.result import RESULT, TASK, load_result, save_result
 from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
 from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
@@ -42,18 +42,18 @@ class Regrade:
 def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store).
     Raises UserError when there are none."""
-    found = (
-        sorted(path.parent for path in folder.rglob("result.json") if (path.parent / SAMPLES).is_file())
+    finished = (
+        sorted(path.parent for path in folder.rglob(RESULT) if (path.parent / SAMPLES).is_file())
         if folder.is_dir()
         else []
     )
-    if not found:
+    if not finished:
         raise UserError(
             "no finished evaluation there",
             where=str(folder),
             fix="give the folder of a run, or of one of its evaluations",
         )
-    return found
+    return finished
 
 
 def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
@@ -93,7 +93,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     if write:
         changed = bool(flips) or after != result  # the same grader again leaves everything as it is
         with recorded(folder, "regrade") if changed else nullcontext():
-            write_json(folder / "task.json", task)
+            write_json(folder / TASK, task)
             write_table(folder / SAMPLES, table)
-            write_json(folder / "result.json", asdict(after))
+            save_result(folder, after)
     return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy, after.timeouts or 0)

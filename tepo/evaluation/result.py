@@ -1,12 +1,16 @@
 """What a finished evaluation says: `result.json`."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
+from tepo.files import write_json
 
+RESULT = "result.json"
+TASK = "task.json"  # what is evaluated, from the first part on
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
 
@@ -35,9 +39,19 @@ class Result:
     format: int = FORMAT
 
 
+def has_result(folder: Path) -> bool:
+    """Whether an evaluation is finished."""
+    return os.path.exists(folder / RESULT)
+
+
+def save_result(folder: Path, result: Result) -> None:
+    """Write the result: from now on the evaluation is finished."""
+    write_json(folder / RESULT, asdict(result))
+
+
 def load_result(folder: Path) -> Result | None:
     """The result of a finished evaluation, or None. Raises UserError for a file this version cannot read."""
-    path = folder / "result.json"
+    path = folder / RESULT
     if not path.is_file():
         return None
     try:
@@ -45,19 +59,19 @@ def load_result(folder: Path) -> Result | None:
         result = Result(
             **{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))}
         )
-        whole = _whole(result)
+        complete = _complete(result)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"not a result of this version: {error}", where=str(path), fix=_AGAIN) from None
     if result.format != FORMAT:
         raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
-    if not whole:
+    if not complete:
         raise UserError(
             "the result is damaged: scores, counts or the task are missing or no numbers", where=str(path), fix=_AGAIN
         )
     return result
 
 
-def _whole(result: Result) -> bool:
+def _complete(result: Result) -> bool:
     """Whether everything that tables and commands read is there, with the right type."""
     k = result.samples
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}

@@ -5,6 +5,7 @@ every finished part and repeats at most the one it was in.
 """
 
 import io
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ SCHEMA = pa.schema(
     ]
 )
 SAMPLES = "samples.parquet"
+_PARTS = "parts"
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -74,7 +76,7 @@ def read_table(path: Path) -> pa.Table:
 
 def part_path(folder: Path, index: int) -> Path:
     """Where the rows of slice `index` go."""
-    return folder / "parts" / f"{index:05d}.parquet"
+    return folder / _PARTS / f"{index:05d}.parquet"
 
 
 def read_part(folder: Path, index: int, rows: int) -> pa.Table | None:
@@ -84,3 +86,8 @@ def read_part(folder: Path, index: int, rows: int) -> pa.Table | None:
     except UserError:
         return None
     return table if table.num_rows == rows else None
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the parts of a finished evaluation."""
+    shutil.rmtree(folder / _PARTS, ignore_errors=True)

@@ -29,8 +29,8 @@ def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndar
 def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
     """Probability that the most frequent answer is right, ties drawn evenly.
 
-    Right answers are one class however they are written (all equal the gold); wrong ones are told apart by their text;
-    a sample without an answer does not vote. 0 when nobody votes.
+    Right answers are one class however they are written (all equal the gold); wrong ones differ by their text; a
+    sample without an answer does not vote. 0 when nobody votes.
     """
     votes: Counter[str | None] = Counter()  # None stands for the gold
     for answer, right in zip(answers, correct, strict=True):
@@ -62,7 +62,7 @@ def score(table: "pa.Table") -> dict[str, float]:
 
 
 def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str | None]]]:
-    """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted: the bootstrap draws problems by place, and
+    """Problem ids [P], sorted, verdicts bool [P, k], answers [P][k]. Sorted: the bootstrap draws problems by index, and
     the same samples must have the same interval in any order. Raises UserError for unequal counts."""
     order: dict[str, list[int]] = {}
     for index, problem in enumerate(table["problem"].to_pylist()):

@@ -15,7 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from tepo.errors import UserError
 from tepo.policy.block_attention import BlockAttention
 from tepo.policy.kernel_attention import attend
-from tepo.policy.layout import Layout
+from tepo.policy.layout import Attention, Layout
 
 NAME = "tepo_packed"
 _SHORT = 96  # keys up to which the block attention beats SDPA's kernel on CPU
@@ -43,11 +43,11 @@ def packed_attention(
             fix="use a Llama-like model",
         )
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
-    scale, window = q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window")
+    how = Attention(layout, q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window"))
     if not q.is_cuda and layout.longest_key <= _SHORT:
-        out = BlockAttention.apply(q, k, v, layout, scale, window)
+        out = BlockAttention.apply(q, k, v, how)
     else:
-        out = attend(q, k, v, layout, scale, window)
+        out = attend(q, k, v, how)
     return out[None], None
 
 

@@ -5,60 +5,59 @@ faster than `scaled_dot_product_attention`, whose CPU kernel works on tiles larg
 (perf/update_packing.py).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tepo.policy.layout import Block, Layout
+from tepo.policy.layout import Attention, Block, Layout
+
+
+class Heads(NamedTuple):
+    """How many query and key heads there are, and the numbers in one."""
+
+    query: int
+    key: int
+    size: int
 
 
 class BlockAttention(torch.autograd.Function):
-    """query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]; `scale` multiplies the scores,
-    `window` is in tokens or None."""
+    """query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]."""
 
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None
-    ) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+        layout, heads = how.layout, Heads(query.shape[1], key.shape[1], query.shape[2])
         q, k, v = _take(query, layout.query_rows), _take(key, layout.key_rows), _take(value, layout.key_rows)
         out = torch.empty_like(q)
         weights = []
         for block in layout.blocks:
-            qb, kb, vb = (
-                _fold(q, block, query.shape, key.shape[1]),
-                _split(k, block, key.shape),
-                _split(v, block, value.shape),
-            )
-            scores = _scores(qb, kb, block, scale, window, key.shape[1])
-            weight = torch.softmax(scores, dim=-1)
+            qb, kb, vb = _fold(q, block, heads), _split(k, block, heads), _split(v, block, heads)
+            weight = torch.softmax(_scores(qb, kb, block, how, heads), dim=-1)
             weights.append(weight)
-            _fold_product(weight, vb, block, query.shape, key.shape[1], out)
+            _fold_product(weight, vb, block, heads, out)
         ctx.save_for_backward(q, k, v, *weights)
-        ctx.layout, ctx.scale, ctx.shapes = layout, scale, (query.shape, key.shape)
+        ctx.how, ctx.heads, ctx.shapes = how, heads, (query.shape, key.shape)
         return out.index_select(0, layout.query_slots).view(query.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *weights = ctx.saved_tensors
-        layout, (query_shape, key_shape) = ctx.layout, ctx.shapes
+        layout, heads, (query_shape, key_shape) = ctx.how.layout, ctx.heads, ctx.shapes
         grad = _take(grads[0], layout.query_rows).index_fill_(0, layout.padding, 0.0)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for block, weight in zip(layout.blocks, weights, strict=True):
-            gb, qb = _fold(grad, block, query_shape, key_shape[1]), _fold(q, block, query_shape, key_shape[1])
-            kb, vb = _split(k, block, key_shape), _split(v, block, key_shape)
-            _split_product(weight.transpose(1, 2), gb, block, key_shape, dv)
+            gb, qb = _fold(grad, block, heads), _fold(q, block, heads)
+            kb, vb = _split(k, block, heads), _split(v, block, heads)
+            _split_product(weight.transpose(1, 2), gb, block, heads, dv)
             ds = torch._softmax_backward_data(torch.bmm(gb, vb.transpose(1, 2)), weight, -1, weight.dtype)
-            _fold_product(ds, kb, block, query_shape, key_shape[1], dq)
-            _split_product(ds.transpose(1, 2), qb, block, key_shape, dk)
-        dk.mul_(ctx.scale)
-        query_grad = dq.index_select(0, layout.query_slots).mul_(ctx.scale)
+            _fold_product(ds, kb, block, heads, dq)
+            _split_product(ds.transpose(1, 2), qb, block, heads, dk)
+        dk.mul_(ctx.how.scale)
+        query_grad = dq.index_select(0, layout.query_slots).mul_(ctx.how.scale)
         return (
             query_grad.view(query_shape),
             _gather_keys(dk, layout).view(key_shape),
             _gather_keys(dv, layout).view(key_shape),
-            None,
-            None,
             None,
         )
 
@@ -68,49 +67,49 @@ def _take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.reshape(len(tensor), -1).index_select(0, rows)
 
 
-def _scores(qb: Tensor, kb: Tensor, block: Block, scale: float, window: int | None, key_heads: int) -> Tensor:
+def _scores(qb: Tensor, kb: Tensor, block: Block, how: Attention, heads: Heads) -> Tensor:
     """Masked scores [B*Hk, Q*g, K]; rows are (query, head of the key head), query first."""
     group = qb.shape[1] // block.width
     mask = (
-        block.mask(window, qb.dtype)[:, None, :, None]
-        .expand(-1, key_heads, -1, group, -1)
+        block.mask(how.window, qb.dtype)[:, None, :, None]
+        .expand(-1, heads.key, -1, group, -1)
         .reshape(len(qb), -1, kb.shape[1])
     )
-    return torch.baddbmm(mask, qb, kb.transpose(1, 2), alpha=scale)
+    return torch.baddbmm(mask, qb, kb.transpose(1, 2), alpha=how.scale)
 
 
-def _fold(rows: Tensor, block: Block, shape: torch.Size, key_heads: int) -> Tensor:
+def _fold(rows: Tensor, block: Block, heads: Heads) -> Tensor:
     """The block's query rows as [B*Hk, Q*g, D], g = Hq / Hk; a view when Hk is 1."""
-    rows = rows[block.queries].view(block.size, block.width, key_heads, shape[1] // key_heads, shape[2])
-    return rows.transpose(1, 2).reshape(block.size * key_heads, -1, shape[2])
+    rows = rows[block.queries].view(block.size, block.width, heads.key, heads.query // heads.key, heads.size)
+    return rows.transpose(1, 2).reshape(block.size * heads.key, -1, heads.size)
 
 
-def _fold_product(left: Tensor, right: Tensor, block: Block, shape: torch.Size, key_heads: int, out: Tensor) -> None:
+def _fold_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: Tensor) -> None:
     """Write left @ right, [B*Hk, Q*g, D], into the block's query rows of `out`, without a copy when Hk is 1."""
-    if key_heads == 1:
-        torch.bmm(left, right, out=out[block.queries].view(block.size, -1, shape[2]))
+    if heads.key == 1:
+        torch.bmm(left, right, out=out[block.queries].view(block.size, -1, heads.size))
     else:
-        product = torch.bmm(left, right).view(block.size, key_heads, block.width, -1, shape[2])
-        out[block.queries].view(block.size, block.width, key_heads, -1, shape[2]).copy_(product.transpose(1, 2))
+        product = torch.bmm(left, right).view(block.size, heads.key, block.width, -1, heads.size)
+        out[block.queries].view(block.size, block.width, heads.key, -1, heads.size).copy_(product.transpose(1, 2))
 
 
-def _split(rows: Tensor, block: Block, shape: torch.Size) -> Tensor:
+def _split(rows: Tensor, block: Block, heads: Heads) -> Tensor:
     """The block's key rows as [B*Hk, K, D]; a view when Hk is 1."""
     return (
         rows[block.keys]
-        .view(block.size, -1, shape[1], shape[2])
+        .view(block.size, -1, heads.key, heads.size)
         .transpose(1, 2)
-        .reshape(block.size * shape[1], -1, shape[2])
+        .reshape(block.size * heads.key, -1, heads.size)
     )
 
 
-def _split_product(left: Tensor, right: Tensor, block: Block, shape: torch.Size, out: Tensor) -> None:
+def _split_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: Tensor) -> None:
     """Write left @ right, [B*Hk, K, D], into the block's key rows of `out`, without a copy when Hk is 1."""
-    if shape[1] == 1:
-        torch.bmm(left, right, out=out[block.keys].view(block.size, -1, shape[2]))
+    if heads.key == 1:
+        torch.bmm(left, right, out=out[block.keys].view(block.size, -1, heads.size))
     else:
-        product = torch.bmm(left, right).view(block.size, shape[1], -1, shape[2])
-        out[block.keys].view(block.size, -1, shape[1], shape[2]).copy_(product.transpose(1, 2))
+        product = torch.bmm(left, right).view(block.size, heads.key, -1, heads.size)
+        out[block.keys].view(block.size, -1, heads.key, heads.size).copy_(product.transpose(1, 2))
 
 
 def _gather_keys(padded: Tensor, layout: Layout) -> Tensor:

@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from tepo.policy import tile
+from tepo.policy.statistics_options import StatisticsOptions
+from tepo.policy.tile_sums import Coefficients, State
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
 _LEAST_ROWS = 256
 
 
 class ChunkedStatistics(torch.autograd.Function):
-    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most `budget`
-    bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64 inputs."""
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most
+    `options.budget` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
+    inputs."""
 
     @staticmethod
     def forward(
@@ -29,29 +32,27 @@ class ChunkedStatistics(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         targets: Tensor,
-        temperature: float,
-        entropy_gradient: bool,
-        budget: int,
+        options: StatisticsOptions,
     ) -> tuple[Tensor, Tensor]:
-        state = tile.State.empty(hidden)
-        shape = _tile_shape(len(hidden), len(weight), budget)
+        state = State.empty(hidden)
+        shape = _tile_shape(len(hidden), len(weight), options.budget)
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
         for rows, columns in _tiles(len(hidden), len(weight), shape):
             logits = tile.product(hidden[rows], weight[columns], buffer)
-            tile.accumulate(logits, state.part(rows), targets[rows] - columns.start, 1.0 / temperature)
+            tile.accumulate(logits, state.part(rows), targets[rows] - columns.start, 1.0 / options.temperature)
         logprobs, entropies, normaliser = state.finish()
         ctx.save_for_backward(hidden, weight, targets, normaliser, entropies)
-        ctx.temperature, ctx.shape, ctx.entropy_gradient = temperature, shape, entropy_gradient
-        ctx.mark_non_differentiable(*([] if entropy_gradient else [entropies]))
+        ctx.options, ctx.shape = options, shape
+        ctx.mark_non_differentiable(*([] if options.entropy_gradient else [entropies]))
         return logprobs, entropies
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, normaliser, entropies = ctx.saved_tensors
-        inverse = 1.0 / ctx.temperature
-        slope = -inverse * grads[1] if ctx.entropy_gradient else None  # of log p in d loss / d logits / p
+        inverse = 1.0 / ctx.options.temperature
+        slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # of log p in d loss / d logits / p
         offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies
-        coefficients = tile.Coefficients(normaliser, offset, slope, inverse * grads[0])
+        coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
         buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
         for_hidden, for_weight = ctx.needs_input_grad[:2]
         sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])
@@ -61,7 +62,7 @@ class ChunkedStatistics(torch.autograd.Function):
                 logits, coefficients.part(rows), targets[rows] - columns.start, inverse, hidden.dtype
             )
             sums.add(dlogits, rows, columns)
-        return *sums.results(), None, None, None, None
+        return *sums.results(), None, None
 
 
 def _tile_shape(tokens: int, vocabulary: int, budget: int) -> tuple[int, int]:

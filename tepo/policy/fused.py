@@ -11,42 +11,34 @@ from torch import Tensor
 
 from tepo.policy import tile
 from tepo.policy.chunked import ChunkedStatistics
-
-BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
+from tepo.policy.statistics_options import StatisticsOptions
 
 
 def linear_statistics(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
-    *,
-    temperature: float = 1.0,
-    entropy_gradient: bool = False,
-    need_entropy: bool = True,
-    reference: Tensor | None = None,
-    budget: int = BUDGET,
+    options: StatisticsOptions = StatisticsOptions(),
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """log p(target) [N], entropy [N] and KL(p || reference) [N] of p = softmax(hidden weight^T / temperature).
 
-    hidden [N, H] and weight [V, H] of one dtype, targets [N] int64, reference: log-probs [N, V] float32. Results are
-    float32 (float64 for float64 inputs), in nats. Gradients are exact; that of the entropy flows only with
-    `entropy_gradient`, else the entropy comes detached. Products accumulate in float32 whatever the inputs. With a
-    reference the direct path is taken at any size: the reference is as large as the logits.
+    hidden [N, H] and weight [V, H] of one dtype, targets [N] int64. Results are float32 (float64 for float64 inputs),
+    in nats. Gradients are exact; that of the entropy flows only with `entropy_gradient`, else the entropy comes
+    detached. Products accumulate in float32 whatever the inputs. With a reference the direct path is taken at any size:
+    the reference is as large as the logits.
     """
     small = (
         4 * len(weight) * max(len(hidden), 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1])
-        <= budget
+        <= options.budget
     )  # half precision is widened on CPU
-    if reference is not None or small or not len(hidden):
-        logprobs, entropies, full_kl = DirectStatistics.apply(
-            hidden, weight, targets, temperature, reference, need_entropy
-        )
+    if options.reference is not None or small or not len(hidden):
+        logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, options)
     else:
-        logprobs, entropies = ChunkedStatistics.apply(hidden, weight, targets, temperature, entropy_gradient, budget)
+        logprobs, entropies = ChunkedStatistics.apply(hidden, weight, targets, options)
         full_kl = None
-    if not need_entropy:
+    if not options.need_entropy:
         return logprobs, None, full_kl
-    return logprobs, entropies if entropy_gradient else entropies.detach(), full_kl
+    return logprobs, entropies if options.entropy_gradient else entropies.detach(), full_kl
 
 
 class DirectStatistics(torch.autograd.Function):
@@ -59,17 +51,16 @@ class DirectStatistics(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         targets: Tensor,
-        temperature: float,
-        reference: Tensor | None,
-        need_entropy: bool,
+        options: StatisticsOptions,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        temperature, reference = options.temperature, options.reference
         wide = torch.promote_types(hidden.dtype, torch.float32)
         logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide))
         if temperature != 1.0:
             logits.div_(temperature)
         logp = torch.log_softmax(logits, dim=1)
         probs = torch.exp(logp, out=logits)
-        entropy = -torch.linalg.vecdot(probs, logp) if need_entropy else None
+        entropy = -torch.linalg.vecdot(probs, logp) if options.need_entropy else None
         kl = torch.linalg.vecdot(probs, logp - reference) if reference is not None else None
         ctx.save_for_backward(hidden, weight, targets, probs, logp, reference, entropy, kl)
         ctx.temperature = temperature
@@ -92,4 +83,4 @@ class DirectStatistics(torch.autograd.Function):
         dlogits = dlogits.to(hidden.dtype)
         dhidden = torch.mm(dlogits, weight) if ctx.needs_input_grad[0] else None
         dweight = torch.mm(dlogits.t(), hidden) if ctx.needs_input_grad[1] else None
-        return dhidden, dweight, None, None, None, None
+        return dhidden, dweight, None, None

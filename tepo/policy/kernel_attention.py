@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.errors import UserError
-from tepo.policy.layout import Layout
+from tepo.policy.layout import Attention
 
 DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GPU would take gigabytes a layer
 
 
 @cache
 def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
-    """torch's variable-length attention, and whether it must be told of grouped heads: torch 2.11 has no argument for
-    them, and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
+    """torch's variable-length attention, and whether it has an argument for grouped heads: that of torch 2.11 has
+    none, and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -49,31 +49,31 @@ def varlen_available(query: Tensor) -> bool:
     return query.is_cuda and _hindrance(query) is None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
     """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]: by `varlen` where it is available, else by
     `sdpa_blocks`.
 
     Raises UserError on a GPU where segments of more than `DENSE` keys would need dense masks.
     """
     if varlen_available(query):
-        return varlen(query, key, value, layout, scale, window)
-    if query.is_cuda and layout.longest_key > DENSE:
+        return varlen(query, key, value, how)
+    if query.is_cuda and how.layout.longest_key > DENSE:
         reason, fix = _hindrance(query) or ("", "")
         raise UserError(
-            f"sequences of {layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}",
+            f"sequences of {how.layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}",
             where=f"attention over more than {DENSE} tokens: dense masks would take gigabytes a layer",
             fix=f"{fix}, or sequences of at most {DENSE} tokens (train.max_new_tokens)",
         )
-    return sdpa_blocks(query, key, value, layout, scale, window)
+    return sdpa_blocks(query, key, value, how)
 
 
-def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
+def varlen(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
     """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]. A segment's queries are its last keys, so the causal
     mask, which flash attention aligns at the end, is the right one."""
-    found = _varlen_attn()
-    assert found is not None, "ask varlen_available first"
-    varlen_attn, told = found
-    ragged = layout.ragged
+    kernel = _varlen_attn()
+    assert kernel is not None, "ask varlen_available first"
+    varlen_attn, names_groups = kernel
+    layout, ragged = how.layout, how.layout.ragged
     keys, values = key.index_select(0, ragged.key_rows), value.index_select(0, ragged.key_rows)
     out = varlen_attn(
         query.contiguous(),
@@ -83,16 +83,17 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: flo
         ragged.key_offsets,
         layout.longest,
         layout.longest_key,
-        scale=scale,
-        window_size=(-1 if window is None else window - 1, 0),
-        **({"enable_gqa": query.shape[1] != key.shape[1]} if told else {}),
+        scale=how.scale,
+        window_size=(-1 if how.window is None else how.window - 1, 0),
+        **({"enable_gqa": query.shape[1] != key.shape[1]} if names_groups else {}),
     )
     assert isinstance(out, Tensor)
     return out
 
 
-def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int | None) -> Tensor:
+def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
     """The same with `scaled_dot_product_attention` on padded blocks, any device and precision."""
+    layout = how.layout
     padded = [
         query.index_select(0, layout.query_rows),
         key.index_select(0, layout.key_rows),
@@ -105,9 +106,9 @@ def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale
             tensor[part].unflatten(0, (block.size, -1)).transpose(1, 2)
             for tensor, part in zip(padded, slices, strict=True)
         )
-        mask = block.mask(window, query.dtype)[:, None]
+        mask = block.mask(how.window, query.dtype)[:, None]
         out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+            q, k, v, attn_mask=mask, scale=how.scale, enable_gqa=query.shape[1] != key.shape[1]
         )
         outputs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, layout.query_slots)

@@ -152,3 +152,12 @@ def _rectangle(starts: np.ndarray, spans: np.ndarray, width: int, right: bool = 
     """Flat rows [B, width], -1 for padding, real entries pushed to the left or the right."""
     offsets = np.arange(width)[None, :] - ((width - spans)[:, None] if right else 0)
     return np.where((offsets >= 0) & (offsets < spans[:, None]), starts[:, None] + offsets, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How queries meet keys: the layout of the segments, the scale of the scores, and the sliding window in tokens."""
+
+    layout: Layout
+    scale: float
+    window: int | None = None

@@ -13,6 +13,7 @@ from tepo.policy.attention import prepare
 from tepo.policy.fused import linear_statistics
 from tepo.policy.layout import Layout
 from tepo.policy.packing import Packed
+from tepo.policy.statistics_options import StatisticsOptions
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
 
@@ -52,26 +53,11 @@ def output_matrix(model: nn.Module) -> Tensor:
 
 
 def token_statistics(
-    model: nn.Module,
-    packed: Packed,
-    *,
-    temperature: float = 1.0,
-    entropy_gradient: bool = False,
-    need_entropy: bool = True,
-    reference: Tensor | None = None,
+    model: nn.Module, packed: Packed, options: StatisticsOptions = StatisticsOptions()
 ) -> TokenStatistics:
-    """Log-probs, entropies and (with `reference`, log-probs [N, V] of another policy) the exact KL to it."""
+    """Log-probs, entropies and, with a reference policy among the options, the exact KL to it."""
     hidden = hidden_states(model, packed)
-    weight = output_matrix(model)
-    logprobs, entropies, full_kl = linear_statistics(
-        hidden,
-        weight,
-        packed.targets,
-        temperature=temperature,
-        entropy_gradient=entropy_gradient,
-        need_entropy=need_entropy,
-        reference=reference,
-    )
+    logprobs, entropies, full_kl = linear_statistics(hidden, output_matrix(model), packed.targets, options)
     return TokenStatistics(logprobs, entropies, full_kl)
 
 
@@ -79,7 +65,7 @@ def token_statistics(
 def reference_logprobs(
     model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET
 ) -> Tensor:
-    """Log-probs of the whole vocabulary [N, V] float32, for the exact KL to this policy later.
+    """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later.
     Raises UserError above `budget` bytes."""
     weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)

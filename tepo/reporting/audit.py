@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tepo.reporting.audit_claims import GAINS, RANKS, SHORT, GainClaim, RankClaim
-from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow, all_rows, load_table, reference_row
+from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow, RowKey, all_rows, load_table, reference_row
 
 WEIGHTS = {
     "aime24": 30 * 32,
@@ -35,7 +35,7 @@ Both are kept apart.
 TOLERANCE = 0.03
 """Points. Seven cells cut to two decimals and a fitted size move an average by less than this."""
 
-_ORDINAL = ("first", "second", "third", *(f"{place}th" for place in range(4, 20)))
+_ORDINAL = ("first", "second", "third", *(f"{rank}th" for rank in range(4, 20)))
 _ROUNDING = 0.011  # the largest difference of two cells printed with two decimals, one of them cut instead of rounded
 
 
@@ -57,12 +57,12 @@ class AverageCheck:
 
 @dataclass(frozen=True)
 class Finding:
-    """A printed statement that does not follow. printed: what the paper says. found: what its columns give."""
+    """A printed statement that does not follow. printed: what the paper says. recomputed: what its columns give."""
 
     code: str
     where: str
     printed: str
-    found: str
+    recomputed: str
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _delta_rows() -> tuple[list[Finding], int]:
     findings, count = [], 0
     for printed in all_rows("delta_vs_grpo_dapo"):
         rows = {
-            method: reference_row("table1", model=printed.model, method=method)
+            method: reference_row(RowKey("table1", model=printed.model, method=method))
             for method in ("base", "grpo_dapo", "tepo")
         }
         for key, value in printed.scores.items():
@@ -189,7 +189,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
     """A difference of averages given in the text: first against the printed averages, then against those the columns
     give."""
     first, second = (
-        reference_row(claim.table, model=claim.model, method=method) for method in (claim.method, claim.against)
+        reference_row(RowKey(claim.table, model=claim.model, method=method)) for method in (claim.method, claim.against)
     )
     printed, recomputed = first.average - second.average, average(first.scores) - average(second.scores)
     agrees = abs(printed - claim.points) <= _ROUNDING
@@ -197,7 +197,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
         return [], 1
     text = f"{recomputed:+.2f} by the columns" + ("" if agrees else f", {printed:+.2f} by the printed averages")
     to_grpo = (
-        first.average - reference_row("table1", model=claim.model, method="grpo_dapo").average
+        first.average - reference_row(RowKey("table1", model=claim.model, method="grpo_dapo")).average
         if claim.table == "table3"
         else None
     )
@@ -207,7 +207,7 @@ def _gain(claim: GainClaim) -> tuple[list[Finding], int]:
 
 
 def _rank(claim: RankClaim) -> tuple[list[Finding], int]:
-    """A rank among the rows of one model in one table; a tie for the first place is not the first place alone."""
+    """A rank among the rows of one model in one table; a tie for the first rank is not the first rank alone."""
     rows = [row for row in load_table(claim.table) if row.kind == "row" and row.model == claim.model]
     mine = next(row for row in rows if row.method == claim.method)
     findings = []
@@ -241,7 +241,7 @@ def _best_average(table: str, model: str) -> tuple[list[Finding], int]:
 
 def _statements() -> tuple[list[Finding], int]:
     """Statements in words that the tables contradict, each recomputed."""
-    base = reference_row("table3", method="tepo_no_kl").average
+    base = reference_row(RowKey("table3", method="tepo_no_kl")).average
     panel_b = [row.average for row in load_table("table3") if row.panel == "B"]
     above = sum(average > base for average in panel_b)
     steps = [int(row.steps) for row in load_table("table4")]

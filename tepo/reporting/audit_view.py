@@ -16,7 +16,7 @@ from tepo.reporting.audit import (
     rows_following,
 )
 from tepo.reporting.audit_claims import SHORT
-from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, load_table, reference_row
+from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, RowKey, load_table, reference_row
 
 _PER_PROBLEM = {"aime24": 32, "aime25": 32, "amc": 32}
 
@@ -49,7 +49,7 @@ def render(audit: Audit, every_row: bool = False) -> RenderableType:
 
 
 def _weights() -> list[RenderableType]:
-    sizes, row = omni_sizes(), reference_row("table1", method="tepo")
+    sizes, row = omni_sizes(), reference_row(RowKey("table1", method="tepo"))
     dashed = [row for row in load_table("table2") if not row.complete]
     named = ", ".join(
         f"{PAPER_BENCHMARKS[key]} {weight}{f' ({weight // _PER_PROBLEM[key]} x 32)' if key in _PER_PROBLEM else ''}"
@@ -107,7 +107,7 @@ def _findings(audit: Audit) -> Table:
     for name in ("", "where", "printed", "by the tables"):
         table.add_column(name)
     for finding in audit.findings:
-        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.found))
+        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.recomputed))
     return table
 
 

@@ -21,12 +21,12 @@ def benchmark_figure(block: Block) -> Figure:
     radar's rings are percent from 0, the same on every axis: rescaled axes would turn noise into spikes.
     """
     keys = [
-        place
-        for place, column in enumerate(block.columns)
+        index
+        for index, column in enumerate(block.columns)
         if column.kind is Kind.SCORE and column.key not in (AVERAGE, MEAN)
     ]
-    titles = [block.columns[place].title for place in keys]
-    rows = [row for row in block.rows if any(row.cells[place].mean is not None for place in keys)]
+    titles = [block.columns[index].title for index in keys]
+    rows = [row for row in block.rows if any(row.cells[index].mean is not None for index in keys)]
     styles = {row.key: row.look or look(row.method) for row in rows}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4 + max(6.0, 0.18 * len(rows) * len(keys)), 4.2), layout="constrained")
@@ -46,9 +46,9 @@ def _line_style(style: Look) -> dict[str, Any]:
 def _radar(
     axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
-    angles = [2 * math.pi * place / len(keys) for place in range(len(keys))]
+    angles = [2 * math.pi * index / len(keys) for index in range(len(keys))]
     for row in rows:
-        values = [row.cells[place].mean for place in keys]
+        values = [row.cells[index].mean for index in keys]
         if all(value is not None for value in values):  # a radar with a hole would be read as zero
             axes.plot([*angles, angles[0]], [*values, values[0]], linewidth=1.5, **_line_style(styles[row.key]))
     axes.set_xticks(angles, titles, fontsize=8)
@@ -61,14 +61,14 @@ def _bars(
     axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
     width = 0.84 / max(1, len(rows))
-    places = np.arange(len(keys), dtype=float)
+    positions = np.arange(len(keys), dtype=float)
     for number, row in enumerate(rows):
-        cells = [row.cells[place] for place in keys]
+        cells = [row.cells[index] for index in keys]
         means = np.array([math.nan if cell.mean is None else cell.mean for cell in cells])
         low = np.array([mean if cell.low is None else cell.low for cell, mean in zip(cells, means, strict=True)])
         high = np.array([mean if cell.high is None else cell.high for cell, mean in zip(cells, means, strict=True)])
         style = styles[row.key]
-        at = places + (number - (len(rows) - 1) / 2) * width
+        at = positions + (number - (len(rows) - 1) / 2) * width
         axes.bar(
             at,
             means,
@@ -81,7 +81,7 @@ def _bars(
             label=row.label,
         )
         axes.errorbar(at, means, yerr=np.abs([means - low, high - means]), fmt="none", ecolor="#8a8a8a", elinewidth=1.2)
-    axes.set_xticks(places, titles)
+    axes.set_xticks(positions, titles)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("accuracy, %")
     axes.set_ylim(bottom=0)

@@ -2,17 +2,18 @@
 a baseline."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pandas as pd
 
 from tepo.errors import unknown_name
-from tepo.evaluation.comparison import AVERAGE, COLUMNS, MEAN, check_frame, compare, holm, summarize, verdict
+from tepo.evaluation.comparison import AVERAGE, COLUMNS, MEAN, Difference, check_frame, compare, corrected, summarize
 from tepo.evaluation.intervals import FEWEST
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
-from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, ranked
+from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind, Row, Table, percent_cell, ranked
+
+_BASELINE = "baseline"  # where other rows have a verdict
 
 
 @dataclass(frozen=True)
@@ -32,83 +33,104 @@ class RowSpec:
     look: Look | None = None  # the row's own; None: its method's
 
 
-def build_table(
-    samples: pd.DataFrame,
-    rows: Sequence[RowSpec],
-    benchmarks: Mapping[str, str],
-    *,
-    name: str,
-    title: str,
-    baseline: str | None = None,
-    reference: Mapping[str, PaperRow] | None = None,
-    notes: Sequence[str] = (),
-) -> Table:
-    """The table of a study.
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table shows.
 
-    samples: one line per graded response, with the columns of `tepo.evaluation.comparison.COLUMNS`.
-    rows: in the study's order; a row without samples becomes dashes.
-    benchmarks: key -> printed name, in column order; samples of others are left out.
-    baseline: label of the row that the other rows of a model are compared with (adds the columns Δ and Verdict).
-    reference: row key -> printed row of the paper, shown in a block of its own under the paper's benchmark names.
+    rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
+    samples of others are left out. baseline: label of the row that the other rows of a model are compared with (adds
+    the columns Δ and Verdict). reference: row key -> printed row of the paper, shown in a block of its own under the
+    paper's benchmark names.
+    """
+
+    rows: Sequence[RowSpec]
+    benchmarks: Mapping[str, str]
+    name: str
+    title: str
+    baseline: str | None = None
+    reference: Mapping[str, PaperRow] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def models(self) -> list[tuple[str, list[RowSpec]]]:
+        """The rows of each model."""
+        names = dict.fromkeys(row.model for row in self.rows)
+        return [(model, [row for row in self.rows if row.model == model]) for model in names]
+
+
+def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
+    """The table of a study from its samples: one line per graded response, with the columns of
+    `tepo.evaluation.comparison.COLUMNS`.
 
     Raises UserError for missing columns, an unknown baseline, or seeds of one row evaluated on different problems.
     """
-    if baseline is not None and baseline not in {row.label for row in rows}:
-        raise unknown_name("baseline row", baseline, (row.label for row in rows), where=f"table {name}")
-    frame = _measured_samples(samples, rows, benchmarks)
+    if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
+        raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
+    frame = _measured_samples(samples, spec)
     scores = pd.DataFrame(columns=["row", "benchmark"]) if frame.empty else summarize(frame)
-    if set(frame["benchmark"].unique()) != set(benchmarks):  # an average over other samples is another number
+    if set(frame["benchmark"].unique()) != set(spec.benchmarks):  # an average over other samples is another number
         scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
-    deltas = _deltas(frame, rows, benchmarks, baseline) if baseline else None
-    models = list(dict.fromkeys(row.model for row in rows))
-    blocks = [
-        _block(model, [row for row in rows if row.model == model], scores, deltas, benchmarks) for model in models
-    ]
-    blocks += [
-        block
-        for model in models
-        if (block := reference_block([row for row in rows if row.model == model], reference or {})).rows
-    ]
-    return Table(name, title, tuple(blocks), (*_notes(frame, benchmarks, rows, baseline), *notes))
+    blocks = [_block(model, rows, scores, spec.benchmarks) for model, rows in spec.models()]
+    comparisons: list[Comparison] = []
+    if spec.baseline:
+        differences = _differences(frame, spec)
+        pairs = [_compared(block, spec, differences) for block in blocks]
+        blocks = [block for block, _ in pairs]
+        comparisons = [one for _, part in pairs for one in part]
+    printed = [reference_block(rows, spec.reference) for _, rows in spec.models()]
+    return Table(
+        spec.name,
+        spec.title,
+        (*blocks, *(block for block in printed if block.rows)),
+        (*_notes(frame, spec), *spec.notes),
+        tuple(comparisons),
+    )
 
 
-def _measured_samples(samples: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[str, str]) -> pd.DataFrame:
+def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
     if samples.empty:
         return pd.DataFrame(columns=list(COLUMNS))
     check_frame(samples)
-    frame = samples[samples["row"].isin([row.key for row in rows]) & samples["benchmark"].isin(list(benchmarks))]
-    return frame[list(COLUMNS)]
+    shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+    return samples[shown][list(COLUMNS)]
 
 
-def _deltas(
-    frame: pd.DataFrame, rows: Sequence[RowSpec], benchmarks: Mapping[str, str], baseline: str
-) -> dict[str, list[Cell]]:
-    """Δ and verdict by row key, Holm-corrected over every comparison of the table."""
-    cells = {row.key: [MISSING, Cell(text="baseline")] for row in rows if row.label == baseline}
-    tables = []
-    for key, model in [(row.key, row.model) for row in rows if row.label == baseline]:
+def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
+    """By row key, Holm-corrected over every comparison of the table."""
+    differences: list[Difference] = []
+    for _, rows in spec.models():
         part = _same_seeds(
-            frame[frame["row"].isin([row.key for row in rows if row.model == model])],
+            frame[frame["row"].isin([row.key for row in rows])],
             {row.key for row in rows if row.method == UNTRAINED},
         )
-        if (
-            set(part["benchmark"].unique()) == set(benchmarks)
-            and (part["row"] == key).any()
-            and part["row"].nunique() > 1
-        ):
-            tables.append(compare(part, key))
-    if not tables:
-        return cells
-    found = pd.concat(tables, ignore_index=True)
-    for line, p in zip(found.itertuples(), holm(found["p"].to_numpy(float)), strict=True):
-        delta = MISSING if np.isnan(line.delta) else _cell(line.delta, line.low, line.high)
-        cells[str(line.row)] = [delta, Cell(text=verdict(line.delta, p))]
-    return cells
+        complete = set(part["benchmark"].unique()) == set(spec.benchmarks) and part["row"].nunique() > 1
+        for key in (row.key for row in rows if row.label == spec.baseline):
+            if complete and (part["row"] == key).any():
+                differences += compare(part, key)
+    return {one.row: one for one in corrected(differences)}
 
 
-def _cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
-    """Shares as percent; without an interval where there is none."""
-    return Cell(100 * mean, n=samples) if np.isnan(low) else Cell(100 * mean, 100 * low, 100 * high, samples)
+def _compared(block: Block, spec: TableSpec, differences: Mapping[str, Difference]) -> tuple[Block, list[Comparison]]:
+    """The block with the columns Δ and Verdict, and what they show."""
+    baseline = next((row for row in block.rows if row.label == spec.baseline), None)
+    comparisons = {
+        row.key: Comparison(row, baseline, _printed(spec, row, baseline), differences.get(row.key))
+        for row in block.rows
+        if baseline is not None and row is not baseline
+    }
+    rows = []
+    for row in block.rows:
+        one = comparisons.get(row.key)
+        text = _BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
+        rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
+    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
+    return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
+
+
+def _printed(spec: TableSpec, row: Row, baseline: Row) -> float | None:
+    """The difference of the printed averages, in points; None where the paper has not both."""
+    if row.key not in spec.reference or baseline.key not in spec.reference:
+        return None
+    return spec.reference[row.key].average - spec.reference[baseline.key].average
 
 
 def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
@@ -123,29 +145,17 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     )
 
 
-def _block(
-    model: str,
-    rows: Sequence[RowSpec],
-    scores: pd.DataFrame,
-    deltas: Mapping[str, list[Cell]] | None,
-    benchmarks: Mapping[str, str],
-) -> Block:
+def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, benchmarks: Mapping[str, str]) -> Block:
     columns = [Column(key, name) for key, name in benchmarks.items()] + [Column(AVERAGE, "Avg."), Column(MEAN, "Mean")]
-    found = {
-        (line.row, line.benchmark): _cell(line.mean, line.low, line.high, line.samples) for line in scores.itertuples()
+    measured = {
+        (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
+        for line in scores.itertuples()
     }
-    cells = {row.key: [found.get((row.key, column.key), MISSING) for column in columns] for row in rows}
-    if deltas is not None:
-        columns += [Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT)]
-        cells = {key: values + deltas.get(key, [MISSING, MISSING]) for key, values in cells.items()}
-    title = f"Measured: {model}" if model else "Measured"
-    return ranked(
-        Block(
-            title,
-            tuple(columns),
-            tuple(Row(row.key, row.label, tuple(cells[row.key]), row.method, row.section, row.look) for row in rows),
-        )
-    )
+    lines = []
+    for row in rows:
+        cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
+        lines.append(Row(row.key, row.label, cells, row.method, row.section, row.look))
+    return ranked(Block(f"Measured: {model}" if model else "Measured", tuple(columns), tuple(lines)))
 
 
 def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
@@ -167,9 +177,7 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _notes(
-    frame: pd.DataFrame, benchmarks: Mapping[str, str], rows: Sequence[RowSpec], baseline: str | None
-) -> list[str]:
+def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
     seeds = sorted(frame["seed"].unique())
@@ -188,15 +196,15 @@ def _notes(
             "One seed: intervals and verdicts hold for these trained models "
             "and do not cover what another seed would give."
         )
-    if baseline:
+    if spec.baseline:
         notes.append(
-            f"Δ Avg. = points above {baseline} on the same problems and seeds, "
+            f"Δ Avg. = points above {spec.baseline} on the same problems and seeds, "
             "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
         )
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
-    wanted = {row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(benchmarks) for row in rows}
-    if partial := [row.label for row in rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
+    wanted = {row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(spec.benchmarks) for row in spec.rows}
+    if partial := [row.label for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
         notes.append(f"Seeds or benchmarks still to be measured: {'; '.join(partial)}.")
     return notes

@@ -75,10 +75,10 @@ def series(run: RunCurves, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 def seed_band(runs: Iterable[RunCurves], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Steps, mean, lowest and highest value over the seeds, at the steps that every seed with data has."""
-    found = [dict(zip(*map(np.ndarray.tolist, series(run, metric)), strict=True)) for run in runs]
-    found = [values for values in found if values]
-    steps = sorted(set.intersection(*map(set, found))) if found else []
-    values = np.array([[curve[step] for step in steps] for curve in found]).reshape(len(found), len(steps))
+    curves = [dict(zip(*map(np.ndarray.tolist, series(run, metric)), strict=True)) for run in runs]
+    curves = [values for values in curves if values]
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
+    values = np.array([[curve[step] for step in steps] for curve in curves]).reshape(len(curves), len(steps))
     if not steps:
         return (np.array([]),) * 4
     return np.array(steps), values.mean(axis=0), values.min(axis=0), values.max(axis=0)

@@ -47,24 +47,24 @@ def _fixed(*panels: Panel) -> Callable[[Sequence[RunCurves]], Sequence[Panel]]:
     return lambda runs: panels
 
 
-def best_panel(runs: Sequence[RunCurves], place: int) -> Panel:
-    """Mean over prompts of the best reward among k samples (`critic/score/best@k`): place 0 is the largest k of the
+def best_panel(runs: Sequence[RunCurves], order: int) -> Panel:
+    """Mean over prompts of the best reward among k samples (`critic/score/best@k`): order 0 is the largest k of the
     runs, 1 the next.
 
     The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such
     metrics.
     """
     sizes = sorted(
-        {int(found[1]) for run in runs for row in run.rows for name in row if (found := _BEST.match(name))},
+        {int(match[1]) for run in runs for row in run.rows for name in row if (match := _BEST.match(name))},
         reverse=True,
     )
-    if len(sizes) <= place:
+    if len(sizes) <= order:
         raise UserError(
-            f"the runs hold no {'' if place == 0 else 'second '}metric critic/score/best@k",
+            f"the runs hold no {'' if order == 0 else 'second '}metric critic/score/best@k",
             where="figure",
             fix="train them again with this version",
         )
-    return Panel(f"critic/score/best@{sizes[place]}", f"Best of {sizes[place]} responses", "% with a right one", 100)
+    return Panel(f"critic/score/best@{sizes[order]}", f"Best of {sizes[order]} responses", "% with a right one", 100)
 
 
 FIGURES = {

@@ -26,11 +26,11 @@ def mixed(sessions: Sequence[Session]) -> str | None:
 
 def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
     """Label -> the different values, in order of appearance. Hosts are left out: machines of one make count as one."""
-    found = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
-    found["commit"] = [_commit(session) or "none" for session in sessions]
+    values_of = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
+    values_of["commit"] = [_commit(session) or "none" for session in sessions]
     for key, label in (("threads", "threads"), ("cpu", "CPU"), ("gpus", "GPUs")):
-        found[label] = [_shown(session.get(key)) for session in sessions]
-    return {label: list(dict.fromkeys(values)) for label, values in found.items()}
+        values_of[label] = [_shown(session.get(key)) for session in sessions]
+    return {label: list(dict.fromkeys(values)) for label, values in values_of.items()}
 
 
 def _software(session: Session) -> str:
@@ -49,8 +49,8 @@ def _commit(session: Session) -> str:
 
 def _hardware(session: Session) -> str:
     threads = session.get("threads")
-    found = [f"{threads} thread{'' if threads == 1 else 's'} on {session.get('cpu') or 'an unknown CPU'}"]
-    return ", ".join(found + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
+    parts = [f"{threads} thread{'' if threads == 1 else 's'} on {session.get('cpu') or 'an unknown CPU'}"]
+    return ", ".join(parts + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
 
 
 def _hosts(sessions: Sequence[Session]) -> str:

@@ -5,10 +5,12 @@ own, under the paper's benchmark names. `tepo.reporting.build_table` makes table
 `tepo.reporting.render` prints them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tepo.evaluation.comparison import Difference
 from tepo.reporting.colours import Look
 
 
@@ -36,6 +38,13 @@ class Cell:
 
 
 MISSING = Cell()
+
+
+def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
+    """Shares as percent; without an interval where there is none, MISSING for NaN."""
+    if math.isnan(mean):
+        return MISSING
+    return Cell(100 * mean, n=samples) if math.isnan(low) else Cell(100 * mean, 100 * low, 100 * high, samples)
 
 
 @dataclass(frozen=True)
@@ -70,13 +79,32 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
+    the paper has not both. measured: ours; None where a row was not measured."""
+
+    row: Row
+    baseline: Row
+    paper: float | None
+    measured: Difference | None
+
+    @property
+    def cell(self) -> Cell:
+        """The measured difference in points, with its interval."""
+        one = self.measured
+        return MISSING if one is None else percent_cell(one.delta, one.low, one.high)
+
+
+@dataclass(frozen=True)
 class Table:
-    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything."""
+    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
+    comparisons: what the columns Δ and Verdict show."""
 
     name: str
     title: str
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
 
 def ranked(block: Block) -> Block:

@@ -87,27 +87,27 @@ def read_dump(path: Path) -> TokenDump:
 def parse_dump(data: Any) -> TokenDump:
     """The dump in a parsed JSON value. Raises ValueError saying what is wrong and where."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise ValueError(f"expected format {FORMAT}, found {found}")
+        actual = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise ValueError(f"expected format {FORMAT}, found {actual}")
     if not isinstance(data.get("responses"), list):
         raise ValueError("no list of responses")
     return TokenDump(
         int(data.get("step", 0)),
         str(data.get("objective", "")),
-        tuple(_response(item, place) for place, item in enumerate(data["responses"])),
+        tuple(_response(item, index) for index, item in enumerate(data["responses"])),
     )
 
 
-def _response(item: Any, place: int) -> TokenResponse:
+def _response(item: Any, index: int) -> TokenResponse:
     if not isinstance(item, dict) or not isinstance(item.get("tokens"), list):
-        raise ValueError(f"response {place} has no list of tokens")
+        raise ValueError(f"response {index} has no list of tokens")
     tokens = [str(token) for token in item["tokens"]]
     values = {}
     for name, numbers in (item.get("values") or {}).items():
         if not isinstance(numbers, list) or len(numbers) != len(tokens):
-            raise ValueError(f"response {place}: {name!r} does not have {len(tokens)} numbers")
+            raise ValueError(f"response {index}: {name!r} does not have {len(tokens)} numbers")
         if not all(number is None or isinstance(number, (int, float)) for number in numbers):
-            raise ValueError(f"response {place}: {name!r} holds something that is not a number")
+            raise ValueError(f"response {index}: {name!r} holds something that is not a number")
         values[name] = [None if number is None or not math.isfinite(number) else float(number) for number in numbers]
     return TokenResponse(
         str(item.get("prompt", "")),
@@ -140,10 +140,10 @@ def _answer_span(text: str) -> tuple[int, int]:
     """Where the content of the last complete `\\boxed{...}` begins and ends; (0, 0) without one."""
     for match in reversed(list(re.finditer(r"\\boxed\s*\{", text))):
         depth = 1
-        for place in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
+        for index in range(match.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[index], 0)
             if depth == 0:
-                return match.end(), place
+                return match.end(), index
     return 0, 0
 
 

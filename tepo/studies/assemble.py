@@ -16,7 +16,6 @@ from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
-from tepo.training.run_folder import RunFolder
 from tepo.words import counted
 
 
@@ -26,7 +25,7 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
     trained = [
         unit
         for unit in unique(unit for _, units in planned for unit in units)
-        if unit.row.objective is not None and RunFolder(unit.folder).metrics()
+        if unit.row.objective is not None and unit.run.metrics()
     ]
     with ProcessPoolExecutor(
         2, mp_context=get_context("fork"), initializer=gc.disable
@@ -59,17 +58,16 @@ def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
 
 
 def _page_run(unit: Unit) -> PageRun:
-    run = RunFolder(unit.folder)
-    rows = run.metrics()
+    rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {
         "run": unit.id,
-        "status": run.manifest().get("status", "?"),
+        "status": unit.run.manifest().get("status", "?"),
         "steps": len(rows),
         "CPU seconds": round(seconds, 1),
     }
-    dumps = [read_dump(path) for path in sorted((unit.folder / "tokens").glob("step_*.json"))[-1:]]
-    config = run.config()["full"]
+    dumps = [read_dump(path) for path in unit.run.token_dumps()[-1:]]
+    config = unit.run.config()["full"]
     return PageRun(
         unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions(), unit.row.look
     )

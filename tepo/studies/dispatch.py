@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tepo.studies.plan import Unit
 from tepo.studies.slots import devices, job_environment, start
-from tepo.training.run_folder import BUSY, RunFolder
+from tepo.training.run_folder import BUSY
 
 _BUSY_WAIT = 2.0  # seconds
 
@@ -49,7 +49,7 @@ def command(unit: Unit) -> list[str]:
 def state(unit: Unit, running: bool) -> State:
     """Read a unit's state from the store."""
     total = 0 if unit.row.objective is None else unit.config.train.steps
-    steps = total if unit.trained() else _lines(unit.folder / "metrics.jsonl")
+    steps = total if unit.trained() else _lines(unit.run.metrics_file)
     wanted = len(unit.config.data.benchmarks)
     return State(steps, total, wanted - len(unit.missing_benchmarks()), wanted, running)
 
@@ -90,21 +90,19 @@ def run_local(
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
             for entry in ready[: jobs - len(active)]:
                 waiting.remove(entry)
-                if RunFolder(entry[1].folder).busy():  # another process on this store has it: look again later
+                if entry[1].run.busy():  # another process on this store has it: look again later
                     waiting.append((time.monotonic() + _BUSY_WAIT, entry[1]))
                 elif entry[1].done():
                     states[entry[1].id] = state(entry[1], False)
                 else:
-                    slot = next(place for place in range(jobs) if place not in active)
+                    slot = next(index for index in range(jobs) if index not in active)
                     active[slot] = _start(entry[1], slot, gpus), entry[1]
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, unit = active.pop(slot)
                 if process.exitcode == BUSY:  # it was taken between the look and the start
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
                 elif process.exitcode or not unit.done():
-                    failures.append(
-                        Failure(unit, last_line(unit.folder / "log.txt") or f"exit code {process.exitcode}")
-                    )
+                    failures.append(Failure(unit, last_line(unit.run.log) or f"exit code {process.exitcode}"))
                 states[unit.id] = state(unit, False)
             states |= {unit.id: state(unit, True) for _, unit in active.values()}
             watch(states)
@@ -119,7 +117,7 @@ def run_local(
 
 
 def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
-    return start(launch(unit, gpus), unit.folder / "log.txt", job_environment() | devices(slot, gpus))
+    return start(launch(unit, gpus), unit.run.log, job_environment() | devices(slot, gpus))
 
 
 def last_line(path: Path) -> str:
@@ -130,15 +128,10 @@ def last_line(path: Path) -> str:
         ]
     except FileNotFoundError:
         return ""
-    errors = [place for place, line in enumerate(lines) if line.startswith("error:")]
+    errors = [index for index, line in enumerate(lines) if line.startswith("error:")]
     return " ".join(lines[errors[-1] :])[:500] if errors else (lines[-1][:500] if lines else "")
 
 
 def unfinished(units: Sequence[Unit]) -> list[Unit]:
     """Units that still need training or measuring."""
     return [unit for unit in units if not unit.done()]
-
-
-def run_folders(store: Path) -> list[RunFolder]:
-    """Every run in a store, by name."""
-    return [RunFolder(path.parent) for path in sorted(store.glob("*/config.json"))] if store.is_dir() else []

@@ -1,99 +1,223 @@
-"""Measuring a trained run, or an untrained base, on the benchmarks of its data."""
+"""The one way to measure a policy on benchmarks: a run, an untrained base, a model by path, or one in memory.
 
-from collections.abc import Callable, Sequence
+`measure` evaluates what a folder does not hold yet; how responses are made is for its callers below to say. Stored
+results come without torch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.evaluation.current import check_current
-from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.result import Result, load_result
+from tepo.evaluation.settings import Settings
 from tepo.policy.fingerprint import base_fingerprint
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
-from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
+from tepo.problems.prompt_format import encode_prompts
+from tepo.sampling.open_sampler import SamplerOptions, open_sampler
 from tepo.sampling.samplers import sampler_backend
-from tepo.training.parts import make_sampler, pick_device
 from tepo.training.run_folder import RunFolder, final_model
-from tepo.training.torch_engine import full_state
 
-EVALUATION_SEED = 0  # one seed for every row and run, so that rows are compared on the same draws
+if TYPE_CHECKING:
+    from tepo.policy.load_policy import Policy
+    from tepo.sampling.sampler import Sampler
+
 Report = Callable[[str, int, int], None]
+"""Called with a benchmark, its rows done and its rows in all, as they come."""
+Generator = AbstractContextManager[tuple["Sampler", Any]]
+"""A sampler with the policy's tokenizer, closed at the end."""
+
+
+def silent(benchmark: str, rows: int, total: int) -> None:
+    """A report to nobody."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a policy. path: a folder, a hub id or package:NAME. name: their identity in stored results."""
+
+    path: str
+    name: str
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of_run(cls, run: RunFolder, trust_remote_code: bool = False) -> "Weights":
+        """The final model of a run. Raises UserError for a run without a complete checkpoint."""
+        model = final_model(run.path)
+        return cls(str(model), f"{run.path.name}/{model.name}", None, trust_remote_code)
+
+    @classmethod
+    def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":
+        """An untrained model."""
+        return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
 
 
 def measure(
-    folder: Path,
-    config: RunConfig,
-    benchmarks: Sequence[str],
-    *,
-    trained: bool,
-    report: Report = lambda name, done, total: None,
+    run: RunFolder,
+    benchmarks: Sequence[Benchmark],
+    settings: Settings,
+    generator: Callable[[Sequence[Benchmark]], Generator],
+    report: Report = silent,
 ) -> list[Result]:
-    """Evaluate into `folder/eval/<benchmark>/` what is not there yet.
+    """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`.
 
-    `report(benchmark, rows done, rows in all)` as they come.
+    `generator` is opened once, for the benchmarks without a result, if there are any. Raises UserError where a stored
+    result, or one that was begun, is of other weights, of another definition of the benchmark or of other settings.
     """
-    if trained:
-        path, policy_name = str(final_model(folder)), f"{folder.name}/{final_model(folder).name}"
-    else:
-        path, policy_name = config.model.path, base_fingerprint(config.model.path, config.model.revision)
-    ready = {name: _ready(folder, name, config) for name in benchmarks}
-    if all(ready.values()):
-        return [result for result in ready.values() if result is not None]
-    with RunFolder(folder).lock("measure"):
-        return _measure(folder, config, benchmarks, path, policy_name, trained, report)
+    results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
+    missing = [benchmark for benchmark in benchmarks if results[benchmark.name] is None]
+    if missing:
+        from tepo.evaluation.evaluate import Tools, evaluate
+
+        with generator(missing) as (sampler, tokenizer):
+            for benchmark in missing:
+                folder = run.evaluation(benchmark.name, settings.limit, settings.seed)
+                with Grader(benchmark.grader) as grader:
+                    tools = Tools(sampler, tokenizer, grader)
+                    progress = partial(report, benchmark.name)
+                    results[benchmark.name] = evaluate(benchmark, tools, folder, settings, progress)
+    return [result for result in results.values() if result is not None]
 
 
-def _ready(folder: Path, name: str, config: RunConfig) -> Result | None:
-    """The stored result, if there is one. Raises UserError when it is of another definition of the benchmark."""
-    place = folder / "eval" / name
-    result = load_result(place)
+def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result | None:
+    """The stored result, if there is one. Raises UserError when it is of other weights or settings, or of another
+    definition of the benchmark."""
+    folder = run.evaluation(benchmark.name, settings.limit, settings.seed)
+    result = load_result(folder)
     if result is not None:
-        check_current(
-            place, result, load_benchmark(name), {"wrap": config.model.wrap, "thinking": config.model.thinking}
-        )
+        check_current(folder, result, benchmark, settings.compared())
     return result
 
 
-def _measure(
-    folder: Path,
-    config: RunConfig,
-    benchmarks: Sequence[str],
-    path: str,
-    policy_name: str,
-    trained: bool,
-    report: Report,
+def measure_run(
+    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent
 ) -> list[Result]:
-    """Evaluate what is missing, under the lock."""
-    ready = {name: _ready(folder, name, config) for name in benchmarks}
-    missing = [name for name in benchmarks if ready[name] is None]
-    if missing:
-        policy = load_policy(
-            path,
-            dtype=config.model.dtype,
-            device=str(pick_device(config.engine.device)),
-            revision=None if trained else config.model.revision,
-            trust_remote_code=config.model.trust_remote_code,
-        )
-        sampler = make_sampler(config, policy, resolve(path), folder / "exchange")
+    """Measure the run of a configuration, or (`trained` false) its untrained base, with the sampler it trains with.
+
+    Raises UserError with exit code BUSY when another process measures it.
+    """
+    run, model = RunFolder.of(config) if trained else RunFolder.of_base(config), config.model
+    weights = (
+        Weights.of_run(run, model.trust_remote_code)
+        if trained
+        else Weights.of_base(model.path, model.revision, model.trust_remote_code)
+    )
+    settings = Settings({"weights": weights.name}, wrap=model.wrap, thinking=model.thinking)
+    chosen = [load_benchmark(name) for name in benchmarks]
+    there = all(stored(run, benchmark, settings) for benchmark in chosen)
+    with nullcontext() if there else run.lock("measure"):
+        return measure(run, chosen, settings, lambda missing: _trainers_sampler(config, weights, run.exchange), report)
+
+
+@contextmanager
+def _trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
+    """The sampler that a configuration trains with, of the given weights."""
+    from tepo.policy.load_policy import load_policy
+    from tepo.policy.location import resolve
+    from tepo.training.parts import make_sampler, pick_device
+    from tepo.training.torch_engine import full_state
+
+    policy = load_policy(
+        weights.path,
+        dtype=config.model.dtype,
+        device=str(pick_device(config.engine.device)),
+        revision=weights.revision,
+        trust_remote_code=weights.trust_remote_code,
+    )
+    with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
         if sampler_backend(config.sampler.kind).remote:
             sampler.sync(full_state(policy.model))
-        try:
-            for name in missing:
-                benchmark = load_benchmark(name)
-                with Grader(benchmark.grader) as grader:
-                    ready[name] = evaluate(
-                        benchmark,
-                        sampler,
-                        policy.tokenizer,
-                        grader,
-                        folder / "eval" / name,
-                        seed=EVALUATION_SEED,
-                        policy={"weights": policy_name},
-                        wrap=config.model.wrap,
-                        thinking=config.model.thinking,
-                        progress=lambda done, total, name=name: report(name, done, total),  # type: ignore[misc]
-                    )
-        finally:
-            sampler.close()
-    return [result for result in ready.values() if result is not None]
+        yield sampler, policy.tokenizer
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model to measure by its path, on what, and the folder for the results."""
+
+    weights: Weights
+    sampler: SamplerOptions
+    settings: Settings
+    run: RunFolder
+
+    def folder(self, benchmark: str) -> Path:
+        """Where the evaluation lies."""
+        return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
+
+
+def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
+    """Measure a model by its path with a sampler of its own."""
+    settings = replace(request.settings, rows_per_part=request.sampler.backend.part_rows)
+    chosen = [load_benchmark(name) for name in benchmarks]
+    return measure(request.run, chosen, settings, partial(_models_sampler, request), report)
+
+
+@contextmanager
+def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Iterator[tuple["Sampler", Any]]:
+    """A sampler of the model with room for the longest prompt and response of these benchmarks."""
+    weights, tokenizer = request.weights, tokenizer_of(request.weights)
+    longest = max(_longest(benchmark, tokenizer, request.settings) for benchmark in benchmarks)
+    options = replace(
+        request.sampler,
+        max_length=longest,
+        revision=weights.revision,
+        trust_remote_code=weights.trust_remote_code,
+    )
+    with open_sampler(weights.path, options, request.run.server_logs) as sampler:
+        yield sampler, tokenizer
+
+
+def tokenizer_of(weights: Weights) -> Any:
+    """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
+    from tepo.policy.load_policy import load_tokenizer
+
+    path = weights.path
+    try:
+        return load_tokenizer(path, weights.revision, weights.trust_remote_code)
+    except UserError as error:
+        if "/" in path or path.startswith("package:") or Path(path).exists():
+            raise
+        raise UserError(
+            f"{path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}",
+            where=f"--model {path}",
+            fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME",
+        ) from None
+
+
+def _longest(benchmark: Benchmark, tokenizer: Any, settings: Settings) -> int:
+    """Longest prompt plus response, in tokens."""
+    statements = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
+    prompts = encode_prompts(
+        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+    )
+    return max(map(len, prompts)) + benchmark.max_new_tokens
+
+
+def measure_in_memory(
+    policy: "Policy", benchmarks: Sequence[Benchmark], settings: Settings = Settings(), report: Report = silent
+) -> list[Result]:
+    """Measure a model that belongs to no run yet. Nothing is kept."""
+    from tepo.sampling.torch_sampler import TorchSampler
+
+    sampler = TorchSampler(policy.model, policy.tokenizer)
+    with TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder))
+        return measure(run, benchmarks, settings, lambda missing: nullcontext((sampler, policy.tokenizer)), report)
+
+
+def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
+    """The problems of a published benchmark whose golds the grader cannot read, each with the reason: only the same
+    text matches them."""
+    if not benchmark.dataset:
+        return []
+    problems = benchmark.load_problems()[:limit]
+    with Grader(benchmark.grader) as grader:
+        unread = grader.check_golds([problem.answer for problem in problems])
+    return [f"{problems[index].id} ({why})" for index, why in unread]

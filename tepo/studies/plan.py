@@ -13,9 +13,11 @@ from tepo import provenance
 from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.evaluation.result import has_result
 from tepo.files import content_hash
 from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
-from tepo.training.run_folder import RunFolder, base_folder, identity, run_id
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import identity, run_id
 
 
 @dataclass(frozen=True)
@@ -34,22 +36,24 @@ class Unit:
         return self.folder.name
 
     @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @property
     def label(self) -> str:
         """The row's label as shown: `{steps}` is what this unit trains."""
         return self.row.label.replace("{steps}", str(self.config.train.steps))
 
     def sessions(self) -> list[dict[str, Any]]:
         """The processes that trained and measured the unit, as far as they are on record."""
-        folders = [self.folder, *(self.folder / "eval" / name for name in self.config.data.benchmarks)]
+        folders = [self.folder, *(self.run.evaluation(name) for name in self.config.data.benchmarks)]
         return [session for folder in folders for session in provenance.sessions(folder)]
 
     def trained(self) -> bool:
-        return self.row.objective is None or RunFolder(self.folder).finished()
+        return self.row.objective is None or self.run.finished()
 
     def missing_benchmarks(self) -> list[str]:
-        return [
-            name for name in self.config.data.benchmarks if not (self.folder / "eval" / name / "result.json").exists()
-        ]
+        return [name for name in self.config.data.benchmarks if not has_result(self.run.evaluation(name))]
 
     def done(self) -> bool:
         return self.trained() and not self.missing_benchmarks()
@@ -80,14 +84,14 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
     """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row.
 
-    `model=…` among them takes the place of the study's models.
+    `model=…` among them replaces the study's models.
     """
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
         check_override(f"model={name}")
     extra = check_row_overrides([text for text in given if not text.startswith("model=")])
-    chosen, found = study.scale(scale), {}
+    chosen, recipes = study.scale(scale), {}
     for model in own or chosen.models:
         for row in study.rows:
             words = (
@@ -99,8 +103,8 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
                 *row.model_overrides.get(model, ()),
                 *extra,
             )
-            found[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
-    return found
+            recipes[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
+    return recipes
 
 
 def make_plan(
@@ -122,8 +126,8 @@ def make_plan(
                 (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,)
             ):
                 seeded = replace(config, seed=seed)
-                folder = store / run_id(seeded, recipe) if row.objective is not None else base_folder(seeded)
-                units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), folder))
+                run = RunFolder.of_base(seeded) if row.objective is None else RunFolder(store / run_id(seeded, recipe))
+                units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), run.path))
     return units
 
 
@@ -139,3 +143,17 @@ def check_measurable(config: RunConfig) -> None:
             "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
         )
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
+
+
+def check_rows(todo: Sequence[Unit]) -> None:
+    """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one
+    failed run after another."""
+    from tepo.training.checks import check_settings
+
+    for label, config in {unit.label: unit.config for unit in todo if unit.row.objective is not None}.items():
+        try:
+            check_settings(config)
+        except UserError as error:
+            raise UserError(
+                error.what, where=f"row {label!r}" + (f", {error.where}" if error.where else ""), fix=error.fix
+            ) from None

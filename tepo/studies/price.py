@@ -53,30 +53,29 @@ class Price:
     basis: str
 
 
-def record(folder: Path, cost: Cost) -> None:
+def record(run: RunFolder, cost: Cost) -> None:
     """Add a process's cost to the run's `cost.json`."""
-    write_json(folder / "cost.json", [vars(entry) for entry in [*costs_of(folder), cost]])
+    write_json(run.cost, [vars(entry) for entry in [*costs_of(run), cost]])
 
 
 def costs(store: Path) -> list[Cost]:
     """Every recorded cost in a store."""
-    return [cost for path in store.glob("*/cost.json") for cost in costs_of(path.parent)]
+    return [cost for folder in store.glob("*/") for cost in costs_of(RunFolder(folder))]
 
 
-def costs_of(folder: Path) -> list[Cost]:
+def costs_of(run: RunFolder) -> list[Cost]:
     """Every recorded cost of a run. Raises UserError when its file is damaged."""
-    path = folder / "cost.json"
     try:
-        found = [Cost(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-        if not all(isinstance(getattr(cost, name), int | float) for cost in found for name in _NUMBERS):
+        costs = [Cost(**entry) for entry in json.loads(run.cost.read_text(encoding="utf-8"))]
+        if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
             raise TypeError("a word where a number belongs")
-        return found
+        return costs
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
         raise UserError(
             f"the record of what the run has cost is damaged: {error}",
-            where=str(path),
+            where=str(run.cost),
             fix="delete it: prices are then based on the other runs",
         ) from None
 
@@ -89,7 +88,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         like = [cost for cost in known if cost.data == data]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
-        steps = 0 if unit.trained() else unit.config.train.steps - len(RunFolder(unit.folder).metrics())
+        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
         measured = [cost for cost in like if cost.benchmarks]
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += len(unit.missing_benchmarks()) * _median(cost.measuring_s / cost.benchmarks for cost in measured)
@@ -109,7 +108,7 @@ def probe(unit: Unit) -> Cost:
             f"train.steps={PROBE_STEPS}",
             f"data.benchmarks=[{unit.config.data.benchmarks[0]}]",
         ]
-        log = Path(scratch) / "log.txt"
+        log = RunFolder(Path(scratch)).log
         process = start(words, log, job_environment())  # as the study will start it
         process.join()
         if process.exitcode:
@@ -118,8 +117,8 @@ def probe(unit: Unit) -> Cost:
 
 
 def _median(values: Iterable[float]) -> float:
-    found = list(values)
-    return statistics.median(found) if found else 0.0
+    known = list(values)
+    return statistics.median(known) if known else 0.0
 
 
 def _weight_bytes(unit: Unit) -> int:

@@ -22,7 +22,7 @@ ONE_THREAD = {
 }
 _WARM = [
     "tepo_cli.main",
-    "tepo_cli.one_run",
+    "tepo_cli.train_run",
     "tepo.training.loop",
     "tepo.training.parts",
     "tepo.studies.measure",
@@ -48,14 +48,14 @@ def devices(slot: int, gpus: int) -> dict[str, str]:
         return {}
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     mine = range(slot * gpus, (slot + 1) * gpus)
-    names = given.split(",") if given else [str(place) for place in range(mine.stop)]
+    names = given.split(",") if given else [str(index) for index in range(mine.stop)]
     if len(names) < mine.stop:
         raise UserError(
             f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible",
             where=f"CUDA_VISIBLE_DEVICES={given}",
             fix="lower --jobs or --gpus",
         )
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[place] for place in mine)}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:

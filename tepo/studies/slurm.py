@@ -20,7 +20,7 @@ from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment
 from tepo.words import install_line
 
-_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which whole clusters share
+_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which all users of a cluster share
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def run_slurm(
     for unit in units:
         unit.folder.mkdir(parents=True, exist_ok=True)
     words = [_job(unit, options) for unit in units]
-    logs = [str((unit.folder / "log.txt").absolute()) for unit in units]
+    logs = [str(unit.run.log.absolute()) for unit in units]
     try:
         jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
     except submitit.core.utils.FailedJobError as error:
@@ -104,7 +104,7 @@ def run_slurm(
             pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
     watch({unit.id: state(unit, False) for unit in units})
     return failures + [
-        Failure(unit, last_line(unit.folder / "log.txt") or f"job {job.job_id}: {job.state}")
+        Failure(unit, last_line(unit.run.log) or f"job {job.job_id}: {job.state}")
         for unit, job in pairs
         if not unit.done()
     ]
@@ -123,7 +123,7 @@ def _held() -> dict[str, str]:
 
 
 def _give_up(unit: Unit, job: Any, reason: str) -> Failure:
-    """Cancel a held job, so that the same command later is the whole cure."""
+    """Cancel a held job, so that the same command later is enough."""
     job.cancel()
     return Failure(
         unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why"

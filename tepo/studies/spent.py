@@ -11,11 +11,11 @@ def spent(units: Iterable[Unit]) -> str:
     """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
     everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
     distinct = unique(units)
-    found = [cost for unit in distinct for cost in costs_of(unit.folder)]
-    total = sum(cost.cpu_s for cost in found)
+    costs = [cost for unit in distinct for cost in costs_of(unit.run)]
+    total = sum(cost.cpu_s for cost in costs)
     if not total:
         return ""
-    core, benchmarks = sum(cost.core_s for cost in found), sum(cost.measuring_s for cost in found)
+    core, benchmarks = sum(cost.core_s for cost in costs), sum(cost.measuring_s for cost in costs)
     return (
         f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: "
         f"{core / total:.1%} sampling, log-probs and updates, "

@@ -1,4 +1,4 @@
-"""Is what a store holds whole, and of this version?
+"""Is what a store holds complete, and of this version?
 
 Looked at before a study plans on it; nothing is ever deleted or changed.
 """
@@ -13,7 +13,9 @@ from tepo.evaluation.current import check_current
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.studies.plan import Unit, unique
-from tepo.training.run_folder import AGAIN, RECIPE, RunFolder
+from tepo.training.find_run import runs
+from tepo.training.run_folder import AGAIN, RunFolder
+from tepo.training.run_id import RECIPE
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -22,20 +24,18 @@ def check_store(units: Iterable[Unit]) -> None:
     for unit in unique(units):
         if unit.folder.is_dir():
             if unit.row.objective is not None:
-                _check_run(RunFolder(unit.folder), unit.config.train.steps)
+                _check_run(unit.run, unit.config.train.steps)
             for name in unit.config.data.benchmarks:
                 model = unit.config.model
                 _check_evaluation(
-                    unit.folder / "eval" / name, benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
+                    unit.run.evaluation(name), benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
                 )
 
 
 def other_versions(store: Path) -> list[str]:
     """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
-    manifests = (
-        (path.parent.name, RunFolder(path.parent).manifest()) for path in sorted(store.glob("*/manifest.json"))
-    )
-    return [name for name, manifest in manifests if manifest.get("recipe") != RECIPE]
+    started = [run for run in runs(store) if run.manifest_file.exists()]
+    return [run.path.name for run in started if run.manifest().get("recipe") != RECIPE]
 
 
 def _check_run(run: RunFolder, steps: int) -> None:
@@ -47,14 +47,14 @@ def _check_run(run: RunFolder, steps: int) -> None:
     if run.finished() and rows < steps:
         raise UserError(
             f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?",
-            where=str(run.path / "metrics.jsonl"),
+            where=str(run.metrics_file),
             fix=AGAIN,
         )
     saved = run.checkpoints()
     if saved and rows < saved[-1]:
         raise UserError(
             f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?",
-            where=str(run.path / "metrics.jsonl"),
+            where=str(run.metrics_file),
             fix=AGAIN,
         )
 

@@ -28,7 +28,7 @@ from tepo import paths
 from tepo.config.compose import check_override
 from tepo.errors import UserError, unknown_name
 from tepo.reporting.colours import UNTRAINED, Look, looks
-from tepo.reporting.reference import PaperRow, reference_row
+from tepo.reporting.reference import PaperRow, RowKey, reference_row
 from tepo.studies.place import Place
 
 SCALES = ("laptop", "paper")
@@ -213,7 +213,7 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix="see ablations/panel_e.yaml")
     try:
-        return reference_row(**where)
+        return reference_row(RowKey(**where))
     except TypeError:
         known = ("table", "method", "model", "panel", "steps", "seed", "kind")
         raise unknown_name("key of a reference", next(key for key in where if key not in known), known) from None

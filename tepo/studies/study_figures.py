@@ -11,14 +11,13 @@ from tepo.reporting.figures import paper_figure
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
-from tepo.training.run_folder import RunFolder
 
 
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
     trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
     return [
-        RunCurves(label, unit.row.objective or "", seed, RunFolder(unit.folder).metrics(), unit.row.look)
+        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look)
         for (label, seed), unit in trained.items()
     ]
 

@@ -11,7 +11,7 @@ from tepo.errors import UserError
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.build_table import RowSpec, build_table
+from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
 from tepo.reporting.table import Table
@@ -27,15 +27,15 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
         (row_key(unit), unit.seed, name, table)
         for unit in units
         for name in unit.config.data.benchmarks
-        if (table := _measured(unit.folder / "eval" / name)) is not None
+        if (table := _measured(unit.run.evaluation(name))) is not None
     ]
     if not measured:
         return pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
     *keys, tables = zip(*measured, strict=True)
     frame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     lengths = [len(table) for table in tables]
-    for place, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
-        frame.insert(place, name, pd.Series(values).repeat(lengths).to_numpy())
+    for index, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
+        frame.insert(index, name, pd.Series(values).repeat(lengths).to_numpy())
     return frame
 
 
@@ -67,7 +67,7 @@ def _measured(folder: Path) -> pa.Table | None:
 
 def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
-    results = [load_result(unit.folder / "eval" / name) for unit in units for name in unit.config.data.benchmarks]
+    results = [load_result(unit.run.evaluation(name)) for unit in units for name in unit.config.data.benchmarks]
     total = sum(result.timeouts or 0 for result in results if result)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 
@@ -102,8 +102,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
     )
     differing = mixed([session for unit in unique(units) for session in unit.sessions()])
-    return build_table(
-        read_samples(units),
+    spec = TableSpec(
         specs,
         titles,
         name=study.name,
@@ -112,3 +111,4 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         reference=references,
         notes=[note, *([differing] if differing else []), *_given_up(units)],
     )
+    return build_table(read_samples(units), spec)

@@ -31,7 +31,7 @@ def rank() -> int:
 
 
 def local_rank() -> int:
-    """This process's place on its machine, which is its GPU; 0 without a launcher."""
+    """This process's index on its machine, which is its GPU; 0 without a launcher."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

@@ -1,6 +1,7 @@
 """A run by its folder, its id, or the beginning of its id."""
 
 import difflib
+import os
 from pathlib import Path
 
 from tepo.errors import UserError
@@ -13,21 +14,33 @@ def find_run(name: str, store: Path) -> RunFolder | None:
     None where nothing is called that. Raises UserError where several runs begin so.
     """
     for folder in (Path(name), store / name):
-        if (folder / "manifest.json").is_file() and (folder / "config.json").is_file():
+        if _complete(RunFolder(folder)):
             return RunFolder(folder)
-    found = [path.name for path in runs(store) if name and path.name.startswith(name)]
-    if len(found) > 1:
-        shown = ", ".join(found[:8]) + (" …" if len(found) > 8 else "")
-        what = f"{len(found)} runs begin with {name!r}: {shown}"
+    ids = [run_id for run_id in _ids(store) if name and run_id.startswith(name)]
+    if len(ids) > 1:
+        shown = ", ".join(ids[:8]) + (" …" if len(ids) > 8 else "")
+        what = f"{len(ids)} runs begin with {name!r}: {shown}"
         raise UserError(what, where=f"--store {store}", fix="give more of the id")
-    return RunFolder(store / found[0]) if found else None
+    return RunFolder(store / ids[0]) if ids else None
 
 
 def nearest_run(name: str, store: Path) -> str | None:
     """The id of the run whose name is most like this one."""
-    return next(iter(difflib.get_close_matches(name, [path.name for path in runs(store)], n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(name, _ids(store), n=1, cutoff=0.5)), None)
 
 
-def runs(store: Path) -> list[Path]:
-    """Folders of the runs in a store, by name."""
-    return sorted(path.parent for path in store.glob("*/manifest.json") if (path.parent / "config.json").is_file())
+def runs(store: Path) -> list[RunFolder]:
+    """What a store holds of runs, by name: also one that was copied half and lacks its configuration or manifest."""
+    if not store.is_dir():
+        return []
+    folders = (RunFolder(Path(entry.path)) for entry in os.scandir(store))
+    there = (run for run in folders if os.path.exists(run.config_file) or os.path.exists(run.manifest_file))
+    return sorted(there, key=lambda run: run.path.name)
+
+
+def _complete(run: RunFolder) -> bool:
+    return run.manifest_file.is_file() and run.config_file.is_file()
+
+
+def _ids(store: Path) -> list[str]:
+    return [run.path.name for run in runs(store) if _complete(run)]

@@ -50,7 +50,7 @@ class FlatRollout:
         self.finished = torch.tensor([response.finished for response in responses], device=device)
         self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
         self.uids = torch.tensor(
-            [group.prompt.number * size + place for group in groups for place in range(size)], device=device
+            [group.prompt.number * size + index for group in groups for index in range(size)], device=device
         )
         self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
         self.owners = torch.arange(len(responses), device=device) // size
@@ -71,12 +71,12 @@ class FlatRollout:
         return len(self.lengths)
 
     def sequences_of(self, groups: Sequence[int]) -> list[int]:
-        """Sequence numbers of whole groups."""
-        return [group * self.group_size + place for group in groups for place in range(self.group_size)]
+        """Sequence numbers of complete groups."""
+        return [group * self.group_size + index for group in groups for index in range(self.group_size)]
 
     def share(self, sequences: Sequence[int], comm: Comm | None, rank: int | None = None) -> list[int]:
         """A rank's part (by default this one's) of some sequences:
-        whole groups, given to the rank with the fewest tokens so far."""
+        complete groups, given to the rank with the fewest tokens so far."""
         if comm is None:
             return list(sequences)
         loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]
@@ -106,12 +106,12 @@ class FlatRollout:
 
     def pack(self, sequences: Sequence[int]) -> Packed:
         """The packed micro-batch of some sequences (sorted): each prompt once, with the responses that are there."""
-        places: dict[int, list[int]] = {}
+        indices: dict[int, list[int]] = {}
         for sequence in sequences:
-            places.setdefault(sequence // self.group_size, []).append(sequence % self.group_size)
+            indices.setdefault(sequence // self.group_size, []).append(sequence % self.group_size)
         content = [
-            (self.groups[group].prompt.tokens, [self.groups[group].responses[place].tokens for place in there])
-            for group, there in places.items()
+            (self.groups[group].prompt.tokens, [self.groups[group].responses[index].tokens for index in members])
+            for group, members in indices.items()
         ]
         return pack(content).to(self.device)
 
@@ -134,7 +134,7 @@ class FlatRollout:
         return Groups(self.rewards, self.owners, self.lengths_tensor, self.old_entropies, self.finished, max_new_tokens)
 
     def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
-        """The whole rollout as the objective sees it, without current log-probs."""
+        """The full rollout as the objective sees it, without current log-probs."""
         return TokenBatch(
             old_logprobs=self.old_logprobs,
             advantages=advantages,
@@ -155,5 +155,5 @@ class FlatRollout:
         ).to(self.device)
 
     def reference(self, sequences: Sequence[int]) -> Tensor | None:
-        """Old log-probs of the whole vocabulary, [n, V], for some sequences."""
+        """Old log-probs of the full vocabulary, [n, V], for some sequences."""
         return None if self.old_distribution is None else self.old_distribution[self.tokens_of(sequences)]

@@ -95,7 +95,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
         entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
-        write_token_dump(run.path / "tokens" / f"step_{step:06d}.json", step, name, entries)
+        write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
     progress = Progress(step, progress.prompts + rollout.consumed)
@@ -140,19 +140,19 @@ def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder
 def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:
     """Add up the gradient of a mini-batch (this rank's part of it) over its micro-batches.
 
-    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one place where an
+    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one point where an
     objective's loss is called.
     """
     losses = []
     plan = updater.prepare(mini_batch)  # denominators and selections
-    for places in mini_batch.micro_batches:
-        current = updater.log_probs(mini_batch, places)
-        batch, part = mini_batch.select(plan, places)
+    for micro_batch in mini_batch.micro_batches:
+        current = updater.log_probs(mini_batch, micro_batch)
+        batch, part = mini_batch.select(plan, micro_batch)
         batch = replace(batch, logprobs=current.logprobs, entropies=current.entropies, full_kl=current.full_kl)
         out = updater.objective.loss(batch, part)
         updater.engine.backward(out.loss)
         losses.append(out.loss.detach())
-        recorder.add(mini_batch, places, batch, out)
+        recorder.add(mini_batch, micro_batch, batch, out)
     return updater.check_finite(losses, plan.totals[0], mini_batch.step)
 
 

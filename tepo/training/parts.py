@@ -115,7 +115,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         engine.load(latest)
         progress = run.progress(steps[-1])
         start = (progress["step"], progress["prompts"])
-    sampler = make_sampler(config, policy, resolve(source), run.path / "exchange")
+    sampler = make_sampler(config, policy, resolve(source), run.exchange)
     objective = load_objective(config.objective)
     with (
         contextlib.closing(sampler),

@@ -19,7 +19,7 @@ _MOST_MADE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem as the policy sees it; `number` is its place in the stream."""
+    """A problem as the policy sees it; `number` is its index in the stream."""
 
     number: int
     problem: Problem

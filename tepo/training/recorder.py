@@ -43,13 +43,13 @@ class Recorder:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
             self._core_cpu += (time.process_time() - cpu) * (section in self.CORE)
 
-    def add(self, mini_batch: MiniBatch, places: list[int], batch: TokenBatch, out: Loss) -> None:
-        """One micro-batch: its places in the mini-batch, its tensors and its loss."""
+    def add(self, mini_batch: MiniBatch, indices: list[int], batch: TokenBatch, out: Loss) -> None:
+        """One micro-batch: its indices in the mini-batch, its tensors and its loss."""
         self._metrics = out.metrics if self._metrics is None else self._metrics + out.metrics
         if mini_batch.number == 0 and batch.sampler_logprobs is not None and batch.logprobs is not None:
             self.gap.append((batch.sampler_logprobs, batch.logprobs.detach()))
         if self.keep_tokens and mini_batch.last:
-            self.tokens.append((mini_batch.sequences_at(places), per_token(batch, out)))
+            self.tokens.append((mini_batch.sequences_at(indices), per_token(batch, out)))
 
     def add_update(self, values: dict[str, float]) -> None:
         """Figures of one update, equal on all ranks."""
@@ -64,7 +64,7 @@ class Recorder:
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;
-        CPU seconds of the whole step, and of sampling, log-probs and updates in it."""
+        CPU seconds of all of the step, and of sampling, log-probs and updates in it."""
         step = time.perf_counter() - self._started
         cpu = {"perf/cpu_s": time.process_time() - self._cpu_started, "perf/cpu_core_s": self._core_cpu}
         return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step} | cpu

@@ -104,12 +104,12 @@ class Collector:
         while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
             prompts = self.stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
             ranks = 1 if self.comm is None else self.comm.world_size
-            own = [prompts[place::ranks] for place in range(ranks)]
+            own = [prompts[index::ranks] for index in range(ranks)]
             groups = self.draw(own[0 if self.comm is None else self.comm.rank], step, recorder)
             if self.comm is not None:
                 with recorder.time("gather"):
                     shares = self.comm.all_gather_object(groups)
-                groups = [shares[place % ranks][place // ranks] for place in range(len(prompts))]
+                groups = [shares[index % ranks][index // ranks] for index in range(len(prompts))]
             rollout.add(groups)
         if not rollout.groups:
             raise RunFailed(
@@ -138,12 +138,12 @@ class Collector:
                     n=train.samples_per_prompt,
                     temperature=train.temperature,
                     max_new_tokens=train.max_new_tokens,
-                    on_group=lambda place, group: graded.update(
-                        {place: aside.submit(self._grade, prompts[place], group)}
+                    on_group=lambda index, group: graded.update(
+                        {index: aside.submit(self._grade, prompts[index], group)}
                     ),
                 )
             with recorder.time("reward"):
-                return [graded[place].result() for place in range(len(prompts))]
+                return [graded[index].result() for index in range(len(prompts))]
 
     def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:
         """A group with its rewards."""

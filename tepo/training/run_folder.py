@@ -8,6 +8,9 @@ runs/<id>/config.json               the resolved configuration and what the id w
           checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
+          figures/                  training curves
+          cost.json                 what each process spent on it
+          log.txt                   what its processes printed, where a study started them
 """
 
 import fcntl
@@ -23,80 +26,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tepo import __version__
 from tepo.config.compose import to_dict
-from tepo.config.schema import DataConfig, RunConfig
+from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
-from tepo.policy.fingerprint import base_fingerprint
+from tepo.evaluation.result import has_result
+from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.training.run_id import RECIPE, base_id, identity, run_id
 
 if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
-RECIPE = 2  # raised when a change of the code changes what a configuration trains
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
-_UNHASHED = {
-    "seed": None,
-    "store": None,
-    "wandb": None,
-    "data": (
-        "name",
-        "base",
-        "kind",
-        "tasks",
-        "problems",
-        "exclude_contaminated",
-        "benchmarks",
-        "max_prompt_tokens",
-        "max_new_tokens",
-    ),
-    "model": ("name", "path", "revision"),
-    "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
-    "grader": ("workers",),
-    "sampler": ("servers",),
-}  # labels, places, and what `identity` covers by its content
-
-
-def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything but the seed that can change the result of a run:
-    weights and problems by their content, not by name or place.
-
-    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
-    """
-    parts = to_dict(config)
-    for section, leaves in _UNHASHED.items():
-        if leaves is None:
-            del parts[section]
-        else:
-            for leaf in leaves:
-                del parts[section][leaf]
-    base = base_fingerprint(config.model.path, config.model.revision)
-    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}
-
-
-def _problems(data: DataConfig) -> Any:
-    """What is trained on: [task, weight] in order, or a hash of the problems."""
-    if data.kind == "procedural":
-        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
-    from tepo.problems.training_sets import training_fingerprint
-
-    assert data.problems
-    return training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
-
-
-def run_id(config: RunConfig, recipe: str | None = None) -> str:
-    """Twelve hex digits; equal exactly when two configurations would train the same weights. `recipe`: the hash of its
-    identity, where the caller has it for many seeds."""
-    return content_hash([recipe or content_hash(identity(config)), config.seed])
-
-
-def base_folder(config: RunConfig) -> Path:
-    """Where measurements of the untrained policy of a configuration lie."""
-    return base_folder_of(Path(config.store), config.model.path, config.model.revision)
-
-
-def base_folder_of(store: Path, path: str, revision: str | None) -> Path:
-    """The same for a model by path. Hashed, because the fingerprint of a hub model holds its name, slash and all."""
-    return store / f"base-{content_hash(base_fingerprint(path, revision))}"
 
 
 @dataclass(frozen=True)
@@ -109,11 +49,70 @@ class RunFolder:
     def of(cls, config: RunConfig) -> "RunFolder":
         return cls(Path(config.store) / run_id(config))
 
+    @classmethod
+    def of_base(cls, config: RunConfig) -> "RunFolder":
+        """Where measurements of the untrained policy of a configuration lie."""
+        return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
+
+    # paths ----------------------------------------------------------------------------------------------------------
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def cost(self) -> Path:
+        return self.path / "cost.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def exchange(self) -> Path:
+        """Where weights pass to sampling servers."""
+        return self.path / "exchange"
+
+    @property
+    def server_logs(self) -> Path:
+        """Of servers that sampled for an evaluation."""
+        return self.evaluations / ".servers"
+
+    @property
+    def evaluations(self) -> Path:
+        """The folder of all evaluations."""
+        return self.path / "eval"
+
+    def evaluation(self, benchmark: str, limit: int | None = None, seed: int = 0) -> Path:
+        """The folder of one evaluation; a limited one, or one with another seed, lies beside the full one."""
+        marks = ([f"first{limit}"] if limit else []) + ([f"seed{seed}"] if seed else [])
+        return self.evaluations / "@".join([benchmark, *marks])
+
+    def tokens(self, step: int) -> Path:
+        """The per-token diagnostics of a step."""
+        return self.path / "tokens" / f"step_{step:06d}.json"
+
+    def token_dumps(self) -> list[Path]:
+        """The per-token diagnostics that are there, by step."""
+        return sorted((self.path / "tokens").glob("step_*.json"))
+
+    # what it is and how it ended ------------------------------------------------------------------------------------
     def create(self, config: RunConfig) -> None:
         """Write `config.json` once."""
-        if not (self.path / "config.json").exists():
+        if not self.config_file.exists():
             write_json(
-                self.path / "config.json",
+                self.config_file,
                 {
                     "id": self.path.name,
                     "tepo": __version__,
@@ -159,7 +158,7 @@ class RunFolder:
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""
-        path = self.path / "manifest.json"
+        path = self.manifest_file
         if not path.exists():
             return {}
         try:
@@ -175,8 +174,8 @@ class RunFolder:
         return manifest
 
     def config(self) -> dict[str, Any]:
-        """The run's `config.json`. Raises UserError unless it is whole and as this version writes it."""
-        path = self.path / "config.json"
+        """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
+        path = self.config_file
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -199,20 +198,31 @@ class RunFolder:
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
         write_json(
-            self.path / "manifest.json",
+            self.manifest_file,
             {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts},
         )
+
+    def started(self) -> bool:
+        """Whether a run lies here, or a copy of its checkpoints."""
+        return (self.path / "checkpoints").is_dir() or self.manifest_file.is_file()
 
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
+    def measured(self) -> list[str]:
+        """The finished evaluations, by name of their folders."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.evaluations) if has_result(Path(entry.path)))
+        except FileNotFoundError:
+            return []
+
     # metrics --------------------------------------------------------------------------------------------------------
     def metrics(self) -> list[dict[str, Any]]:
-        return read_jsonl(self.path / "metrics.jsonl")
+        return read_jsonl(self.metrics_file)
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line and flush it to the disk."""
-        path = self.path / "metrics.jsonl"
+        path = self.metrics_file
         with explain_write_errors(path), path.open("a") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
@@ -222,8 +232,8 @@ class RunFolder:
         """Drop the lines of steps that no checkpoint holds."""
         rows = self.metrics()
         kept = [row for row in rows if row["training/global_step"] <= step]
-        if (self.path / "metrics.jsonl").exists():
-            write_atomic(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        if self.metrics_file.exists():
+            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     # checkpoints ----------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
@@ -231,10 +241,9 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
-        found = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
-        return sorted(
-            int(match.group(1)) for match in found if match and complete(self.checkpoint(int(match.group(1))))
-        )
+        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
+        steps = [int(name.group(1)) for name in names if name]
+        return sorted(step for step in steps if complete(self.checkpoint(step)))
 
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""

@@ -36,7 +36,7 @@ def token_entries(
     for sequences, named in kept:
         lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
         columns = {name: _split(value, lengths) for name, value in named.items()}
-        for place, sequence in enumerate(sequences):
+        for index, sequence in enumerate(sequences):
             number, member = divmod(sequence, rollout.group_size)
             group = rollout.groups[number]
             yield {
@@ -46,7 +46,7 @@ def token_entries(
                 "finished": group.responses[member].finished,
                 "group": number,
                 "tokens": [tokenizer.decode([token]) for token in group.responses[member].tokens.tolist()],
-                "values": {name: pieces[place] for name, pieces in columns.items()},
+                "values": {name: pieces[index] for name, pieces in columns.items()},
             }
 
 

@@ -1,13 +1,12 @@
 """What the updates of a rollout are made of: mini-batches, passes of the models, checks. `loop.update` has their order.
 
-Denominators and selections come from `objective.prepare` over the whole mini-batch and all ranks before the first
+Denominators and selections come from `objective.prepare` over the full mini-batch and all ranks before the first
 backward, so micro-batches and ranks only add up.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.objective import Plan
 from tepo.policy.packing import split_by_tokens
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
 from tepo.sampling.gap import Evidence, GapAlarm
@@ -34,7 +34,7 @@ class MiniBatch:
     last: bool  # of its step
     sequences: list[int]
     batch: TokenBatch
-    micro_batches: list[list[int]]  # places in `sequences`; on several ranks some may be empty
+    micro_batches: list[list[int]]  # indices into `sequences`; on several ranks some may be empty
     current: TokenStatistics | None = None  # of a single micro-batch, where `Updater.prepare` has made them
 
     @property
@@ -42,13 +42,13 @@ class MiniBatch:
         """Whether it is one micro-batch."""
         return len(self.micro_batches) == 1
 
-    def sequences_at(self, places: Sequence[int]) -> list[int]:
+    def sequences_at(self, indices: Sequence[int]) -> list[int]:
         """Sequence numbers of a micro-batch."""
-        return [self.sequences[place] for place in places]
+        return [self.sequences[index] for index in indices]
 
-    def select(self, plan: Plan, places: Sequence[int]) -> tuple[TokenBatch, Plan]:
+    def select(self, plan: Plan, indices: Sequence[int]) -> tuple[TokenBatch, Plan]:
         """The tokens of a micro-batch and its part of the plan."""
-        return (self.batch, plan) if self.single else (self.batch.select(places), plan.select(places))
+        return (self.batch, plan) if self.single else (self.batch.select(indices), plan.select(indices))
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Updater:
             yield MiniBatch(rollout, step, number, last, own, batch.select(own), parts)
 
     def prepare(self, mini_batch: MiniBatch) -> Plan:
-        """Denominators and selections over the whole mini-batch and all ranks. An objective that selects tokens by
+        """Denominators and selections over the full mini-batch and all ranks. An objective that selects tokens by
         current log-probs and entropies needs them of all tokens first; those of a single micro-batch serve its loss."""
         batch, rollout = mini_batch.batch, mini_batch.rollout
         if self.objective.needs.prepass:
@@ -92,10 +92,10 @@ class Updater:
         salt = derive(self.config.seed, "objective", mini_batch.step, mini_batch.number)
         return self.objective.prepare(batch, comm=self.engine.comm, salt=salt)
 
-    def log_probs(self, mini_batch: MiniBatch, places: Sequence[int]) -> TokenStatistics:
+    def log_probs(self, mini_batch: MiniBatch, indices: Sequence[int]) -> TokenStatistics:
         """Log-probs of a micro-batch under the current policy, with gradient, and what else the objective needs."""
         current, mini_batch.current = mini_batch.current, None  # its graph must not outlive the backward
-        return current or self._forward(mini_batch.rollout, mini_batch.sequences_at(places))
+        return current or self._forward(mini_batch.rollout, mini_batch.sequences_at(indices))
 
     def check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
         """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move
@@ -126,13 +126,12 @@ class Updater:
         """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded
         model must take part in every pass."""
         needs = self.objective.needs
-        done = token_statistics(
-            self.engine.model,
-            rollout.pack(part or [0]),
+        options = StatisticsOptions(
             temperature=self.config.train.temperature,
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
             reference=rollout.reference(part or [0]) if needs.full_kl else None,
         )
+        done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
         if part:
             return done
         values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
@@ -142,13 +141,12 @@ class Updater:
         """Sampler against trainer on the first mini-batch; gap: log-probs [n] of both for each micro-batch.
         Raises RunFailed beyond the bound, with the likely cause."""
         rollout = mini_batch.rollout
-        parts = [mini_batch.sequences_at(places) for places in mini_batch.micro_batches]
+        parts = [mini_batch.sequences_at(indices) for indices in mini_batch.micro_batches]
 
         def score(temperature: float) -> Tensor:
-            pieces = []
+            options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
             for part in parts:
-                packed = rollout.pack(part or [0])
-                done = token_statistics(self.engine.model, packed, temperature=temperature, need_entropy=False)
+                done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
                 pieces.append(done.logprobs if part else done.logprobs[:0])
             return torch.cat(pieces)
 
@@ -160,7 +158,7 @@ class Updater:
     @torch.no_grad()
     def old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies.
-        The sampler's own are taken where they serve; where the objective compares whole distributions or corrects the
+        The sampler's own are taken where they serve; where the objective compares full distributions or corrects the
         gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more
         than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
         needs = self.objective.needs
@@ -179,12 +177,13 @@ class Updater:
                 rollout.initial_logprobs = self._initial(rollout, self.initial)
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
-        """Log-probs [N] of the initial policy; every rank scores all, as it has the model whole."""
-        score = partial(token_statistics, model, temperature=self.config.train.temperature, need_entropy=False)
-        return torch.cat([score(rollout.pack(part)).logprobs for part in self._all_parts(rollout)])
+        """Log-probs [N] of the initial policy; every rank scores all, as it has the full model."""
+        options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
+        parts = self._all_parts(rollout)
+        return torch.cat([token_statistics(model, rollout.pack(part), options).logprobs for part in parts])
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
-        """Log-probs [N, V] of the whole vocabulary."""
+        """Log-probs [N, V] of the full vocabulary."""
         temperature, parts = self.config.train.temperature, self._all_parts(rollout)
         return torch.cat([reference_logprobs(model, rollout.pack(part), temperature=temperature) for part in parts])
 
@@ -192,18 +191,18 @@ class Updater:
         return split_by_tokens(*rollout.costs(range(rollout.sequence_count)), self.config.engine.micro_batch_tokens)
 
     def _spread(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies [N] of the whole rollout, each rank scoring its share."""
+        """Log-probs and entropies [N] of the full rollout, each rank scoring its share."""
         every, comm = list(range(rollout.sequence_count)), self.engine.comm
         own = rollout.share(every, comm)
         parts = self._micro_batches(rollout, own)
-        done = [self._forward(rollout, [own[place] for place in places]) for places in parts]
+        done = [self._forward(rollout, [own[index] for index in indices]) for indices in parts]
         results = []
         for values in ([part.logprobs for part in done], [part.entropies for part in done]):
             flat = torch.cat([value for value in values if value is not None])
-            whole = flat.new_empty(len(rollout.sampler_logprobs))
+            full = flat.new_empty(len(rollout.sampler_logprobs))
             for rank, piece in enumerate([flat] if comm is None else comm.all_gather(flat)):
-                whole[rollout.tokens_of(rollout.share(every, comm, rank))] = piece
-            results.append(whole)
+                full[rollout.tokens_of(rollout.share(every, comm, rank))] = piece
+            results.append(full)
         return results[0], results[1]
 
 

@@ -17,9 +17,11 @@ from tepo_cli.options import (
     Partition,
     Scale,
     Seeds,
+    Set,
     Slots,
     Store,
     parse_seeds,
+    row_overrides,
 )
 
 
@@ -31,9 +33,7 @@ def ablate(
     store: Store = Path("runs"),
     format: Format = "terminal",
     data: Data = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")
-    ] = None,
+    override: Set = None,
     launcher: Launcher = "local",
     partition: Partition = None,
     gpus: Gpus = 0,
@@ -43,14 +43,17 @@ def ablate(
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
     from tepo.reporting.render import check_format
+    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_rows, run_units, show_plan, show_tables
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
-    chosen = [*(override or []), *([f"data={data}"] if data else [])]
+    overrides = row_overrides(override, data)
     # a table of panels: panel by panel
-    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)
+    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         if override:

@@ -15,10 +15,9 @@ def base(
 ) -> None:
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
     from tepo.studies.plan import check_measurable
-    from tepo.training.run_folder import base_folder
-    from tepo_cli.one_run import measure_run
-    from tepo_cli.run_config import composed
+    from tepo_cli.compose_run import compose_run
+    from tepo_cli.measure_run import measure_and_record
 
-    config = composed(overrides or [], store)
+    config = compose_run(overrides or [], store)
     check_measurable(config)
-    measure_run(base_folder(config), config, config.data.benchmarks, None, quiet=quiet)
+    measure_and_record(config, config.data.benchmarks, None, quiet=quiet)

@@ -96,12 +96,12 @@ def contamination(
     problems = load_training_problems(training)
     benchmarks = {name: load_benchmark(name).load_problems() for name in dataset_benchmarks()}
     owner = {problem.id: name for name, members in benchmarks.items() for problem in members}
-    found = overlaps([problem for members in benchmarks.values() for problem in members], problems, SIMILAR)
-    same = [overlap for overlap in found if overlap.jaccard > SAME]
+    similar = overlaps([problem for members in benchmarks.values() for problem in members], problems, SIMILAR)
+    same = [overlap for overlap in similar if overlap.jaccard > SAME]
     typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
     for name, members in benchmarks.items():
         counts = [
-            len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, found)
+            len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, similar)
         ]
         typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
     out = {overlap.training for overlap in same}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, Store, check_store_exists, parse_seeds
+from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
 
 
 def figure(
@@ -14,9 +14,7 @@ def figure(
     seeds: Seeds = None,
     store: Store = Path("runs"),
     data: Data = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")
-    ] = None,
+    override: SetAsRun = None,
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
@@ -32,7 +30,7 @@ def figure(
         scale,
         store=store,
         seeds=parse_seeds(seeds),
-        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+        overrides=row_overrides(override, data),
     )
     known = [str(entry["name"]) for entry in study.figures]
     if name != "all" and name not in known:

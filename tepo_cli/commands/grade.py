@@ -14,7 +14,7 @@ _NAMED = 20  # bad rows
 def grade(
     file: Annotated[str, typer.Argument(help='JSON lines with "gold" and "prediction"; - reads standard input.')],
     output: Annotated[
-        Path | None, typer.Option(help="Write here (appears whole, when all is graded) instead of to standard output.")
+        Path | None, typer.Option(help="Write here (appears when all is graded) instead of to standard output.")
     ] = None,
     boxed_only: Annotated[
         bool, typer.Option("--boxed-only", help="As in training: a prediction without a box is no answer.")
@@ -27,7 +27,7 @@ def grade(
     """Grade rows of {"gold", "prediction"} and write each back with verdict, reason, extracted and seconds.
 
     The answer of a prediction is its last box. Without any box it is what follows "answer is", or the last formula of a
-    sentence, or the whole prediction if it is short.
+    sentence, or all of the prediction if it is short.
     """
     from tepo.files import write_atomic
     from tepo.problems.grader import Grader, GraderOptions, given_up
@@ -49,13 +49,13 @@ def grade(
             right += sum(verdict.correct for verdict in verdicts)
             timeouts += given_up(verdict.reason for verdict in verdicts)
             for row, verdict in zip(chunk, verdicts, strict=True):
-                found = {
+                graded = {
                     "verdict": verdict.correct,
                     "reason": verdict.reason,
                     "extracted": verdict.extracted,
                     "seconds": round(verdict.seconds, 6),
                 }
-                lines.append(json.dumps({**row, **found}))  # ASCII: an answer may hold lone surrogates
+                lines.append(json.dumps({**row, **graded}))  # ASCII: an answer may hold lone surrogates
             if output is None:
                 sys.stdout.write("".join(line + "\n" for line in lines))
                 sys.stdout.flush()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, Store, parse_seeds
+from tepo_cli.options import Data, Scale, Seeds, Set, Store, parse_seeds, row_overrides
 
 
 def plan(
@@ -14,22 +14,23 @@ def plan(
     seeds: Seeds = None,
     store: Store = Path("runs"),
     data: Data = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="Override for every row.")] = None,
+    override: Set = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
     part and what does not fit.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_rows, show_plan, show_price
+    from tepo_cli.show_plan import show_plan, show_price
 
     planned = plan_all(
         studies,
         scale,
         store=store,
         seeds=parse_seeds(seeds),
-        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+        overrides=row_overrides(override, data),
     )
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped

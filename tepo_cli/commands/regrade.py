@@ -9,7 +9,7 @@ from tepo_cli.options import Store
 
 
 def regrade(
-    run: Annotated[str, typer.Argument(help="A run (folder or id), the folder of one evaluation, or a whole store.")],
+    run: Annotated[str, typer.Argument(help="A run (folder or id), the folder of one evaluation, or a store.")],
     store: Store = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
 ) -> None:
@@ -28,20 +28,20 @@ def regrade(
         result = load_result(evaluation)
         assert result  # `evaluations` lists finished ones
         with Grader(load_benchmark(result.benchmark).grader) as grader:
-            found = regrade_one(evaluation, grader, write=not dry_run)
-        for flip in found.flips:
+            change = regrade_one(evaluation, grader, write=not dry_run)
+        for flip in change.flips:
             now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
             console.print(
                 f"  {flip.problem} sample {flip.sample}: {was} ({flip.reason_before}) -> {now} ({flip.reason}); "
                 f"gold {flip.gold!r}, answer {flip.extracted!r}"
             )
-        change = (
-            f"{100 * found.before:.2f} -> {100 * found.after:.2f}"
-            if found.flips
-            else f"{100 * found.after:.2f}, as before"
+        accuracy = (
+            f"{100 * change.before:.2f} -> {100 * change.after:.2f}"
+            if change.flips
+            else f"{100 * change.after:.2f}, as before"
         )
-        spent = f"; {found.timeouts} ran out of the grader's budget and count as wrong" if found.timeouts else ""
+        spent = f"; {change.timeouts} ran out of the grader's budget and count as wrong" if change.timeouts else ""
         kept = " (nothing written)" if dry_run else ""
         console.print(
-            f"{evaluation}: {len(found.flips)} of {found.samples} verdicts flipped; accuracy {change}{spent}{kept}"
+            f"{evaluation}: {len(change.flips)} of {change.samples} verdicts flipped; accuracy {accuracy}{spent}{kept}"
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tepo_cli.commands.reproduce import STUDIES
-from tepo_cli.options import Data, Scale, Seeds, Store, check_store_exists, parse_seeds
+from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
 
 
 def report(
@@ -18,16 +18,14 @@ def report(
     seeds: Seeds = None,
     store: Store = Path("runs"),
     data: Data = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")
-    ] = None,
+    override: SetAsRun = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_outputs, write_outputs
+    from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
     planned = plan_all(
@@ -35,7 +33,7 @@ def report(
         scale,
         store=store,
         seeds=parse_seeds(seeds),
-        overrides=[*(override or []), *([f"data={data}"] if data else [])],
+        overrides=row_overrides(override, data),
     )
     check_store_exists(store)
     write_outputs(planned, scale, out, results)

@@ -16,9 +16,11 @@ from tepo_cli.options import (
     Partition,
     Scale,
     Seeds,
+    Set,
     Slots,
     Store,
     parse_seeds,
+    row_overrides,
 )
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
@@ -38,9 +40,7 @@ def reproduce(
     gpus: Gpus = 0,
     nodes: Nodes = 1,
     minutes: Minutes = 24 * 60,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")
-    ] = None,
+    override: Set = None,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[
         Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
@@ -51,12 +51,14 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import check_outputs, run_units, show_plan, write_outputs
+    from tepo_cli.run_units import run_units
+    from tepo_cli.show_plan import show_plan
+    from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
-    extra = [*(override or []), *([f"data={data}"] if data else [])]
-    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=extra)
+    overrides = row_overrides(override, data)
+    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         show_plan(units)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Format, Scale, Seeds, Store, check_store_exists, parse_seeds
+from tepo_cli.options import Data, Format, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
 
 
 def table(
@@ -15,18 +15,16 @@ def table(
     store: Store = Path("runs"),
     format: Format = "terminal",
     data: Data = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", help="The overrides that the study was run with.")
-    ] = None,
+    override: SetAsRun = None,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.study_runs import show_tables
+    from tepo_cli.study_outputs import show_tables
 
     check_format(format)
-    chosen = [*(override or []), *([f"data={data}"] if data else [])]
-    planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=chosen)
+    overrides = row_overrides(override, data)
+    planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     check_store_exists(store)
     for study, units in planned:  # a table of panels: panel by panel
         show_tables(study, scale, units, format)

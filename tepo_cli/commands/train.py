@@ -24,12 +24,12 @@ def train(
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
-    from tepo_cli.run_config import composed, describe
+    from tepo_cli.compose_run import compose_run, describe_run
 
-    config = composed(overrides or [], store)
+    config = compose_run(overrides or [], store)
     if dry_run:
-        describe(config)
+        describe_run(config)
         return
-    from tepo_cli.one_run import run_training
+    from tepo_cli.train_run import run_training
 
     run_training(config, evaluate=evaluate, quiet=quiet)

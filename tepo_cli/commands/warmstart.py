@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+_SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
+
 
 def warmstart(
     name: Annotated[str, typer.Argument(help="Which base.")] = "laptop",
@@ -23,11 +25,13 @@ def warmstart(
 
     from tepo.config.compose import compose
     from tepo.errors import unknown_name
-    from tepo.evaluation.score_base import score_base
     from tepo.files import write_json
+    from tepo.policy.load_policy import Policy
     from tepo.policy.recipes import RECIPES
     from tepo.policy.warmstart import save_base, train
-    from tepo_cli.screen import bar, say, show
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.studies.measure import measure_in_memory
+    from tepo_cli.screen import bar, benchmark_bar, say, show
 
     if name not in RECIPES:
         raise unknown_name("base", name, RECIPES)
@@ -44,9 +48,11 @@ def warmstart(
         f"last loss {record['losses'][-1]:.3f}"
     )
     if measure:
-        benchmarks = compose([f"data={name}"]).data.benchmarks
-        with bar("benchmarks", len(benchmarks), quiet) as advance:
-            scores = score_base(model, tokenizer, benchmarks, report=advance)
+        chosen = compose([f"data={name}"]).data.benchmarks
+        benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in chosen]
+        with benchmark_bar(len(benchmarks), quiet) as report:
+            results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
+        scores = {result.benchmark: result.scores for result in results}
         write_json(folder / "recipe.json", record | {"scores": scores})
         show(_table(scores), stderr=True)
 
@@ -55,9 +61,9 @@ def _table(scores: dict[str, dict[str, float]]) -> Any:
     """Accuracy and pass@8 by benchmark, with their plain means."""
     from rich.table import Table
 
-    from tepo_cli.screen import whole
+    from tepo_cli.screen import fixed
 
-    table = Table(*map(whole, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
+    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
     for name, row in scores.items():
         table.add_row(name, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
     means = [sum(row[key] for row in scores.values()) / len(scores) for key in ("avg@8", "pass@8", "mean_tokens")]

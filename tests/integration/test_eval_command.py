@@ -96,7 +96,7 @@ def test_limits_lie_beside_the_whole_and_other_settings_are_refused(tmp_path: Pa
     assert [(folder / "samples.parquet").stat().st_mtime_ns for folder in folders] == stamps
     other = tepo(*words, "--wrap", "raw")
     assert other.returncode == 2
-    assert "wrap 'auto' there, 'raw' asked for" in other.stderr
+    assert "add3 was measured with wrap auto, not raw" in other.stderr
     assert "Traceback" not in other.stderr
 
 

@@ -15,7 +15,8 @@ EVALUATE = """
 import sys
 from pathlib import Path
 import torch
-from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.evaluate import Tools, evaluate
+from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
@@ -25,7 +26,8 @@ torch.set_num_threads(1)
 policy, benchmark = load_policy("package:laptop"), load_benchmark("mul3")
 with Grader(benchmark.grader) as grader:
     sampler = TorchSampler(policy.model, policy.tokenizer)
-    evaluate(benchmark, sampler, policy.tokenizer, grader, Path(sys.argv[1]), seed=0, limit=128, rows_per_part=16)
+    tools, settings = Tools(sampler, policy.tokenizer, grader), Settings(limit=128, rows_per_part=16)
+    evaluate(benchmark, tools, Path(sys.argv[1]), settings)
 """
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tepo.policy.packing import pack, split_by_tokens
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import token_statistics
 from tests.unit.policy.tiny import gradients, make_groups, make_model
 
@@ -27,7 +28,7 @@ def _pack(sequences):
 def whole():
     model, sequences = make_model("qwen2", torch.float64), _sequences(make_groups(seed=2, groups=5, longest=25))
     weights = torch.linspace(-1, 2, sum(len(s[2]) for s in sequences), dtype=torch.float64)
-    statistics = token_statistics(model, _pack(sequences), entropy_gradient=True)
+    statistics = token_statistics(model, _pack(sequences), StatisticsOptions(entropy_gradient=True))
     return (
         model,
         sequences,
@@ -45,7 +46,8 @@ def test_micro_batches_add_up(whole, budget):
     )
     if budget == 17:
         assert any(sequences[a[-1]][0] == sequences[b[0]][0] for a, b in pairwise(batches)), "no group was cut"
-    parts = [token_statistics(model, _pack([sequences[i] for i in batch]), entropy_gradient=True) for batch in batches]
+    options = StatisticsOptions(entropy_gradient=True)
+    parts = [token_statistics(model, _pack([sequences[i] for i in batch]), options) for batch in batches]
     logprobs, entropies = torch.cat([part.logprobs for part in parts]), torch.cat([part.entropies for part in parts])
     torch.testing.assert_close(logprobs, statistics.logprobs, atol=2e-6, rtol=0)
     torch.testing.assert_close(entropies, statistics.entropies, atol=2e-6, rtol=0)

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         path = ROOT / name
         template = {"NAME", "mine"} & set(path.stem.split("_"))
         assert (path.parent if template else path).exists(), f"{page.name} names {name}"
+
+
+def test_every_python_name_in_the_pages_exists() -> None:
+    text = "".join(page.read_text() for page in PAGES if page.name not in WRITTEN)
+    names = set(re.findall(r"`(tepo(?:\.\w+)+)", text))
+    assert len(names) > 5
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), name
 
 
 def test_the_numbers_of_files_are_those_that_are_listed() -> None:

@@ -79,7 +79,7 @@ def build_page(
 ) -> str:
     """The page as HTML text.
 
-    responses: how many of each token dump are shown (their class counts are over the whole dump).
+    responses: how many of each token dump are shown (their class counts are over all of it).
     """
     shown = [(run, dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(

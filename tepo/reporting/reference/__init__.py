@@ -73,36 +73,41 @@ def all_rows(kind: str = "row") -> tuple[PaperRow, ...]:
     return tuple(row for table in TABLES for row in load_table(table) if row.kind == kind)
 
 
-def reference_row(
-    table: str,
-    *,
-    method: str,
-    model: str = "Qwen2.5-7B",
-    panel: str | None = None,
-    steps: int | str | None = None,
-    seed: int | str | None = None,
-    kind: str = "row",
-) -> PaperRow:
-    """The printed row of a method. `panel`, `steps` and `seed` are needed only where the rest leaves several.
+@dataclass(frozen=True)
+class RowKey:
+    """Which printed row. `panel`, `steps` and `seed` are needed only where the rest leaves several."""
+
+    table: str
+    method: str
+    model: str = "Qwen2.5-7B"
+    panel: str | None = None
+    steps: int | str | None = None
+    seed: int | str | None = None
+    kind: str = "row"
+
+
+def reference_row(key: RowKey) -> PaperRow:
+    """The printed row of a method.
 
     Raises UserError when there is no such row (with the nearest name) or more than one.
     """
-    rows = [row for row in load_table(table) if row.kind == kind]
-    for field, wanted in (("model", model), ("method", method), ("panel", panel), ("steps", steps), ("seed", seed)):
+    rows = [row for row in load_table(key.table) if row.kind == key.kind]
+    for field in ("model", "method", "panel", "steps", "seed"):
+        wanted = getattr(key, field)
         if wanted is None:
             continue
         matching = [row for row in rows if getattr(row, field) == str(wanted)]
         if not matching:
             raise unknown_name(
-                f"{field} of {table}",
+                f"{field} of {key.table}",
                 str(wanted),
                 {getattr(row, field) or "(none)" for row in rows},
-                where=f"reference row {table}/{model}/{method}",
+                where=f"reference row {key.table}/{key.model}/{key.method}",
             )
         rows = matching
     if len({(tuple(row.scores.items()), row.average) for row in rows}) > 1:
         raise UserError(
-            f"{len(rows)} rows of {table} fit {model}/{method}",
+            f"{len(rows)} rows of {key.table} fit {key.model}/{key.method}",
             where="reference row",
             fix="give panel, steps or seed: "
             + "; ".join(f"panel={row.panel or '-'} steps={row.steps or '-'} seed={row.seed or '-'}" for row in rows),

@@ -11,10 +11,11 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from tepo.evaluation.comparison import Verdict
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 
 _STYLE = {1: "bold", 2: "underline"}
-_VERDICT = {"better": "green", "worse": "red"}
+_VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 _LABEL_WIDTH = 20
 _CONTINUED = " (continued)"
 

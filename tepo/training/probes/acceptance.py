@@ -1,4 +1,4 @@
-"""The probes one after the other, each in a process of its own, and one file of what they found, to be sent back.
+"""The probes one after the other, each in a process of its own, and one file of their results, to be sent back.
 
 One probe in this process: python -m tepo.training.probes.acceptance NAME SIZE FILE.
 """
@@ -17,15 +17,15 @@ _LIMIT = 60.0  # seconds of one, most of which a slow disk may take to import to
 
 
 def accept(path: Path, size: str = "short") -> Iterator[dict[str, Any]]:
-    """What each probe found, as soon as it has; `path` then has all of it (JSON: state, machine, figures of each)."""
-    found: dict[str, Any] = {}
+    """The result of each probe, as soon as it is there; `path` then has all (JSON: state, machine, figures of each)."""
+    results: dict[str, Any] = {}
     for name in NAMES:
         part = path.with_name(f".{path.name}.{name}")
         words = ["tepo.training.probes.acceptance", name, size, str(part)]
-        found[name] = supervise(words, name, part, _LIMIT)
+        results[name] = supervise(words, name, part, _LIMIT)
         part.unlink(missing_ok=True)
-        write_json(path, found)
-        yield found[name]
+        write_json(path, results)
+        yield results[name]
 
 
 def measure(name: str, size: str) -> Iterator[Figure]:

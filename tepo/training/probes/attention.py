@@ -14,7 +14,7 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.policy.kernel_attention import attend, varlen_available
-from tepo.policy.layout import Layout
+from tepo.policy.layout import Attention, Layout
 from tepo.policy.packing import Packed, pack
 from tepo.sampling.forward import KERNELS
 from tepo.training.probes.record import Figure
@@ -60,17 +60,16 @@ def figures(device: str, cases: tuple[Case, ...]) -> Iterator[Figure]:
 def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
     groups = [(np.zeros(prompt), [np.zeros(n) for n in responses]) for prompt, responses in case.groups]
     packed = pack(groups).to(device)
-    layout, scale = Layout(packed), case.width**-0.5
     torch.manual_seed(0)
     count, (queries, keys) = len(packed.tokens), case.heads
     inputs = [torch.randn(count, heads, case.width, device=device).bfloat16() for heads in (queries, keys, keys)]
     weight = torch.randn(count, queries, case.width, device=device)
-    ours = partial(attend, layout=layout, scale=scale, window=case.window)
-    plain = partial(sequences, packed=packed, scale=scale, window=case.window)
-    found, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
+    how = Attention(Layout(packed), case.width**-0.5, case.window)
+    ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
+    values, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
     rounded = _run(plain, inputs, weight)
     path = "varlen" if varlen_available(inputs[0]) else "blocks"
-    for name, one, right, other in zip(_TENSORS, found, exact, rounded, strict=True):
+    for name, one, right, other in zip(_TENSORS, values, exact, rounded, strict=True):
         error, bound = _error(one, right), 2 * _error(other, right)
         yield Figure(f"{case.name}: error, {name}", "relative", error, bound, "<=", path)
     taken = seconds(lambda: _run(ours, inputs, weight), device)
@@ -79,7 +78,7 @@ def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
     yield Figure(f"{case.name}: forward + backward", "TFLOP/s", rate / 1e12, best / 1e12, note=f"{1e3 * taken:.2f} ms")
 
 
-def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: float, window: int | None) -> Tensor:
+def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, how: Attention) -> Tensor:
     """[M, Hq, D]: every prompt and every response with its prompt by itself, through SDPA with all heads written
     out."""
     key, value = (tensor.repeat_interleave(query.shape[1] // key.shape[1], 1) for tensor in (key, value))
@@ -90,9 +89,9 @@ def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, scale: 
     for own, before in [(prompt, prompt[:0]) for prompt in prompts] + responses:
         rows = torch.from_numpy(np.concatenate([before, own])).to(query.device)
         q, k, v = (tensor[rows].transpose(0, 1)[None] for tensor in (query, key, value))
-        mask = _band(len(rows), window, query) if window else None
+        mask = _band(len(rows), how.window, query) if how.window else None
         with sdpa_kernel(KERNELS):
-            done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+            done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scale)
         out = out.index_copy(0, rows[len(before) :], done[0].transpose(0, 1)[len(before) :])
     return out
 
@@ -110,8 +109,8 @@ def _run(function: Callable[..., Tensor], inputs: list[Tensor], weight: Tensor) 
     return [out.detach(), *torch.autograd.grad((out * weight.to(out.dtype)).sum(), leaves)]
 
 
-def _error(found: Tensor, exact: Tensor) -> float:
-    return float((found.float() - exact).norm() / exact.norm())
+def _error(value: Tensor, exact: Tensor) -> float:
+    return float((value.float() - exact).norm() / exact.norm())
 
 
 def _pairs(packed: Packed, window: int | None) -> float:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tepo.policy.fused import BUDGET, linear_statistics
+from tepo.policy.fused import linear_statistics
+from tepo.policy.statistics_options import BUDGET, StatisticsOptions
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling, seconds, wait
 
@@ -42,7 +43,8 @@ def fused(budget: int = BUDGET, entropy_gradient: bool = False) -> Function:
     """The fused op with a tile of logits of `budget` bytes."""
 
     def run(hidden: Tensor, weight: Tensor, targets: Tensor) -> Pair:
-        return linear_statistics(hidden, weight, targets, budget=budget, entropy_gradient=entropy_gradient)[:2]
+        options = StatisticsOptions(budget=budget, entropy_gradient=entropy_gradient)
+        return linear_statistics(hidden, weight, targets, options)[:2]
 
     return run
 
@@ -99,8 +101,8 @@ def accuracy(device: str, function: Function, name: str = "ours") -> Iterator[Fi
     hidden, weight, targets = inputs(_EXACT[device], device)
     wide_hidden, wide_weight = (part.detach().double().requires_grad_() for part in (hidden, weight))
     exact = _values(_wide, wide_hidden, wide_weight, targets)
-    found, plain = (_errors(_values(way, hidden, weight, targets), exact) for way in (function, naive))
-    for what, one, other in zip(_ERRORS, found, plain, strict=True):
+    fused, plain = (_errors(_values(way, hidden, weight, targets), exact) for way in (function, naive))
+    for what, one, other in zip(_ERRORS, fused, plain, strict=True):
         yield Figure(f"{name}: error, {what}", "", one, 2 * other, "<=")
 
 
@@ -117,6 +119,6 @@ def _values(function: Function, hidden: Tensor, weight: Tensor, targets: Tensor)
     return [logprobs.detach().double(), entropies.detach().double(), *(value.double() for value in gradients)]
 
 
-def _errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
-    absolute = [float((a - b).square().mean().sqrt()) for a, b in zip(found[:2], exact[:2], strict=True)]
-    return absolute + [float((a - b).norm() / b.norm()) for a, b in zip(found[2:], exact[2:], strict=True)]
+def _errors(values: list[Tensor], exact: list[Tensor]) -> list[float]:
+    absolute = [float((a - b).square().mean().sqrt()) for a, b in zip(values[:2], exact[:2], strict=True)]
+    return absolute + [float((a - b).norm() / b.norm()) for a, b in zip(values[2:], exact[2:], strict=True)]

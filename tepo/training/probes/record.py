@@ -49,46 +49,46 @@ def machine() -> dict[str, str]:
     """Where a result comes from: the device, and the versions of what it depends on."""
     import torch
 
-    found = {"device": "cpu", "python": platform.python_version(), "cores": str(len(os.sched_getaffinity(0)))}
+    facts = {"device": "cpu", "python": platform.python_version(), "cores": str(len(os.sched_getaffinity(0)))}
     for name in _VERSIONS:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
+            facts[name] = version(name)
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
         memory = f"{card.total_memory / 2**30:.1f} GiB"
-        found |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda)}
-    return found
+        facts |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda)}
+    return facts
 
 
 def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:
-    """Run a measurement; `path` has what was found from the first figure on, and how it ended."""
-    found: dict[str, Any] = {"part": part, "state": "running", "note": "", "machine": machine(), "figures": []}
+    """Run a measurement; `path` has the results from the first figure on, and how it ended."""
+    outcome: dict[str, Any] = {"part": part, "state": "running", "note": "", "machine": machine(), "figures": []}
     started, held = time.monotonic(), True
     try:
         for figure in measure():
-            found["figures"].append(asdict(figure))
+            outcome["figures"].append(asdict(figure))
             held &= figure.holds
-            _write(path, found, started)
-        found["state"] = "works" if held else "wrong"
+            _write(path, outcome, started)
+        outcome["state"] = "works" if held else "wrong"
     except ImportError as error:
-        found |= {"state": "missing", "note": str(error)}
+        outcome |= {"state": "missing", "note": str(error)}
     except Exception as error:  # whatever a kernel, a driver or a compiler may raise: the other parts still run
         text = str(error).strip()
-        found |= {"state": "failed", "note": f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:400]}
-        _write(path, found, started)
+        outcome |= {"state": "failed", "note": f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:400]}
+        _write(path, outcome, started)
         raise
-    _write(path, found, started)
+    _write(path, outcome, started)
 
 
-def _write(path: Path, found: dict[str, Any], started: float) -> None:
-    found["seconds"] = round(time.monotonic() - started, 1)
-    write_json(path, found)
+def _write(path: Path, outcome: dict[str, Any], started: float) -> None:
+    outcome["seconds"] = round(time.monotonic() - started, 1)
+    write_json(path, outcome)
 
 
 def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict[str, Any]:
     """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started.
 
-    Returns what it found. A process that crashed or ran out of time is `failed` or `stopped`, with the figures it had.
+    Returns its results. A process that crashed or ran out of time is `failed` or `stopped`, with the figures it had.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -112,10 +112,10 @@ def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict
         output.seek(0)
         last = next((line.strip() for line in reversed(output.readlines()) if line.strip()), "")
     nothing = {"part": part, "state": "running", "note": "", "machine": {}, "figures": []}
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else nothing
+    outcome: dict[str, Any] = json.loads(path.read_text()) if path.exists() else nothing
     if ended:
-        found |= {"state": "stopped", "note": ended}
-    elif found["state"] == "running":
-        found |= {"state": "failed", "note": f"exit code {process.returncode}: {last[:300]}"}
-    _write(path, found, started)
-    return found
+        outcome |= {"state": "stopped", "note": ended}
+    elif outcome["state"] == "running":
+        outcome |= {"state": "failed", "note": f"exit code {process.returncode}: {last[:300]}"}
+    _write(path, outcome, started)
+    return outcome

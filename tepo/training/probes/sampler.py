@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy.packing import pack
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import token_statistics
 from tepo.sampling.gap import Gap, default_bound
 from tepo.sampling.sampler import Response
@@ -44,14 +45,14 @@ def figures(device: str, case: Case) -> Iterator[Figure]:
     model, drawn = model_of(case.shape, device), {}
     copies = bandwidth(device)
     for graphs in (True, False):
-        found = draw(model, case, graphs)
-        drawn[graphs] = found["drawn"]
+        measured = draw(model, case, graphs)
+        drawn[graphs] = measured["drawn"]
         name = f"sampled, {'with' if graphs else 'without'} graphs"
         limit = copies / bytes_per_token(model, case)
         note = f"{case.rows} rows, {case.shape}" + ("" if device == "cuda" else "; a CPU has no graphs")
-        yield Figure(name, "tokens/s", found["tokens"] / found["seconds"], limit, note=note)
+        yield Figure(name, "tokens/s", measured["tokens"] / measured["seconds"], limit, note=note)
         if device == "cuda":
-            yield Figure(f"{name}: peak memory", "GiB", found["peak_gib"])
+            yield Figure(f"{name}: peak memory", "GiB", measured["peak_gib"])
     yield Figure("bfloat16: same tokens until the first difference", "share", agreement(drawn[True], drawn[False]))
     prompts = prompts_of(model, case)
     sampler, trainer = both_logprobs(model, prompts[0], drawn[True][0][:2], device)
@@ -86,11 +87,11 @@ def draw(model: Any, case: Case, graphs: bool) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
     drawn = sampler.sample(prompts, keys, n=GROUP, temperature=1.0, max_new_tokens=case.new_tokens)
-    found = {"seconds": time.perf_counter() - begin, "drawn": drawn}
-    found["tokens"] = sum(len(response.tokens) for group in drawn for response in group)
+    measured = {"seconds": time.perf_counter() - begin, "drawn": drawn}
+    measured["tokens"] = sum(len(response.tokens) for group in drawn for response in group)
     if device == "cuda":
-        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-    return found
+        measured["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return measured
 
 
 def bytes_per_token(model: Any, case: Case) -> float:
@@ -117,5 +118,5 @@ def both_logprobs(model: Any, prompt: list[int], responses: list[Response], devi
     """The sampler's and the trainer's log-probs of some responses."""
     packed = pack([(prompt, [response.tokens for response in responses])]).to(device)
     with torch.no_grad():
-        trainer = token_statistics(model, packed, need_entropy=False).logprobs
+        trainer = token_statistics(model, packed, StatisticsOptions(need_entropy=False)).logprobs
     return torch.cat([torch.from_numpy(response.logprobs) for response in responses]), trainer

@@ -47,24 +47,24 @@ class _Synchronised(Recorder):
 
 def figures(device: str, case: Case) -> Iterator[Figure]:
     """Speed, memory and waits of one case."""
-    found = measure(case, device, turns=1 if device == "cpu" else 3)
-    yield from speed(found)
+    measured = measure(case, device, turns=1 if device == "cpu" else 3)
+    yield from speed(measured)
     if device == "cuda":
-        yield Figure("peak memory", "GiB", found["peak_gib"])
+        yield Figure("peak memory", "GiB", measured["peak_gib"])
 
 
-def speed(found: dict[str, Any]) -> Iterator[Figure]:
+def speed(measured: dict[str, Any]) -> Iterator[Figure]:
     """The figures of a measured case: the limit of a rate is the maker's peak, and so the ratio the MFU."""
-    yield Figure("tokens trained", "tokens/s", found["tokens_per_second"], note=found["shape"])
-    peak = found["peak_rate"] / 1e12 if found["peak_rate"] else None
-    yield Figure("updates, the ratio is the MFU", "TFLOP/s", found["rate"] / 1e12, peak)
-    yield Figure("scoring of the old policy", "share", found["scoring_share"], note="of the time of an update")
-    if "waits" in found:
-        yield Figure("waits for the GPU", "an update", found["waits"], note="; ".join(found["places"]))
+    yield Figure("tokens trained", "tokens/s", measured["tokens_per_second"], note=measured["shape"])
+    peak = measured["peak_rate"] / 1e12 if measured["peak_rate"] else None
+    yield Figure("updates, the ratio is the MFU", "TFLOP/s", measured["rate"] / 1e12, peak)
+    yield Figure("scoring of the old policy", "share", measured["scoring_share"], note="of the time of an update")
+    if "waits" in measured:
+        yield Figure("waits for the GPU", "an update", measured["waits"], note="; ".join(measured["places"]))
 
 
 def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
-    """Seconds, rates and memory of whole rollouts' updates, the median of `turns` after one to warm up."""
+    """Seconds, rates and memory of complete rollouts' updates, the median of `turns` after one to warm up."""
     updater = _updater(case, device)
     rollout = rollout_of(case, SHAPES[case.shape][1]["vocab_size"], device)
     packed = rollout.pack(range(case.sequences))
@@ -78,16 +78,16 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
         scoring.append(recorder.seconds["old_log_prob"])
     spent = sorted(taken[1:])[turns // 2]
     rate = operations(updater.engine.model, packed) / spent
-    found = {"shape": case.shape, "tokens": len(packed.tokens), "first_seconds": taken[0], "rate": rate}
-    found |= {"seconds_per_update": spent / updates, "tokens_per_second": len(packed.tokens) / spent}
-    found |= {"scoring_share": sorted(scoring[1:])[turns // 2] / spent, "peak_rate": None}
+    measured = {"shape": case.shape, "tokens": len(packed.tokens), "first_seconds": taken[0], "rate": rate}
+    measured |= {"seconds_per_update": spent / updates, "tokens_per_second": len(packed.tokens) / spent}
+    measured |= {"scoring_share": sorted(scoring[1:])[turns // 2] / spent, "peak_rate": None}
     if device == "cuda":
         name = torch.cuda.get_device_name()
-        found["peak_rate"] = next((peak for kind, peak in PEAKS.items() if kind in name), None)
-        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        found["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
-        found |= _waits(updater, rollout)
-    return found
+        measured["peak_rate"] = next((peak for kind, peak in PEAKS.items() if kind in name), None)
+        measured["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        measured["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
+        measured |= _waits(updater, rollout)
+    return measured
 
 
 def _updater(case: Case, device: str) -> Updater:
@@ -104,13 +104,13 @@ def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
     """How often the host waits for the GPU in one call of `update`, as torch tells, and where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             loop.update(updater, rollout, 0, Recorder())
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    places = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in told if "synchroniz" in str(one.message)]
-    return {"waits": len(places), "places": [f"{places.count(place)} x {place}" for place in sorted(set(places))]}
+    lines = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
+    return {"waits": len(lines), "places": [f"{lines.count(line)} x {line}" for line in sorted(set(lines))]}
 
 
 def operations(model: Any, packed: Packed) -> float:

@@ -1,18 +1,19 @@
 """Answers that the grader gave up are named wherever verdicts are shown."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tepo.evaluation.result import Result
-from tepo.files import write_json
+from tepo.evaluation.result import Result, save_result
+from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.open_sampler import SamplerOptions
-from tepo_cli.evaluations import Request, Target, run_evaluations
+from tepo.studies.measure import Request, Weights, measure_model
+from tepo.training.run_folder import RunFolder
 from tepo_cli.main import app
+from tepo_cli.show_scores import show_scores
 
 SCORES = {"avg@2": 0.5, "pass@2": 0.5, "maj@2": 0.5, "truncated": 0.0, "mean_tokens": 3.0}
 
@@ -33,20 +34,20 @@ def test_eval_says_how_many_below_its_table(
     timeouts: int | None, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "add3"
-    target = Target("package:laptop", {"weights": "w"}, tmp_path, (name,))
-    request = Request(target, SamplerOptions(kind="torch"), None, 0, "auto", None, tmp_path)
+    settings = Settings({"weights": "w"})
+    request = Request(Weights("package:laptop", "w"), SamplerOptions(kind="torch"), settings, RunFolder(tmp_path))
     benchmark = load_benchmark(name)
     task = {
         "fingerprint": benchmark.fingerprint,
         "grading": benchmark.grading,
-        "policy": target.identity,
+        "policy": {"weights": "w"},
         "wrap": "auto",
         "thinking": None,
     }
     result = Result(name, 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", task, timeouts)
     request.folder(name).mkdir(parents=True)
-    write_json(request.folder(name) / "result.json", asdict(result))
-    run_evaluations([name], request, quiet=True)
+    save_result(request.folder(name), result)
+    show_scores(measure_model(request, [name]), request)
     shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(
         capsys.readouterr().err.split()
     )

@@ -103,7 +103,7 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    from tepo_cli.evaluations import find_target
+    from tepo_cli.find_model import find_target
 
     (tmp_path / "0123456789ab").mkdir()
     (tmp_path / "0123456789ab" / "config.json").write_text("[]")

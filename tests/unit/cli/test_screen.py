@@ -16,7 +16,8 @@ from tepo.studies.slurm import SlurmOptions, _job
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
-from tepo_cli.study_runs import show_plan, show_tables
+from tepo_cli.show_plan import show_plan
+from tepo_cli.study_outputs import show_tables
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
 
@@ -104,7 +105,7 @@ def test_ctrl_c_says_what_is_kept(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tepo_cli.commands.listing._runs", interrupted)
+    monkeypatch.setattr("tepo_cli.commands.list._runs", interrupted)
     monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -10,7 +10,8 @@ from tepo.config.compose import GROUPS, compose, options
 from tepo.config.estimator import DEFAULT, ESTIMATORS
 from tepo.errors import UserError
 from tepo.objectives import load_objective, penalty
-from tepo.training.run_folder import RunFolder, run_id
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import run_id
 
 
 def test_defaults_are_the_laptop_run() -> None:

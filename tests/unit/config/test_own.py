@@ -14,7 +14,7 @@ from tepo.problems.problem import Problem
 from tepo.studies.plan_all import plan_all
 from tepo.studies.study import load_study
 from tepo.training.prompt_stream import PromptStream, check_letters
-from tepo.training.run_folder import run_id
+from tepo.training.run_id import run_id
 
 SHIPPED = str(PACKAGE / "assets/laptop")
 

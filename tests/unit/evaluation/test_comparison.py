@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tepo.errors import UserError
-from tepo.evaluation.comparison import AVERAGE, MEAN, compare, holm, summarize
+from tepo.evaluation.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
 from tepo.evaluation.intervals import estimate, estimate_share
 from tepo.evaluation.scores import majority, pass_at_k
 
@@ -189,9 +189,9 @@ def test_a_row_without_a_benchmark_has_no_average():
     ]
     table = summarize(pd.concat(parts))
     assert set(table[table["row"] == "half"]["benchmark"]) == {"a"}
-    found = compare(pd.concat(parts), "full").iloc[0]
-    assert found["verdict"] == "not comparable"
-    assert np.isnan(found["p_holm"])
+    (found,) = compare(pd.concat(parts), "full")
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert np.isnan([found.delta, found.low, found.high, found.p, found.p_holm]).all()
 
 
 def test_compare_says_what_is_within_noise():
@@ -201,22 +201,25 @@ def test_compare_says_what_is_within_noise():
         name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift))
         for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()
     }
-    table = compare(
-        pd.concat([frame(name, "b", correct) for name, correct in rows.items()]), "base", on=("b", AVERAGE)
-    ).set_index(["row", "benchmark"])
-    assert dict(table.loc[:, AVERAGE, :]["verdict"]) == {"same": "within noise", "up": "better", "down": "worse"}
-    assert table.loc[("up", "b"), "delta"] == pytest.approx(rows["up"].mean() - rows["base"].mean())
-    assert (table["p_holm"] >= table["p"]).all()
+    samples = pd.concat([frame(name, "b", correct) for name, correct in rows.items()])
+    found = {(one.row, one.benchmark): one for one in compare(samples, "base", on=("b", AVERAGE))}
+    verdicts = {name: str(found[name, AVERAGE].verdict) for name in ("same", "up", "down")}
+    assert verdicts == {"same": "within noise", "up": "better", "down": "worse"}
+    assert found["up", "b"].delta == pytest.approx(rows["up"].mean() - rows["base"].mean())
+    assert [one.p_holm for one in found.values()] == pytest.approx(
+        holm(np.array([one.p for one in found.values()])).tolist()
+    )
+    assert all(one.p_holm >= one.p for one in found.values())
 
 
 def test_compare_uses_the_seeds_both_have():
     random = np.random.default_rng(9)
     base, other = random.random((3, 20, 2)) < 0.5, random.random((2, 20, 2)) < 0.5
-    found = compare(
+    (found,) = compare(
         pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)
-    ).iloc[0]
-    assert found["seeds"] == 2
-    assert found["delta"] == pytest.approx(other.mean() - base[1:].mean())
+    )
+    assert found.seeds == 2
+    assert found.delta == pytest.approx(other.mean() - base[1:].mean())
 
 
 def test_bad_frames_are_explained():

@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import evaluate, refresh_verdicts
+from tepo.evaluation.evaluate import Tools, evaluate, refresh_verdicts
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import table_of
+from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Subset
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Response
@@ -18,16 +19,9 @@ from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
 def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
-    return evaluate(
-        options.pop("benchmark", ones()),
-        sampler or Dice(),
-        Letters(),
-        grader or LastBox(),
-        folder,
-        rows_per_part=12,
-        seed=options.pop("seed", 7),
-        **options,
-    )
+    tools = Tools(sampler or Dice(), Letters(), grader or LastBox())
+    benchmark = options.pop("benchmark", ones())
+    return evaluate(benchmark, tools, folder, Settings(**{"rows_per_part": 12, "seed": 7} | options))
 
 
 def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):

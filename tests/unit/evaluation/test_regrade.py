@@ -6,16 +6,17 @@ import pytest
 from tepo import provenance
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
-from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.evaluate import Tools, evaluate
 from tepo.evaluation.regrade import evaluations, regrade
 from tepo.evaluation.result import load_result
+from tepo.evaluation.settings import Settings
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "load_benchmark", lambda name: ones())
-    evaluate(ones(), Dice(), Letters(), LastBox(), tmp_path / "run" / "eval" / "ones", seed=1)
+    evaluate(ones(), Tools(Dice(), Letters(), LastBox()), tmp_path / "run" / "eval" / "ones", Settings(seed=1))
     return tmp_path / "run" / "eval" / "ones"
 
 

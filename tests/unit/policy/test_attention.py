@@ -10,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tepo.errors import UserError
 from tepo.policy import attention, kernel_attention
 from tepo.policy.kernel_attention import sdpa_blocks, varlen
-from tepo.policy.layout import Layout
+from tepo.policy.layout import Attention, Layout
 from tepo.policy.packing import pack
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import token_statistics
 from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
 
@@ -34,7 +35,7 @@ def test_packed_equals_plain(family, changes, short, monkeypatch):
     plain = make_model(family, torch.float64, **changes)
     packed = pack(groups)
     assert len(Layout(packed).blocks) >= 2
-    found = token_statistics(model, packed, entropy_gradient=True, temperature=0.7)
+    found = token_statistics(model, packed, StatisticsOptions(entropy_gradient=True, temperature=0.7))
     logprobs, entropies = plain_statistics(plain, groups, temperature=0.7)
     torch.testing.assert_close(found.logprobs.double(), logprobs, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.entropies.double(), entropies, atol=1e-5, rtol=0)
@@ -104,8 +105,8 @@ def test_varlen_kernel_against_blocks():
         torch.randn(len(packed.tokens), heads, 64, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2)
     )
     torch.testing.assert_close(
-        varlen(query, key, value, layout, 0.125, None),
-        sdpa_blocks(query, key, value, layout, 0.125, None),
+        varlen(query, key, value, Attention(layout, 0.125)),
+        sdpa_blocks(query, key, value, Attention(layout, 0.125)),
         atol=2e-2,
         rtol=2e-2,
     )
@@ -155,7 +156,7 @@ def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window)
     torch.manual_seed(0)
     count, wide = len(packed.tokens), {"dtype": torch.float64, "requires_grad": True}
     tensors = [torch.randn(count, heads, 8, **wide) for heads in (4, 2, 2)]
-    found, expected = (way(*tensors, layout, 0.3, window) for way in (varlen, sdpa_blocks))
+    found, expected = (way(*tensors, Attention(layout, 0.3, window)) for way in (varlen, sdpa_blocks))
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
     grads = [torch.autograd.grad((out * weight).sum(), tensors) for out in (found, expected)]
@@ -180,4 +181,4 @@ def test_dense_masks_of_long_sequences_are_refused_on_a_gpu(torchs_varlen, dtype
     with FakeTensorMode(), mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)):
         rows = torch.empty(4999, 1, 8, device="cuda", dtype=dtype)
         with pytest.raises(UserError, match=f"(?s)4999 tokens need the variable-length kernel.*{fix}"):
-            kernel_attention.attend(rows, rows, rows, layout, 1.0, None)
+            kernel_attention.attend(rows, rows, rows, Attention(layout, 1.0))

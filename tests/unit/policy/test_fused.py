@@ -10,6 +10,7 @@ import torch
 
 from tepo.policy.chunked import _tile_shape, _tiles
 from tepo.policy.fused import linear_statistics
+from tepo.policy.statistics_options import StatisticsOptions
 
 SHAPES = [(37, 300, 8), (5, 4099, 16), (700, 2500, 8)]
 
@@ -28,6 +29,10 @@ def inputs(tokens, vocabulary, width, dtype=torch.float64, spread=1.0):
     )
 
 
+def ours(hidden, weight, targets, **options):
+    return linear_statistics(hidden, weight, targets, StatisticsOptions(**options))
+
+
 def both_gradients(function, hidden, weight, targets, **options):
     logprobs, entropies = function(hidden, weight, targets, **options)[:2]
     weights = torch.linspace(-1, 1, len(hidden), dtype=logprobs.dtype)
@@ -42,9 +47,7 @@ def both_gradients(function, hidden, weight, targets, **options):
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_and_gradients(shape, temperature, budget):
-    found = both_gradients(
-        linear_statistics, *inputs(*shape), temperature=temperature, entropy_gradient=True, budget=budget
-    )
+    found = both_gradients(ours, *inputs(*shape), temperature=temperature, entropy_gradient=True, budget=budget)
     for value, expected in zip(found, both_gradients(naive, *inputs(*shape), temperature=temperature), strict=True):
         torch.testing.assert_close(value, expected, atol=1e-10, rtol=1e-8)
 
@@ -54,7 +57,7 @@ def test_gradcheck(budget):
     hidden, weight, targets = inputs(3, 2100 if budget == 0 else 11, 2)
 
     def outputs(hidden, weight):
-        return linear_statistics(hidden, weight, targets, temperature=0.7, entropy_gradient=True, budget=budget)[:2]
+        return ours(hidden, weight, targets, temperature=0.7, entropy_gradient=True, budget=budget)[:2]
 
     assert torch.autograd.gradcheck(outputs, (hidden, weight), fast_mode=budget == 0)
 
@@ -62,7 +65,7 @@ def test_gradcheck(budget):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_no_tokens_at_all(dtype):
     hidden = torch.zeros(0, 64, dtype=dtype, requires_grad=True)
-    logprobs, entropies, _ = linear_statistics(
+    logprobs, entropies, _ = ours(
         hidden, torch.zeros(3000, 64, dtype=dtype), torch.zeros(0, dtype=torch.int64), budget=1
     )
     logprobs.sum().backward()
@@ -73,26 +76,23 @@ def test_gradcheck_of_the_exact_kl():
     hidden, weight, targets = inputs(4, 9, 3)
     reference = torch.log_softmax(torch.randn(4, 9, dtype=torch.float64), -1)
     assert torch.autograd.gradcheck(
-        lambda h, w: linear_statistics(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference),
+        lambda h, w: ours(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference),
         (hidden, weight),
     )
     logp = torch.log_softmax(hidden @ weight.t() / 1.3, -1)
-    found = linear_statistics(hidden, weight, targets, temperature=1.3, reference=reference)[2]
+    found = ours(hidden, weight, targets, temperature=1.3, reference=reference)[2]
     torch.testing.assert_close(found, (logp.exp() * (logp - reference)).sum(-1))
-    assert (
-        linear_statistics(hidden, weight, targets, reference=torch.log_softmax(hidden @ weight.t(), -1))[2].abs().max()
-        < 1e-12
-    )
+    assert ours(hidden, weight, targets, reference=torch.log_softmax(hidden @ weight.t(), -1))[2].abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("budget", [0, 10**9], ids=["chunked", "direct"])
 def test_the_entropy_comes_detached_unless_asked_for(budget):
     hidden, weight, targets = inputs(5, 3000, 4)
-    logprobs, entropies, kl = linear_statistics(hidden, weight, targets, budget=budget)
+    logprobs, entropies, kl = ours(hidden, weight, targets, budget=budget)
     assert logprobs.requires_grad
     assert not entropies.requires_grad
     assert kl is None
-    assert linear_statistics(hidden, weight, targets, need_entropy=False, budget=budget)[1] is None
+    assert ours(hidden, weight, targets, need_entropy=False, budget=budget)[1] is None
     expected = torch.autograd.grad(naive(hidden, weight, targets)[0].sum(), (hidden, weight))
     for value, wanted in zip(torch.autograd.grad(logprobs.sum(), (hidden, weight)), expected, strict=True):
         torch.testing.assert_close(value, wanted)
@@ -104,9 +104,9 @@ def test_float32_error_at_most_twice_the_naive_one(spread, budget):
     exact = both_gradients(naive, *inputs(300, 6000, 32, spread=spread))
     hidden, weight, targets = inputs(300, 6000, 32, spread=spread)
     single = [value.detach().float().requires_grad_() for value in (hidden, weight)]
-    ours = both_gradients(linear_statistics, *single, targets, entropy_gradient=True, budget=budget)
+    fused = both_gradients(ours, *single, targets, entropy_gradient=True, budget=budget)
     theirs = both_gradients(naive, *single, targets)
-    for name, mine, other, truth in zip(("log-prob", "entropy", "hidden", "weight"), ours, theirs, exact, strict=True):
+    for name, mine, other, truth in zip(("log-prob", "entropy", "hidden", "weight"), fused, theirs, exact, strict=True):
         error, limit = ((value.double() - truth).square().mean().sqrt().item() for value in (mine, other))
         assert error <= 2 * limit + 1e-12, f"{name}: {error:.2e} against {limit:.2e}"
 
@@ -116,7 +116,7 @@ def test_bfloat16_inputs_accumulate_in_float32(budget):
     hidden, weight, targets = inputs(300, 5000, 64)
     half = [value.detach().bfloat16().requires_grad_() for value in (hidden, weight)]
     exact = both_gradients(naive, *(value.detach().double().requires_grad_() for value in half), targets)
-    found = both_gradients(linear_statistics, *half, targets, entropy_gradient=True, budget=budget)
+    found = both_gradients(ours, *half, targets, entropy_gradient=True, budget=budget)
     assert found[0].dtype == torch.float32
     torch.testing.assert_close(found[0].double(), exact[0], atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(found[1].double(), exact[1], atol=1e-4, rtol=1e-5)
@@ -127,7 +127,7 @@ def test_bfloat16_inputs_accumulate_in_float32(budget):
 
 def test_a_frozen_matrix_gets_no_gradient():
     hidden, weight, targets = inputs(20, 5000, 4)
-    linear_statistics(hidden, weight.detach(), targets, budget=0)[0].sum().backward()
+    ours(hidden, weight.detach(), targets, budget=0)[0].sum().backward()
     assert hidden.grad is not None
 
 
@@ -145,11 +145,12 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
 _INTERPRETED = """
 import torch
 from tepo.policy import tile, tile_triton
+from tepo.policy.tile_sums import Coefficients, State
 torch.manual_seed(0)
 logits = 5 * torch.randn(6, 5000)
 targets = torch.tensor([0, 4999, 17, -3, 6000, 4096])
 def run(part):
-    state = tile.State.empty(torch.zeros(6, 1))
+    state = State.empty(torch.zeros(6, 1))
     for columns in (slice(0, 300), slice(300, 5000)):
         part.accumulate(logits[:, columns].contiguous(), state, targets - columns.start, 0.8)
     return state.finish()
@@ -158,7 +159,7 @@ for a, b in zip(ours, theirs):
     torch.testing.assert_close(a[:3], b[:3])
 slope = torch.randn(6)
 for s in (None, slope):
-    coefficients = tile.Coefficients(theirs[2], torch.randn(6), s, torch.randn(6))
+    coefficients = Coefficients(theirs[2], torch.randn(6), s, torch.randn(6))
     a = tile_triton.gradient(logits.clone(), coefficients, targets, 0.8, torch.float32)
     torch.testing.assert_close(a, tile.gradient(logits.clone(), coefficients, targets, 0.8, torch.float32))
     half = tile_triton.gradient(logits.clone(), coefficients, targets, 0.8, torch.bfloat16)

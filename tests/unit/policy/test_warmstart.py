@@ -12,13 +12,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tepo.config.compose import compose
-from tepo.evaluation.score_base import score_base
+from tepo.evaluation.settings import Settings
 from tepo.policy.alphabet import build_tokenizer
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.policy.recipes import RECIPES
 from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.procedural import generate, generate_examples
+from tepo.studies.measure import measure_in_memory
 
 SMALL = Recipe(
     tasks={"add2": 1, "max2": 1}, phases=(Phase(3), Phase(1, guesses=0.5, slip=0.5)), batch=6, warmup_steps=2
@@ -142,6 +144,7 @@ def test_the_shipped_base_scores_what_its_record_says(name):
     policy = load_policy(f"package:{name}")
     recorded = json.loads((Path(resolve(f"package:{name}")) / "recipe.json").read_text())["scores"]
     assert list(recorded) == compose([f"data={name}"]).data.benchmarks
-    measured = score_base(policy.model, policy.tokenizer, list(recorded), samples=4, limit=60)
+    benchmarks = [replace(load_benchmark(task), samples=4) for task in recorded]
+    measured = {one.benchmark: one.scores for one in measure_in_memory(policy, benchmarks, Settings(limit=60))}
     differences = [measured[task]["avg@4"] - recorded[task]["avg@8"] for task in recorded]
     assert abs(sum(differences)) / len(differences) < 0.06  # 60 of 200 problems: a standard error of about 2 points

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tepo.reporting.build_table import build_table
-from tepo.reporting.reference import reference_row
+from tepo.reporting.build_table import TableSpec, build_table
+from tepo.reporting.reference import RowKey, reference_row
 from tepo.reporting.table import Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
@@ -11,13 +11,13 @@ from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 @pytest.fixture(scope="session")
 def table() -> Table:
     """Three measured rows, one that was not run, and two rows of the paper."""
-    reference = {"a": reference_row("table1", method="grpo_dapo"), "c": reference_row("table1", method="tepo")}
+    reference = {
+        "a": reference_row(RowKey("table1", method="grpo_dapo")),
+        "c": reference_row(RowKey("table1", method="tepo")),
+    }
     return build_table(
         samples({"a": 0.3, "b": 0.31, "c": 0.7}),
-        ROWS,
-        BENCHMARKS,
-        name="panel_e",
-        title="Table 3, Panel E",
-        baseline="GRPO/DAPO",
-        reference=reference,
+        TableSpec(
+            ROWS, BENCHMARKS, name="panel_e", title="Table 3, Panel E", baseline="GRPO/DAPO", reference=reference
+        ),
     )

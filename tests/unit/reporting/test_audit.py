@@ -17,7 +17,7 @@ from tepo.reporting.audit import (
     rows_following,
 )
 from tepo.reporting.audit_view import render
-from tepo.reporting.reference import all_rows, reference_row
+from tepo.reporting.reference import RowKey, all_rows, reference_row
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def result() -> Audit:
 
 
 def test_the_7b_row_gives_its_average() -> None:
-    row = reference_row("table1", method="tepo")
+    row = reference_row(RowKey("table1", method="tepo"))
     assert average(row.scores) == pytest.approx(32.60, abs=0.005)
     assert row.average == 32.59
     assert sum(row.scores.values()) / 7 == pytest.approx(34.97, abs=0.005)  # the plain mean is far off
@@ -55,7 +55,7 @@ def test_27_of_39_rows_follow(result: Audit) -> None:
     ],
 )
 def test_averages_that_do_not_follow(result: Audit, where: dict, recomputed: float) -> None:
-    row = reference_row(**where)
+    row = reference_row(RowKey(**where))
     check = next(
         check
         for check in result.averages
@@ -102,7 +102,7 @@ def test_other_sizes_are_confirmed_by_the_cells(benchmark: str) -> None:
 def test_findings(result: Audit, code: str, where: str, found: str) -> None:
     match = [finding for finding in result.findings if finding.code == code and where in finding.where]
     assert len(match) == 1
-    assert found.replace("−", "-") in match[0].found
+    assert found.replace("−", "-") in match[0].recomputed
 
 
 def test_what_follows_is_not_accused(result: Audit) -> None:

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from tepo.errors import UserError
-from tepo.reporting.build_table import RowSpec, build_table
-from tepo.reporting.reference import PAPER_BENCHMARKS, reference_row
+from tepo.reporting.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.reference import PAPER_BENCHMARKS, RowKey, reference_row
 from tepo.reporting.table import Block, Cell, Row, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
@@ -29,7 +29,7 @@ def test_means_are_those_of_the_samples() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     extra = frame[(frame["benchmark"] == "gcd") & (frame["sample"] < 2)].assign(sample=lambda part: part["sample"] + 4)
     frame = pd.concat([frame, extra], ignore_index=True)  # gcd with 6 samples a problem: the two averages part
-    table = build_table(frame, ROWS, BENCHMARKS, name="t", title="t")
+    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     mine = frame[frame["row"] == "c"]
     assert cell(table, "c", "add3").mean == pytest.approx(100 * mine[mine["benchmark"] == "add3"]["correct"].mean())
     assert cell(table, "c", "average").mean == pytest.approx(100 * mine["correct"].mean())
@@ -41,7 +41,7 @@ def test_means_are_those_of_the_samples() -> None:
 def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     frame = frame[(frame["row"] != "c") | (frame["benchmark"] == "add3")]
-    table = build_table(frame, ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
     assert cell(table, "c", "add3").mean is not None
     for column in ("gcd", "average", "mean", "delta"):
         assert cell(table, "c", column).mean is None
@@ -51,7 +51,8 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
 
 def test_no_average_when_a_benchmark_has_no_samples_at_all() -> None:
     table = build_table(
-        samples({"a": 0.3, "c": 0.5}), ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t", baseline="GRPO/DAPO"
+        samples({"a": 0.3, "c": 0.5}),
+        TableSpec(ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t", baseline="GRPO/DAPO"),
     )
     assert cell(table, "a", "gcd").mean is not None
     assert cell(table, "a", "average").mean is None
@@ -61,7 +62,7 @@ def test_no_average_when_a_benchmark_has_no_samples_at_all() -> None:
 def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     two = frame.groupby("benchmark")["problem"].transform(lambda names: names.isin(names.unique()[:2]))
-    table = build_table(frame[two], ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(frame[two], TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
     average = cell(table, "c", "average")
     assert (average.low, average.high, average.n) == (None, None, len(frame[two & (frame["row"] == "c")]))
     assert cell(table, "c", "verdict").text == "not comparable"
@@ -69,7 +70,9 @@ def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
 
 
 def test_nothing_measured_is_a_table_of_dashes() -> None:
-    table = build_table(samples({"z": 0.5}).iloc[:0], ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(
+        samples({"z": 0.5}).iloc[:0], TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    )
     assert all(entry.mean is None for row in table.blocks[0].rows for entry in row.cells)
     assert table.notes == ("nothing measured yet",)
 
@@ -88,7 +91,7 @@ def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
 def test_other_problems_are_not_compared() -> None:
     frame = samples({"a": 0.3, "c": 0.9})
     frame.loc[frame["row"] == "c", "problem"] += "-other"
-    table = build_table(frame, ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
     assert cell(table, "c", "verdict").text == "not comparable"
     assert cell(table, "c", "delta").mean is None
 
@@ -98,7 +101,7 @@ def test_best_and_second_with_ties_at_the_printed_precision() -> None:
     frame = samples(chances, seeds=1, problems=250)
     for row, right in {"a": 100, "b": 100, "c": 99, "d": 50}.items():
         frame.loc[frame["row"] == row, "correct"] = np.tile(np.arange(1000) < right, 2)
-    table = build_table(frame, ROWS, BENCHMARKS, name="t", title="t")
+    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     assert [cell(table, key, "add3").rank for key in "abcd"] == [1, 1, 2, 0]
 
 
@@ -108,10 +111,10 @@ def test_models_are_ranked_and_compared_apart() -> None:
     ]
     frame = samples({"7B-grpo": 0.2, "7B-tepo": 0.4, "14B-grpo": 0.6, "14B-tepo": 0.8})
     reference = {
-        "7B-tepo": reference_row("table1", method="tepo"),
-        "14B-tepo": reference_row("table1", method="tepo", model="Qwen3-14B"),
+        "7B-tepo": reference_row(RowKey("table1", method="tepo")),
+        "14B-tepo": reference_row(RowKey("table1", method="tepo", model="Qwen3-14B")),
     }
-    table = build_table(frame, rows, BENCHMARKS, name="t", title="t", baseline="grpo", reference=reference)
+    table = build_table(frame, TableSpec(rows, BENCHMARKS, name="t", title="t", baseline="grpo", reference=reference))
     assert [block.title for block in table.blocks][:2] == ["Measured: 7B", "Measured: 14B"]
     assert "Qwen3-14B" in table.blocks[3].title
     assert [
@@ -123,19 +126,22 @@ def test_models_are_ranked_and_compared_apart() -> None:
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="did you mean 'GRPO/DAPO'"):
-        build_table(samples({"a": 0.5}), ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAP")
+        build_table(samples({"a": 0.5}), TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAP"))
     with pytest.raises(UserError, match="sample"):
-        build_table(samples({"a": 0.5}).drop(columns="sample"), ROWS, BENCHMARKS, name="t", title="t")
+        build_table(samples({"a": 0.5}).drop(columns="sample"), TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     frame = samples({"a": 0.5})
     with pytest.raises(UserError, match="different problems"):
-        build_table(frame[(frame["seed"] == 0) | (frame["problem"] != "gcd-3")], ROWS, BENCHMARKS, name="t", title="t")
+        build_table(
+            frame[(frame["seed"] == 0) | (frame["problem"] != "gcd-3")],
+            TableSpec(ROWS, BENCHMARKS, name="t", title="t"),
+        )
 
 
 def test_the_untrained_model_is_compared_with_every_seed() -> None:
     rows = [RowSpec("base", "Base", "base"), RowSpec("a", "GRPO/DAPO", "grpo_dapo")]
     frame = samples({"base": 0.1, "a": 0.5})
     frame = frame[(frame["row"] != "base") | (frame["seed"] == 0)]
-    table = build_table(frame, rows, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    table = build_table(frame, TableSpec(rows, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
     assert cell(table, "base", "delta").mean == pytest.approx(
         cell(table, "base", "average").mean - cell(table, "a", "average").mean
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from tepo.errors import UserError
-from tepo.reporting.reference import PAPER_BENCHMARKS, TABLES, all_rows, load_table, reference_row
+from tepo.reporting.reference import PAPER_BENCHMARKS, TABLES, RowKey, all_rows, load_table, reference_row
 
 
 def test_shape_of_the_printed_tables() -> None:
@@ -15,21 +15,25 @@ def test_shape_of_the_printed_tables() -> None:
 
 def test_rows_printed_in_two_tables_agree() -> None:
     for method in ("clip_cov", "kl_cov", "entropy_advantage", "gpg", "gspo", "grpo_dapo", "tepo"):
-        assert reference_row("table1", method=method).scores == reference_row("table3", method=method).scores
+        assert (
+            reference_row(RowKey("table1", method=method)).scores
+            == reference_row(RowKey("table3", method=method)).scores
+        )
     assert (
-        reference_row("table4", method="tepo", steps=72, seed=2).scores == reference_row("table1", method="tepo").scores
+        reference_row(RowKey("table4", method="tepo", steps=72, seed=2)).scores
+        == reference_row(RowKey("table1", method="tepo")).scores
     )
 
 
 def test_a_dash_is_missing_and_not_zero() -> None:
-    mistral = reference_row("table2", model="Mistral-7B-Instruct-v0.2", method="tepo")
+    mistral = reference_row(RowKey("table2", model="Mistral-7B-Instruct-v0.2", method="tepo"))
     assert mistral.scores["aime24"] is None
     assert not mistral.complete
-    assert reference_row("table3", method="tepo_kl_all_beta_1").scores["aime24"] == 0.0
+    assert reference_row(RowKey("table3", method="tepo_kl_all_beta_1")).scores["aime24"] == 0.0
 
 
 def test_tepo_7b() -> None:
-    row = reference_row("table3", panel="E", model="Qwen2.5-7B", method="tepo")
+    row = reference_row(RowKey("table3", panel="E", model="Qwen2.5-7B", method="tepo"))
     assert list(row.scores) == list(PAPER_BENCHMARKS)
     assert row.average == 32.59
 
@@ -46,4 +50,4 @@ def test_tepo_7b() -> None:
 )
 def test_what_does_not_exist_says_what_does(arguments: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        reference_row(**arguments)
+        reference_row(RowKey(**arguments))

@@ -13,9 +13,9 @@ from tepo.evaluation.regrade import regrade
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
-from tepo.studies.measure import measure
+from tepo.studies.measure import measure_run
 from tepo.studies.plan_all import plan_all
-from tepo.training.run_folder import base_folder
+from tepo.training.run_folder import RunFolder
 from tepo_cli.commands.data import verify
 
 DECLARED = {
@@ -92,13 +92,12 @@ def test_a_stored_result_of_another_definition_is_refused(
 ) -> None:
     store = own / "runs"
     config = compose(["data.benchmarks=[mine]", f"store={store}"])
-    folder = base_folder(config)
-    (result,) = measure(folder, config, ["mine"], trained=False)
-    assert measure(folder, config, ["mine"], trained=False) == [result]
+    (result,) = measure_run(config, ["mine"], trained=False)
+    assert measure_run(config, ["mine"], trained=False) == [result]
     plan_all(["study"], "laptop", store=store)
     declare(own, rows, **changes)
     for ask in (
-        lambda: measure(folder, config, ["mine"], trained=False),
+        lambda: measure_run(config, ["mine"], trained=False),
         lambda: plan_all(["study"], "laptop", store=store),
     ):
         with pytest.raises(UserError, match=message) as caught:
@@ -107,21 +106,21 @@ def test_a_stored_result_of_another_definition_is_refused(
     if "regrade" in fix:
         benchmark = load_benchmark("mine")
         with Grader(benchmark.grader) as grader:
-            regrade(folder / "eval" / "mine", grader)
-        (again,) = measure(folder, config, ["mine"], trained=False)
+            regrade(RunFolder.of_base(config).evaluation("mine"), grader)
+        (again,) = measure_run(config, ["mine"], trained=False)
         assert again.accuracy >= result.accuracy
         plan_all(["study"], "laptop", store=store)
     declare(own)
     if "regrade" not in fix:
-        assert measure(folder, config, ["mine"], trained=False) == [result]
+        assert measure_run(config, ["mine"], trained=False) == [result]
 
 
 def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) -> None:
     words = ["data.benchmarks=[mine]", f"store={own / 'runs'}"]
     config, other = compose(words), compose([*words, "model.wrap=raw"])
-    measure(base_folder(config), config, ["mine"], trained=False)
+    measure_run(config, ["mine"], trained=False)
     with pytest.raises(UserError, match="measured with wrap auto, not raw"):
-        measure(base_folder(other), other, ["mine"], trained=False)
+        measure_run(other, ["mine"], trained=False)
 
 
 def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(

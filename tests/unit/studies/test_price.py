@@ -8,7 +8,8 @@ import pytest
 from tepo.studies import price
 from tepo.studies.plan_all import plan_all
 from tepo.studies.price import Cost, record
-from tepo_cli.study_runs import show_price
+from tepo.training.run_folder import RunFolder
+from tepo_cli.show_plan import show_price
 
 COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4, tokens=36_000, core_s=35)
 
@@ -17,7 +18,7 @@ COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4
 def store(tmp_path: Path) -> Path:
     """A store with one measured run on the default mix."""
     (tmp_path / "run").mkdir()
-    record(tmp_path / "run", COST)
+    record(RunFolder(tmp_path / "run"), COST)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.study import load_study
-from tepo.training.run_folder import RECIPE
+from tepo.training.run_id import RECIPE
 
 
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
 
 def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tepo.config.compose import compose, to_dict
-    from tepo_cli.commands.listing import listing
+    from tepo_cli.commands.list import listing
 
     config = compose()
     text = json.dumps({"full": to_dict(replace(config, seed=1))})

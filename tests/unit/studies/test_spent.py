@@ -17,12 +17,12 @@ def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path:
         unit.folder.mkdir()
     assert spent(units) == ""
     record(
-        units[0].folder, Cost("laptop", "grpo_dapo", 20, 0, cpu_s=50, training_s=46, measuring_s=0, tokens=1, core_s=45)
+        units[0].run, Cost("laptop", "grpo_dapo", 20, 0, cpu_s=50, training_s=46, measuring_s=0, tokens=1, core_s=45)
     )
     record(
-        units[0].folder, Cost("laptop", "grpo_dapo", 16, 7, cpu_s=40, training_s=30, measuring_s=6, tokens=1, core_s=30)
+        units[0].run, Cost("laptop", "grpo_dapo", 16, 7, cpu_s=40, training_s=30, measuring_s=6, tokens=1, core_s=30)
     )
-    record(units[1].folder, Cost("laptop", "tepo", 36, 7, cpu_s=10, training_s=6, measuring_s=2, tokens=1, core_s=5))
+    record(units[1].run, Cost("laptop", "tepo", 36, 7, cpu_s=10, training_s=6, measuring_s=2, tokens=1, core_s=5))
     assert spent([*units[:2], units[0]]) == (
         "100 CPU seconds in 2 runs: 80.0% sampling, log-probs and updates, "
         "8.0% benchmarks (sampling and grading), 12.0% everything else"

@@ -22,7 +22,7 @@ from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.studies.study_table import read_samples, study_table
 from tepo.training.run_folder import RunFolder
-from tepo_cli.commands.listing import listing
+from tepo_cli.commands.list import listing
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
@@ -211,7 +211,7 @@ def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
     }
     write_json(tmp_path / "cost.json", [cost])
     with pytest.raises(UserError, match="a word where a number belongs"):
-        costs_of(tmp_path)
+        costs_of(RunFolder(tmp_path))
 
 
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tepo.objectives.objective import Plan
 from tepo.policy import tile
 from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available
+from tepo.policy.statistics_options import StatisticsOptions
 from tepo.sampling.gap import GapAlarm
 from tepo.training import optimizer_state
 from tepo.training.loop import accumulate
@@ -131,9 +132,9 @@ def products() -> list[str]:
     hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
     with Products() as found:
-        logprobs, entropies, _ = linear_statistics(
-            hidden, weight, torch.zeros(600, dtype=torch.int64, device=DEVICE), entropy_gradient=True, budget=0
-        )
+        targets = torch.zeros(600, dtype=torch.int64, device=DEVICE)
+        options = StatisticsOptions(entropy_gradient=True, budget=0)
+        logprobs, entropies, _ = linear_statistics(hidden, weight, targets, options)
         assert entropies is not None
         (logprobs.sum() + entropies.sum()).backward()
     return sorted(found.names)

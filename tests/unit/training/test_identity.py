@@ -14,7 +14,8 @@ from tepo.paths import PACKAGE
 from tepo.problems.training_sets import load_training_problems, training_fingerprint
 from tepo.training import loop
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, base_folder, run_id
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import run_id
 from tests.unit.training.small import small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
@@ -98,10 +99,10 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
     (tmp_path / "one" / "recipe.json").write_text("{}")  # a record, which nothing loads
     assert run_id(compose([f"model.path={tmp_path / 'one'}"])) == one
     file = tmp_path / "one" / name
-    before = base_folder(compose([f"model.path={tmp_path / 'one'}"]))
+    before = RunFolder.of_base(compose([f"model.path={tmp_path / 'one'}"]))
     file.write_bytes(file.read_bytes() + b" " if file.exists() else b"{}")
     assert run_id(compose([f"model.path={tmp_path / 'one'}"])) != one
-    assert base_folder(compose([f"model.path={tmp_path / 'one'}"])) != before
+    assert RunFolder.of_base(compose([f"model.path={tmp_path / 'one'}"])) != before
 
 
 def test_a_hub_model_is_its_name_and_revision() -> None:

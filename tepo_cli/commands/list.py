@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tepo_cli.options import Store
+
+if TYPE_CHECKING:
+    from tepo.training.run_folder import RunFolder
 
 _SHOWN = 40
 
@@ -20,9 +23,9 @@ def listing(
 
     from tepo import paths
     from tepo.config.compose import GROUPS, options
-    from tepo_cli.screen import show, whole
+    from tepo_cli.screen import fixed, show
 
-    names = Table(whole("what"), "names", title="what can be run", show_lines=True)
+    names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
     names.add_row("tepo ablate", ", ".join([*paths.names("experiments"), *paths.names("ablations")]))
     names.add_row("tepo eval", ", ".join(paths.names("evals")))
     for group in GROUPS:
@@ -36,74 +39,61 @@ def _runs(store: Path, every: bool) -> None:
     them)."""
     from rich.table import Table
 
-    from tepo_cli.screen import show, whole
+    from tepo.training.find_run import runs
+    from tepo_cli.screen import fixed, show
 
-    folders = (
-        [
-            entry.path
-            for entry in os.scandir(store)
-            if any(os.path.exists(f"{entry.path}/{name}.json") for name in ("config", "manifest"))
-        ]
-        if store.is_dir()
-        else []
-    )
-    if not folders:
+    there = runs(store)
+    if not there:
         print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
     if every:
-        for folder in sorted(folders):
-            print(*_run(folder))
+        for run in there:
+            print(*_line(run))
         return
     table = Table(
-        *map(whole, ("run", "objective", "model", "data", "seed")), "status", *map(whole, ("steps", "measured"))
+        *map(fixed, ("run", "objective", "model", "data", "seed")), "status", *map(fixed, ("steps", "measured"))
     )
-    newest = sorted(folders, key=os.path.getmtime)[-_SHOWN:]
-    for folder in newest:
-        table.add_row(*_run(folder))
+    newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
+    for run in newest:
+        table.add_row(*_line(run))
     print(
         f"runs in {store}"
-        + (f": the newest {len(newest)} of {len(folders)}; --all lists every one" if len(folders) > len(newest) else "")
+        + (f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else "")
     )
     show(table)
 
 
-def _run(folder: str) -> list[str]:
+def _line(run: "RunFolder") -> list[str]:
     """One run's line; of a folder that was copied half, or that a version with other keys wrote, only that."""
     try:
-        return _whole_run(folder)
+        return _complete_line(run)
     except (OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
-        return [os.path.basename(folder), *"––––", "unreadable: of another version, or copied half", "–", "–"]
+        return [run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"]
 
 
-def _whole_run(folder: str) -> list[str]:
+def _complete_line(run: "RunFolder") -> list[str]:
     import json
 
-    from tepo.training.run_folder import RECIPE
+    from tepo.training.run_id import RECIPE
 
-    with open(f"{folder}/config.json", "rb") as file:
-        config = json.loads(file.read())["full"]
+    config = json.loads(run.config_file.read_bytes())["full"]
     try:
-        with open(f"{folder}/manifest.json", "rb") as file:
-            manifest = json.loads(file.read())
+        manifest = json.loads(run.manifest_file.read_bytes())
         status = str(manifest["status"]) + ("" if manifest["recipe"] == RECIPE else ", by another version")
     except FileNotFoundError:
         status = "not started"
     total = config["train"]["steps"]
     try:
-        steps = total if status == "finished" else Path(folder, "metrics.jsonl").read_bytes().count(b"\n")
+        steps = total if status == "finished" else run.metrics_file.read_bytes().count(b"\n")
     except FileNotFoundError:
         steps = 0
-    try:
-        measured = sum(os.path.exists(f"{entry.path}/result.json") for entry in os.scandir(f"{folder}/eval"))
-    except FileNotFoundError:
-        measured = 0
     return [
-        os.path.basename(folder),
+        run.path.name,
         config["objective"]["name"],
         config["model"]["name"],
         config["data"]["name"],
         str(config["seed"]),
         status,
         f"{steps}/{total}",
-        str(measured),
+        str(len(run.measured())),
     ]

@@ -13,7 +13,7 @@ from tepo.training.run_folder import RunFolder
 from tepo.words import counted
 
 
-def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
+def compose_run(overrides: Sequence[str], store: Path | None) -> RunConfig:
     """The configuration of `tepo train` and `tepo base`.
 
     The store does not go through Hydra, whose grammar has no ü, comma or bracket.
@@ -22,7 +22,7 @@ def composed(overrides: Sequence[str], store: Path | None) -> RunConfig:
     return replace(config, store=str(store)) if store else config
 
 
-def describe(config: RunConfig) -> None:
+def describe_run(config: RunConfig) -> None:
     """The resolved configuration and what a run would do."""
     import yaml
 

@@ -43,29 +43,24 @@ def evaluate(
 ) -> None:
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
+    from tepo.evaluation.settings import Settings
     from tepo.sampling.open_sampler import SamplerOptions
-    from tepo_cli.evaluations import Request, find_target, run_evaluations, show_plan
+    from tepo.studies.measure import Request, measure_model
+    from tepo.training.run_folder import RunFolder
+    from tepo_cli.find_model import find_target
+    from tepo_cli.screen import benchmark_bar
+    from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
     target = find_target(model, store, revision)
-    settings = SamplerOptions(
-        backend,
-        dtype,
-        tensor_parallel,
-        data_parallel,
-        revision=target.revision,
-        trust_remote_code=target.trust_remote_code,
-    )
-    request = Request(
-        target,
-        settings,
-        limit,
-        seed,
-        wrap or target.wrap,
-        target.thinking if thinking is None else thinking,
-        out or target.folder,
-    )
+    chosen = SamplerOptions(backend, dtype, tensor_parallel, data_parallel)
+    thinks = target.thinking if thinking is None else thinking
+    settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
+    request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
     names = target.expand(benchmarks)
     if dry_run:
-        show_plan(names, request)
-    else:
-        run_evaluations(names, request, quiet=quiet)
+        show_evaluations(names, request)
+        return
+    show_unreadable(names, request)
+    with benchmark_bar(len(names), quiet) as report:
+        results = measure_model(request, names, report)
+    show_scores(results, request)

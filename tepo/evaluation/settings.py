@@ -1,0 +1,27 @@
+"""What a result depends on beside the benchmark."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Stored with a result, and compared when it is asked for again.
+
+    policy: JSON-able identity of the weights (path, step, hash). seed: of the sampling; the draws of a problem depend
+    on (seed, benchmark, problem id) alone, so a limited run or a subset gives the same responses. limit: only the first
+    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses in a part, the most that a kill
+    can cost.
+    """
+
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0  # one for every row and run, so that rows are compared on the same draws
+    limit: int | None = None
+    wrap: str = "auto"
+    thinking: bool | None = None
+    rows_per_part: int = 256
+
+    def compared(self) -> dict[str, Any]:
+        """What makes a finished result one of other weights or other prompts."""
+        return {"policy": dict(self.policy), "wrap": self.wrap, "thinking": self.thinking}

@@ -1,0 +1,69 @@
+"""What a run is: an id made of everything that can change its result."""
+
+from typing import Any
+
+from tepo.config.compose import to_dict
+from tepo.config.schema import DataConfig, RunConfig
+from tepo.files import content_hash
+from tepo.policy.fingerprint import base_fingerprint
+
+RECIPE = 2  # raised when a change of the code changes what a configuration trains
+_UNHASHED = {
+    "seed": None,
+    "store": None,
+    "wandb": None,
+    "data": (
+        "name",
+        "base",
+        "kind",
+        "tasks",
+        "problems",
+        "exclude_contaminated",
+        "benchmarks",
+        "max_prompt_tokens",
+        "max_new_tokens",
+    ),
+    "model": ("name", "path", "revision"),
+    "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
+    "grader": ("workers",),
+    "sampler": ("servers",),
+}  # labels, paths, and what `identity` covers by its content
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Everything but the seed that can change the result of a run:
+    weights and problems by their content, not by name or path.
+
+    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
+    """
+    parts = to_dict(config)
+    for section, leaves in _UNHASHED.items():
+        if leaves is None:
+            del parts[section]
+        else:
+            for leaf in leaves:
+                del parts[section][leaf]
+    base = base_fingerprint(config.model.path, config.model.revision)
+    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}
+
+
+def _problems(data: DataConfig) -> Any:
+    """What is trained on: [task, weight] in order, or a hash of the problems."""
+    if data.kind == "procedural":
+        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
+    from tepo.problems.training_sets import training_fingerprint
+
+    assert data.problems
+    return training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+
+
+def run_id(config: RunConfig, recipe: str | None = None) -> str:
+    """Twelve hex digits; equal exactly when two configurations would train the same weights. `recipe`: the hash of its
+    identity, where the caller has it for many seeds."""
+    return content_hash([recipe or content_hash(identity(config)), config.seed])
+
+
+def base_id(path: str, revision: str | None) -> str:
+    """Under which a store keeps the measurements of an untrained policy. Hashed, because the fingerprint of a hub model
+    holds its name, slash and all."""
+    return f"base-{content_hash(base_fingerprint(path, revision))}"

@@ -1,0 +1,94 @@
+"""Running the units of a plan, with their progress on the screen."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tepo.errors import RunFailed
+from tepo.studies.dispatch import Failure, State, run_local, unfinished
+from tepo.studies.plan import Unit, check_rows, unique
+from tepo.studies.spent import spent
+from tepo.words import counted
+from tepo_cli.options import Slots
+from tepo_cli.screen import console, say
+from tepo_cli.show_plan import show_other_versions
+
+_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
+
+
+def run_units(units: Sequence[Unit], slots: Slots) -> None:
+    """Run what is not done, with a bar a unit and one for all.
+
+    Raises RunFailed when any failed; the others are kept.
+    """
+    todo = unfinished(unique(units))
+    if not todo:
+        say(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
+        return
+    check_rows(todo)
+    show_other_versions(todo[0].folder.parent)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        total = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
+        bars = {
+            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
+            for unit in todo
+        }
+
+        def watch(states: dict[str, State]) -> None:
+            for name, state in states.items():
+                if state.running:
+                    progress.start_task(bars[name])
+                progress.update(
+                    bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
+                )
+            progress.update(
+                total,
+                completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()),
+            )
+
+        started = time.monotonic()
+        failures = _dispatch(todo, slots, watch)
+    say(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
+    if failures:
+        raise RunFailed(
+            _report(failures),
+            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
+        )
+
+
+def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
+    if slots.launcher == "local":
+        return run_local(todo, slots.jobs, watch, slots.gpus)
+    from tepo.studies.slurm import SlurmOptions, run_slurm
+
+    return run_slurm(
+        todo,
+        SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes),
+        todo[0].folder.parent,
+        watch,
+    )
+
+
+def _work(unit: Unit) -> float:
+    steps = 0 if unit.row.objective is None else unit.config.train.steps
+    return steps + _EVALUATION_WEIGHT * len(unit.config.data.benchmarks)
+
+
+def _report(failures: Sequence[Failure]) -> str:
+    return "\n".join(
+        [
+            f"{len(failures)} of the runs failed:",
+            *(
+                f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}"
+                for failure in failures
+            ),
+        ]
+    )

@@ -1,0 +1,70 @@
+"""A plan on the screen: its units, their price, and what the store holds beside them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from tepo.studies.dispatch import unfinished
+from tepo.studies.plan import Unit, unique
+from tepo.studies.store import other_versions
+from tepo.words import counted
+from tepo_cli.screen import fixed, say, say_wrapped, show
+
+
+def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
+    """One line a unit: what would be trained and measured."""
+    if brief:
+        say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
+        return
+    for model in dict.fromkeys(unit.config.model.name for unit in units):
+        table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
+        for unit in (unit for unit in units if unit.config.model.name == model):
+            train = (
+                "–"
+                if unit.row.objective is None
+                else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+            )
+            missing = unit.missing_benchmarks()
+            measure = counted(len(missing), "benchmark") if missing else "done"
+            table.add_row(unit.label, str(unit.seed), unit.id, train, measure)
+        show(table, stderr=True)
+    say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
+
+
+def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
+    """CPU time, tokens and disk of what is to do, and the measurements behind them."""
+    from tepo.studies.price import costs, price, probe
+
+    todo = unfinished(unique(units))
+    if not todo:
+        say_wrapped("nothing to do")
+        return
+    names = {unit.config.data.name for unit in todo}
+    known = [cost for cost in costs(store) if cost.data in names]  # runs on other data cost something else
+    new = sorted(names - {cost.data for cost in known})
+    if scale != "laptop" and new:  # a probe would load the model
+        say_wrapped(f"nothing on data={new[0]} was measured in the store: no price from measurements")
+        return
+    basis = [f"medians over {counted(len(known), 'measured run')} in {store}"] if known else []
+    for name in new:
+        say_wrapped(f"no measured run on data={name} in the store: probing two steps of one row")
+        alike = [unit for unit in todo if unit.config.data.name == name]
+        known.append(probe(next((unit for unit in alike if unit.row.objective), alike[0])))
+        basis.append("a probe of two steps")
+    total = price(todo, known, " and ".join(basis))
+    say_wrapped(
+        f"price: {total.cpu_s / 3600:.2f} CPU hours "
+        f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
+        f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
+    )
+
+
+def show_other_versions(store: Path) -> None:
+    """Say so when the store holds runs that this version does not use."""
+    others = other_versions(store)
+    if others:
+        say(
+            f"{store} holds {counted(len(others), 'run')} of another version "
+            f"({', '.join(others[:4])}{' …' if len(others) > 4 else ''}): kept, and not used here"
+        )

@@ -1,0 +1,92 @@
+"""What `tepo eval` prints: what it would measure, and the scores. Imported when it runs."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from rich.table import Table
+
+from tepo.evaluation.comparison import AVERAGE, MEAN, summarize
+from tepo.evaluation.intervals import FEWEST
+from tepo.evaluation.result import Result
+from tepo.evaluation.rows import SAMPLES, read_table
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.prompt_format import render_prompt
+from tepo.studies.measure import Request, stored, tokenizer_of, unreadable_golds
+from tepo.words import counted
+from tepo_cli.screen import fixed, say, show
+
+
+def show_evaluations(names: Sequence[str], request: Request) -> None:
+    """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    settings, tokenizer = request.settings, tokenizer_of(request.weights)
+    for name in names:
+        benchmark = load_benchmark(name)
+        problems = benchmark.load_problems()[: settings.limit]
+        done = "done" if stored(request.run, benchmark, settings) else "to do"
+        print(
+            f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} "
+            f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
+            f"backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}"
+        )
+        shown = render_prompt(
+            problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+        )
+        print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
+
+
+def show_unreadable(names: Sequence[str], request: Request) -> None:
+    """Which golds of what is still to be measured the grader cannot read."""
+    for benchmark in map(load_benchmark, names):
+        if stored(request.run, benchmark, request.settings) is None:
+            unread = unreadable_golds(benchmark, request.settings.limit)
+            if unread:
+                named = ", ".join(unread)
+                say(f"golds that the grader cannot read, so that only the same text matches them: {named}")
+
+
+def show_scores(results: Sequence[Result], request: Request) -> None:
+    """One line a benchmark, then the two averages."""
+    table = Table(*map(fixed, ("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off")))
+    for result in results:
+        name, k = result.benchmark, result.samples
+        passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
+        table.add_row(
+            name,
+            str(result.problems),
+            _interval(result.accuracy, *(result.interval or (math.nan, math.nan))),
+            passed,
+            voted,
+            f"{100 * result.scores['truncated']:.1f}%",
+        )
+        for subset, scores in result.subsets.items():
+            table.add_row(
+                f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%"
+            )
+    if len(results) > 1:
+        frames = [
+            read_table(request.folder(result.benchmark) / SAMPLES)
+            .select(["problem", "sample", "correct"])
+            .to_pandas()
+            .assign(benchmark=result.benchmark)
+            for result in results
+        ]
+        scores = summarize(pd.concat(frames).assign(row="model", seed=request.settings.seed)).set_index("benchmark")
+        for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
+            line = scores.loc[key]
+            table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
+    say(f"model: {request.weights.path}")
+    show(table)
+    for result in results:
+        if result.timeouts:
+            total = result.problems * result.samples
+            say(
+                f"{result.benchmark}: {result.timeouts} of {total} answers ran out of the grader's budget "
+                "and count as wrong (docs/grader.md)"
+            )
+    if any(result.interval is None for result in results):
+        say(f"–: no interval from fewer than {FEWEST} problems")
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    return f"{100 * mean:.2f}" + (" ± –" if math.isnan(low) else f" ± {50 * (high - low):.2f}")

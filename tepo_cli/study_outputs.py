@@ -1,0 +1,70 @@
+"""What the study commands write from the store: tables on the screen, the page, the results as Markdown."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tepo.errors import UserError
+from tepo.studies.dispatch import unfinished
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import Planned
+from tepo.studies.study import Study
+from tepo_cli.screen import say, screen_width
+from tepo_cli.show_plan import show_other_versions
+
+_WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
+
+
+def check_outputs(out: Path, results_path: Path | None) -> None:
+    """Raises UserError where a folder lies instead of a file: before the work, not after it."""
+    for option, path in (("--out", out), ("--results", results_path)):
+        if path is not None and path.is_dir():
+            raise UserError(
+                "a folder, not a file",
+                where=f"{option} {path}",
+                fix=f"{option} {path / 'report'}{'.html' if option == '--out' else '.md'}",
+            )
+
+
+def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
+    """The page, and the Markdown document if asked for."""
+    from tepo.files import write_atomic
+    from tepo.studies.assemble import page, render_all, results
+
+    studies, runs = render_all(planned, scale)
+    write_atomic(out, page(studies, runs, scale), "--out FILE")
+    say(f"page: {out}")
+    if results_path is not None:
+        write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])), "--results FILE")
+        say(f"results: {results_path}")
+
+
+def _command(words: Sequence[str]) -> str:
+    """The command behind a document, without where things lie and how many ran at once."""
+    kept, skip = ["tepo"], False
+    for word in words:
+        if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
+            kept.append(shlex.quote(word))
+        skip = word in _WHERE_AND_HOW
+    return " ".join(kept)
+
+
+def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:
+    """Print the study's table, one block a model, and say where the runs lie."""
+    from tepo.reporting.render import render
+    from tepo.studies.study_table import study_table
+
+    if unfinished(units):
+        show_other_versions(units[0].folder.parent)
+    table = study_table(study, scale, units)
+    rendered = render(table, format)
+    if isinstance(rendered, str):
+        print(rendered.rstrip("\n"))
+    else:
+        Console(width=screen_width(), markup=False).print(rendered)
+    there = sorted({str(unit.folder) for unit in units if unit.folder.is_dir()})
+    if there:
+        say(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")

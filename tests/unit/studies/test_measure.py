@@ -1,0 +1,107 @@
+"""One way to measure: what is stored is believed, what is missing is evaluated, what differs is refused."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.evaluation.result import load_result
+from tepo.evaluation.settings import Settings
+from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.sampling.open_sampler import SamplerOptions
+from tepo.studies.measure import Request, measure, measure_model
+from tepo.training.run_folder import RunFolder
+from tepo_cli.find_model import find_target
+from tests.unit.evaluation.stand_in import Dice, Letters, ones
+
+# As versions before this file wrote it, in runs/base-7859a1c90930/eval/add3@first6@seed1/result.json.
+STORED = {
+    "benchmark": "add3",
+    "problems": 6,
+    "samples": 4,
+    "accuracy": 0.5,
+    "interval": None,
+    "scores": {"avg@4": 0.5, "pass@2": 0.75, "pass@4": 1.0, "maj@4": 0.75, "truncated": 0.0, "mean_tokens": 26.875},
+    "subsets": {},
+    "grader": "grader 7 options ac2524c1",
+    "task": {
+        "benchmark": "add3",
+        "fingerprint": "bded83bdd6b0",
+        "grading": "d827049039f8",
+        "content_hash": "03bd8dbc489573edcd1a410b5ac3af6233fa4e64c70ecdffcbcdd3865d2a82bf",
+        "seed": 1,
+        "limit": 6,
+        "policy": {"weights": "00c3c6196172"},
+        "wrap": "auto",
+        "thinking": None,
+        "rows_per_part": 256,
+    },
+    "timeouts": 0,
+    "format": 1,
+}
+FOLDER = "base-7859a1c90930/eval/add3@first6@seed1"
+
+
+def asked(store: Path, **changes: object) -> Request:
+    """As `tepo eval add3 --model package:laptop --limit 6 --seed 1` asks."""
+    target = find_target("package:laptop", store, None)
+    settings = Settings({"weights": target.weights.name}, seed=1, limit=6, wrap=target.wrap, thinking=target.thinking)
+    # a sampler that this machine lacks: sampling would be an error
+    return Request(target.weights, SamplerOptions("vllm", tensor_parallel=99), replace(settings, **changes), target.run)
+
+
+def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir(parents=True)
+    (tmp_path / FOLDER / "result.json").write_text(json.dumps(STORED))
+    (result,) = measure_model(asked(tmp_path), ["add3"])
+    assert json.loads(json.dumps(asdict(result))) == STORED
+    for changes, said in (
+        ({"wrap": "raw"}, "add3 was measured with wrap auto, not raw"),
+        ({"thinking": True}, "add3 was measured with thinking None, not True"),
+        ({"policy": {"weights": "other"}}, "add3 was measured with policy"),
+    ):
+        with pytest.raises(UserError, match=said) as caught:
+            measure_model(asked(tmp_path, **changes), ["add3"])
+        assert caught.value.where == str(tmp_path / FOLDER)
+    (tmp_path / FOLDER / "result.json").write_text(json.dumps(STORED | {"task": STORED["task"] | {"fingerprint": "x"}}))
+    with pytest.raises(UserError, match="another definition of the benchmark"):
+        measure_model(asked(tmp_path), ["add3"])
+
+
+def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Path) -> None:
+    run, opened, closed, rows = RunFolder(tmp_path / "run"), [], [], []
+    one, two, three = (replace(ones(), name=name) for name in ("one", "two", "three"))
+
+    @contextmanager
+    def dice(missing: Sequence[Benchmark]) -> Iterator[tuple[Dice, Letters]]:
+        opened.append([benchmark.name for benchmark in missing])
+        try:
+            yield Dice(), Letters()
+        finally:
+            closed.append(len(opened))
+
+    def report(name: str, done: int, total: int) -> None:
+        rows.append((name, done, total))
+
+    settings = Settings({"weights": "w"}, rows_per_part=40)
+    (first,) = measure(run, [two], settings, dice)
+    results = measure(run, [one, two, three], settings, dice, report)
+    assert [result.benchmark for result in results] == ["one", "two", "three"]
+    assert results[1] == first
+    assert opened == [["two"], ["one", "three"]]
+    assert closed == [1, 2]
+    assert rows == [(name, done, 80) for name in ("one", "three") for done in (0, 40, 80)]
+    assert measure(run, [three, one], settings, dice) == [results[2], results[0]]
+    assert len(opened) == 2
+    assert run.measured() == ["one", "three", "two"]
+    assert [load_result(run.evaluation(result.benchmark)) for result in results] == results
+
+
+def test_the_stored_definition_of_add3_is_the_shipped_one() -> None:
+    """Else the first test would not show that stored results are believed."""
+    benchmark = load_benchmark("add3")
+    assert (benchmark.fingerprint, benchmark.grading) == (STORED["task"]["fingerprint"], STORED["task"]["grading"])

@@ -1,12 +1,12 @@
-"""From overrides to a checked RunConfig: Hydra composes, the schema checks,
+"""From overrides to a checked RunConfig: Hydra composes, the strict reader checks,
 and an unknown name gets the nearest valid one."""
 
 import contextlib
-import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tepo import paths
 from tepo.config import estimator, own
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
+from tepo.strict import Keys, Location, load, read
 
 FOLDER = Path(__file__).parent
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
@@ -33,43 +34,31 @@ def options(group: str) -> list[str]:
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
     """Compose and check a configuration.
 
-    Raises UserError for a malformed override, an unknown key or group option, a wrong type.
+    Raises UserError for a malformed override, an unknown key or group option, a wrong type or a value out of bounds.
     """
-    from omegaconf import OmegaConf, errors
-
-    plain: dict[Any, Any] = _composed(overrides)
-    plain["objective"]["name"] = _group_choice("objective", overrides)
-    objective = plain.pop("objective")
-    try:
-        typed = OmegaConf.merge(OmegaConf.structured(RunConfig), {**plain, "objective": objective})
-        config = OmegaConf.to_object(typed)
-    except errors.OmegaConfBaseException as error:
-        key = getattr(error, "full_key", "") or "?"
-        if "is not a ListConfig" in str(error):
-            raise UserError(f"{key} is a list", where=" ".join(overrides), fix=f"'{key}=[first,second]'") from None
-        raise UserError(
-            str(error).splitlines()[0], where=f"configuration key {key}", fix="check the value's type"
-        ) from None
-    assert isinstance(config, RunConfig)
+    for text in overrides:
+        check_override(text)
+    given = dict(map(_split, overrides))
+    plain = _composed(given)
+    plain["objective"]["name"] = _choices(given)["objective"]
+    at = Location(_origin(given))
+    config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
-    config.objective = estimator.resolved(config.objective, config.train.kl_estimator, map(_split, overrides))
-    _check_values(config)
+    config.objective = estimator.resolved(config.objective, config.train.kl_estimator, given.items())
+    _check_names(config, at)
     return config
 
 
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+def _composed(given: Mapping[str, str]) -> dict[str, Any]:
     """What Hydra makes of the overrides, a user's own problems and model among them (`tepo.config.own`)."""
     from omegaconf import OmegaConf
 
-    for text in overrides:
-        check_override(text)
-    words = own.with_options(dict(map(_split, overrides)), {group: options(group) for group in own.LEAF})
+    words = own.with_options(given, {group: options(group) for group in own.LEAF})
     with _hydra() as hydra_compose:
 
-        def made(words: dict[str, str]) -> Any:
-            return OmegaConf.to_container(
-                hydra_compose("config", [_word(*pair) for pair in words.items()]), resolve=True
-            )
+        def made(words: Mapping[str, str]) -> Any:
+            composed = hydra_compose("config", [_word(*pair) for pair in words.items()])
+            return OmegaConf.to_container(composed, resolve=True)
 
         try:
             plain = made(words)
@@ -78,11 +67,25 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
         except UserError:
             raise
         except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
-            raise UserError(
-                str(error).splitlines()[0], where=" ".join(overrides), fix="see `tepo train --help`"
-            ) from None
+            raise _not_composed(error, words) from None
     own.settle(words, plain)
     return plain
+
+
+def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
+    """The mistake that stopped Hydra: a file of a group that is no YAML, or an override that it cannot parse."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for _, path in _files(words):
+        load(path)
+    broken = []
+    for key, value in words.items():
+        try:
+            OverridesParser.create().parse_override(_word(key, value))
+        except Exception:
+            broken.append(f"{key}={value}")
+    where = broken or [f"{key}={value}" for key, value in words.items()]
+    return UserError(str(error).splitlines()[0], where=" ".join(where), fix="see `tepo train --help`")
 
 
 @contextlib.contextmanager
@@ -108,12 +111,44 @@ def _split(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _group_choice(group: str, overrides: Sequence[str]) -> str:
-    """The option of a group: the last override, else the default in config.yaml."""
-    chosen = [value for key, value in map(_split, overrides) if key == group]
-    default = re.search(rf"^  - {group}: (\S+)$", (FOLDER / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert default
-    return chosen[-1] if chosen else default.group(1)
+@cache
+def _defaults(path: Path) -> dict[str, str]:
+    """Group -> option, as a file's `defaults:` list chooses them."""
+    entries = [entry for entry in load(path).data.get("defaults", ()) if isinstance(entry, dict)]
+    return {key.removeprefix("override /"): value for entry in entries for key, value in entry.items()}
+
+
+def _choices(words: Mapping[str, str]) -> dict[str, str]:
+    """The option of each group: the override, else what the scale chooses, else the default in config.yaml."""
+    default = _defaults(FOLDER / "config.yaml")
+    scale = _defaults(FOLDER / "scale" / f"{words.get('scale', default['scale'])}.yaml")
+    chosen = {**default, **scale, **words}
+    return {group: chosen[group] for group in GROUPS}
+
+
+def _files(words: Mapping[str, str]) -> list[tuple[str, Path]]:
+    """The files a configuration is composed of with their groups, the one that wins first."""
+    chosen = _choices(words)
+    files = [(group, FOLDER / group / f"{chosen[group]}.yaml") for group in ("scale", *reversed(GROUPS))]
+    return [(group, path) for group, path in files if path.is_file()] + [("", FOLDER / "config.yaml")]
+
+
+def _origin(given: Mapping[str, str]) -> Callable[[Keys], str]:
+    """Says of a key which override set it, else which file and line."""
+
+    def origin(keys: Keys) -> str:
+        dotted = ".".join(map(str, keys))
+        for key, value in reversed(list(given.items())):
+            if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
+                return f"{key}={value}"
+        for group, path in _files(given):
+            top = keys[:1] == (group,) and not path.read_text(encoding="utf-8").startswith("# @package _global_")
+            inside = keys[1:] if top else keys
+            if (group in ("", "scale", *keys[:1])) and (line := load(path).line(inside)):
+                return f"{path}:{line}"
+        return "the configuration"
+
+    return origin
 
 
 def check_override(text: str) -> None:
@@ -162,74 +197,19 @@ def _leaves() -> list[str]:
     return names
 
 
-def _check_values(config: RunConfig) -> None:
-    """Values that no type can check."""
-    train = config.train
-    positive = (
-        "steps",
-        "prompts_per_step",
-        "samples_per_prompt",
-        "max_rounds",
-        "max_new_tokens",
-        "max_prompt_tokens",
-        "mini_batch_prompts",
-        "epochs",
-        "checkpoint_every",
-    )
-    for name in positive:
-        if getattr(train, name) < 1:
-            raise UserError(f"train.{name} must be at least 1, not {getattr(train, name)}")
-    if train.samples_per_prompt < 2:
-        raise UserError("train.samples_per_prompt must be at least 2: a group of one has no advantage")
-    if not 0 < train.learning_rate < math.inf or not train.grad_clip > 0:
-        raise UserError("train.learning_rate and train.grad_clip must be positive")
-    if not 0 < train.temperature < math.inf:
-        raise UserError("train.temperature must be positive: greedy groups are all alike")
-    limits = {
-        "seed": (config.seed, 0),
-        "train.warmup_steps": (train.warmup_steps, 0),
-        "train.weight_decay": (train.weight_decay, 0),
-        "train.token_dump_every": (train.token_dump_every, 0),
-        "grader.workers": (config.grader.workers, 0),
-    }
-    limits |= {
-        "sampler.max_rows": (config.sampler.max_rows, 1),
-        "engine.micro_batch_tokens": (config.engine.micro_batch_tokens, 1),
-    }
-    for key, (number, least) in limits.items():
-        if not least <= number < math.inf:
-            raise UserError(f"{key} must be at least {least}, not {number}")
-    for key, share in (
-        ("sampler.gap_bound", config.sampler.gap_bound),
-        ("sampler.memory_fraction", config.sampler.memory_fraction),
-    ):
-        if share is not None and not 0 < share < math.inf:
-            raise UserError(f"{key} must be positive, not {share:g}")
-    if config.seed >= 2**63:
-        raise UserError(f"seed must be below 2^63, not {config.seed}")
+def _check_names(config: RunConfig, at: Location) -> None:
+    """What is named must be there."""
     if not config.store:
-        raise UserError("store is empty", fix="name a folder: --store runs")
+        raise at.at("store").error("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:
-        raise UserError(
-            "data.kind=problems names no problems",
-            where="data.problems",
-            fix="data=FILE.jsonl, data=dapo, or data.problems=NAME",
-        )
-    for name in config.data.benchmarks:
-        paths.find("evals", name.partition(":")[0])
-    for key, value, valid in (
-        ("model.dtype", config.model.dtype, ("float32", "bfloat16")),
-        ("model.wrap", config.model.wrap, ("raw", "auto", "base")),
-        ("data.prompt", config.data.prompt, ("raw", "boxed")),
-        ("data.kind", config.data.kind, ("procedural", "problems")),
-        ("data.overlong_prompts", config.data.overlong_prompts, ("drop", "truncate", "error")),
-        ("sampler.kind", config.sampler.kind, options("sampler")),
-        ("engine.kind", config.engine.kind, options("engine")),
-        ("engine.device", config.engine.device, ("auto", "cpu", "cuda")),
-        ("wandb.mode", config.wandb.mode, ("disabled", "offline", "online")),
-    ):
-        if value not in valid:
-            raise unknown_name(key, str(value), valid)
+        fix = "data=FILE.jsonl, data=dapo, or data.problems=NAME"
+        raise at.at("data", "problems").error("data.kind=problems names no problems", fix=fix)
+    with at.at("data", "benchmarks").named():
+        for name in config.data.benchmarks:
+            paths.find("evals", name.partition(":")[0])
+    for group, kind in (("sampler", config.sampler.kind), ("engine", config.engine.kind)):
+        if kind not in options(group):
+            raise at.at(group, "kind").unknown(f"{group}.kind", kind, options(group))
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -4,20 +4,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tepo.errors import UserError, unknown_name
-
-DEFAULT = "k3"  # of tepo.objectives.penalty.Kl
-ESTIMATORS = ("k1", "k2", "k3", "abs", "r_k3", "full")  # those of tepo.objectives.penalty, which imports torch
+from tepo.errors import UserError
+from tepo.kl_estimators import DEFAULT, KlEstimator
 
 
-def resolved(objective: Mapping[str, Any], estimator: str | None, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def resolved(
+    objective: Mapping[str, Any], estimator: KlEstimator | None, given: Iterable[tuple[str, str]]
+) -> dict[str, Any]:
     """The mapping of an objective with `train.kl_estimator` in the place of k3, the estimator of every KL written out.
 
-    given: the user's overrides, (key, value). Raises UserError for an unknown estimator, and for one that would replace
-    a k3 that the user asked for.
+    given: the user's overrides, (key, value). Raises UserError where it would replace a k3 that the user asked for.
     """
-    if estimator is not None and estimator not in ESTIMATORS:
-        raise unknown_name("KL estimator", estimator, ESTIMATORS, where="train.kl_estimator")
     if estimator not in (None, DEFAULT):
         for key, value in given:
             if key.startswith("objective.penalty") and re.search(rf"\b{DEFAULT}\b", value):

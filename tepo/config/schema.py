@@ -1,93 +1,115 @@
-"""The typed schema that every composed configuration is checked against. One dataclass per Hydra group.
+"""What a run may be configured with: each Hydra group is a dataclass, each field says its meaning, choices and bounds.
 
 Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where printed; what it leaves out is marked in
 `scale/paper.yaml`. The `objective` group is checked by `tepo.objectives` itself.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tepo.kl_estimators import KlEstimator
+from tepo.strict import REQUIRED, Exclusive, option
+
+Prompt = Literal["raw", "boxed"]
+Wrap = Literal["raw", "auto", "base"]
+POSITIVE = Exclusive(0)
 
 
 @dataclass
 class ModelConfig:
-    """The policy. `path` is a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
+    """The policy."""
 
-    name: str
-    path: str
-    revision: str | None = None
-    dtype: str = "float32"  # float32 | bfloat16
-    gradient_checkpointing: bool = False
-    trust_remote_code: bool = False
-    # what goes around a request: auto (chat template where there is one, else the base template) | base | raw
-    wrap: str = "auto"
-    thinking: bool | None = None  # Qwen3's switch; None leaves it to the chat template
+    name: str = option(REQUIRED, "what lists and tables call it")
+    path: str = option(REQUIRED, "a folder, a hub id, or `package:NAME` for a base that ships with tepo")
+    revision: str | None = option(None, "commit of the hub")
+    dtype: Literal["float32", "bfloat16"] = option("float32", "of the weights")
+    gradient_checkpointing: bool = option(False, "compute activations twice to hold fewer")
+    trust_remote_code: bool = option(False, "run code that comes with the model")
+    wrap: Wrap = option(
+        "auto",
+        "what goes around a request: auto (chat template where there is one, else the base template), base, raw",
+    )
+    thinking: bool | None = option(None, "Qwen3's switch; null leaves it to the chat template")
 
 
 @dataclass
 class DataConfig:
     """Training problems, and the benchmarks a finished run is measured on."""
 
-    name: str
-    base: str  # the model that `model=laptop` starts from
-    kind: str = "procedural"  # procedural | problems
-    tasks: dict[str, float] = field(default_factory=dict)  # procedural: task -> weight
-    problems: str | None = None  # problems: a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)
-    # raw (the statement alone) | boxed (with the instruction to box the answer)
-    # | auto (raw for a shipped base, else boxed)
-    prompt: str = "raw"
-    exclude_contaminated: bool = False
-    overlong_prompts: str = "drop"  # drop | truncate | error
-    benchmarks: list[str] = field(default_factory=list)
-    max_prompt_tokens: int | None = None  # what scale=laptop takes for train.max_prompt_tokens in place of its own
-    max_new_tokens: int | None = None  # the same for train.max_new_tokens
+    name: str = option(REQUIRED, "what lists and tables call them")
+    base: str = option(REQUIRED, "the model that `model=laptop` starts from")
+    kind: Literal["procedural", "problems"] = option("procedural", "problems are generated, or read")
+    tasks: dict[str, float] = option({}, "procedural: task and its weight")
+    problems: str | None = option(
+        None, "problems: a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)"
+    )
+    prompt: Prompt = option(
+        "raw",
+        "raw (the statement alone), boxed (with the instruction to box the answer); a group may say auto: "
+        "raw for a shipped base, else boxed",
+    )
+    exclude_contaminated: bool = option(False, "leave out problems that a benchmark holds")
+    overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "what becomes of prompts beyond the limit")
+    benchmarks: list[str] = option([], "what a finished run is measured on")
+    max_prompt_tokens: int | None = option(
+        None, "what scale=laptop takes for train.max_prompt_tokens in place of its own", low=1
+    )
+    max_new_tokens: int | None = option(None, "the same for train.max_new_tokens", low=1)
 
 
 @dataclass
 class SamplerConfig:
     """Where responses come from."""
 
-    kind: str = "torch"  # a module of tepo.sampling.samplers
-    max_rows: int = 1024  # rows decoded at once
-    gap_bound: float | None = (
-        None  # sampler-trainer log-prob gap (mean absolute) that stops a run; None: 1e-3 in float32, 0.1 in bfloat16
+    kind: str = option("torch", "a module of tepo.sampling.samplers")
+    max_rows: int = option(1024, "rows decoded at once", low=1)
+    gap_bound: float | None = option(
+        None,
+        "mean absolute log-prob gap to the trainer that stops a run; null: 1e-3 in float32, 0.1 in bfloat16",
+        low=POSITIVE,
     )
-    memory_fraction: float = 0.4  # vLLM: share of the device (GPU), or GiB of cache on CPU
-    servers: list[str] = field(default_factory=list)  # vllm_server: their URLs
+    memory_fraction: float = option(0.4, "vLLM: share of the device (GPU), or GiB of cache on CPU", low=POSITIVE)
+    servers: list[str] = option([], "vllm_server: their URLs")
 
 
 @dataclass
 class EngineConfig:
     """What trains the weights."""
 
-    kind: str = "torch"  # a module of tepo.training.engines
-    device: str = "auto"  # auto | cpu | cuda
-    micro_batch_tokens: int = 16384
-    zero_stage: int = 2
-    offload: bool = False
+    kind: str = option("torch", "a module of tepo.training.engines")
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "where it trains")
+    micro_batch_tokens: int = option(16384, "tokens of one forward pass", low=1)
+    zero_stage: int = option(2, "what DeepSpeed shards between GPUs", low=0, high=3)
+    offload: bool = option(False, "keep the optimiser in the memory of the CPU")
 
 
 @dataclass
 class TrainConfig:
     """The RL loop, TEPO section 4.1."""
 
-    steps: int
-    prompts_per_step: int
-    samples_per_prompt: int
-    max_rounds: int  # rounds of sampling per step until enough mixed groups are there
-    temperature: float
-    max_prompt_tokens: int
-    max_new_tokens: int
-    # at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
-    mini_batch_prompts: int
-    epochs: int
-    learning_rate: float
-    warmup_steps: int = 0
-    weight_decay: float = 0.0
-    grad_clip: float = 1.0
-    kl_estimator: str | None = None  # takes the place of k3 in the objective (laptop: the exact full-vocabulary KL)
-    checkpoint_every: int = 1
-    token_dump_every: int = 0  # steps between dumps for the token view; 0 = last step only
+    steps: int = option(REQUIRED, "rollouts, each with its updates", low=1)
+    prompts_per_step: int = option(REQUIRED, "mixed groups of a full rollout", low=1)
+    samples_per_prompt: int = option(REQUIRED, "responses of a group; a group of one has no advantage", low=2)
+    max_rounds: int = option(REQUIRED, "rounds of sampling per step until enough mixed groups are there", low=1)
+    temperature: float = option(REQUIRED, "of the rollout; greedy groups are all alike", low=POSITIVE)
+    max_prompt_tokens: int = option(REQUIRED, "limit of a prompt", low=1)
+    max_new_tokens: int = option(REQUIRED, "limit of a response", low=1)
+    mini_batch_prompts: int = option(
+        REQUIRED,
+        "at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than there are make one",
+        low=1,
+    )
+    epochs: int = option(REQUIRED, "passes over a rollout", low=1)
+    learning_rate: float = option(REQUIRED, "of AdamW", low=POSITIVE)
+    warmup_steps: int = option(0, "steps over which the learning rate rises", low=0)
+    weight_decay: float = option(0.0, "of AdamW", low=0)
+    grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clip", low=POSITIVE, high=math.inf)
+    kl_estimator: KlEstimator | None = option(
+        None, "takes the place of k3 in the objective (laptop: the exact full-vocabulary KL)"
+    )
+    checkpoint_every: int = option(1, "steps between checkpoints", low=1)
+    token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)
 
     @property
     def mini_batches(self) -> int:
@@ -100,33 +122,33 @@ class TrainConfig:
 
 @dataclass
 class GraderConfig:
-    """How answers are judged; see tepo.problems.grader. timeout: CPU seconds an answer may take in a worker."""
+    """How answers are judged; see tepo.problems.grader."""
 
-    timeout: float = 3.0
-    workers: int = 1
+    timeout: float = option(3.0, "CPU seconds an answer may take in a worker", low=POSITIVE)
+    workers: int = option(1, "processes; 0: one per usable core, at most 8", low=0)
 
 
 @dataclass
 class WandbConfig:
-    """Mirror of metrics.jsonl; `mode=offline` needs no network."""
+    """Mirror of metrics.jsonl."""
 
-    mode: str = "disabled"  # disabled | offline | online
-    project: str = "tepo"
-    group: str | None = None
+    mode: Literal["disabled", "offline", "online"] = option("disabled", "offline needs no network")
+    project: str = option("tepo", "where wandb puts the run")
+    group: str | None = option(None, "wandb's group of runs")
 
 
 @dataclass
 class RunConfig:
     """One training run."""
 
-    seed: int
-    scale: str
-    objective: dict[str, Any]
-    model: ModelConfig
-    data: DataConfig
-    sampler: SamplerConfig
-    engine: EngineConfig
-    train: TrainConfig
-    grader: GraderConfig
-    wandb: WandbConfig
-    store: str = "runs"
+    seed: int = option(REQUIRED, "of every draw", low=0, high=Exclusive(2**63))
+    scale: str = option(REQUIRED, "laptop or paper")
+    objective: dict[str, Any] = option(REQUIRED, "the axes of the loss, as tepo.objectives reads them")
+    model: ModelConfig = option(REQUIRED, "the policy")
+    data: DataConfig = option(REQUIRED, "training problems, and the benchmarks of a finished run")
+    sampler: SamplerConfig = option(REQUIRED, "where responses come from")
+    engine: EngineConfig = option(REQUIRED, "what trains the weights")
+    train: TrainConfig = option(REQUIRED, "the RL loop")
+    grader: GraderConfig = option(REQUIRED, "how answers are judged")
+    wandb: WandbConfig = option(REQUIRED, "the mirror of metrics.jsonl")
+    store: str = option("runs", "the folder of all runs")

@@ -1,16 +1,14 @@
-"""From a name or a mapping to an Objective, checked strictly, and back to the full mapping."""
+"""From a name, a file or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tepo.errors import UserError, unknown_name
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
-from tepo.objectives.options import parse, to_mapping
+from tepo.strict import Location, load, read_kind
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
 AXES: dict[
@@ -34,47 +32,63 @@ def names() -> list[str]:
 
 def text(name: str) -> str:
     """The YAML of a shipped objective (`-` and `_` are the same). Raises UserError with the nearest valid name."""
+    return _file(name).read_text(encoding="utf-8")
+
+
+def _file(name: str) -> Path:
     path = FOLDER / f"{name.replace('-', '_')}.yaml"
     if not path.is_file():
         raise unknown_name("objective", name, names())
-    return path.read_text(encoding="utf-8")
+    return path
 
 
-def load_objective(source: str | Mapping[str, Any]) -> Objective:
-    """The objective of a shipped name (`tepo`, `gspo` …) or of a mapping of axes,
-    as in `tepo/config/objective/NAME.yaml`.
+def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
+    """The objective of a shipped name (`tepo`, `gspo` …), of a file like `tepo/config/objective/NAME.yaml`, or of
+    a mapping of axes as in such a file, which may carry a `name`.
 
-    A mapping may carry a `name`. Raises UserError for an unknown name, axis, kind, key or value, naming the nearest
-    valid one, for axes that do not fit, and for a setting that could have no effect."""
-    if isinstance(source, str):
-        given, name = dict(yaml.safe_load(text(source))), source.replace("-", "_")
-    else:
-        given = dict(source)
-        name = given.pop("name", None) or "custom"
-    where = f"objective {name}"
+    Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
+    fit, and for a setting that could have no effect."""
+    if not isinstance(source, Mapping):
+        document = load(source if isinstance(source, Path) else _file(source))
+        return _composed(document.data, document.path.stem, document.at)
+    given = dict(source)
+    name = given.pop("name", None) or "custom"
+    try:
+        return _composed(given, name, Location(lambda _: f"objective {name}"))
+    except UserError:
+        if name in names():
+            load_objective(name)  # where the mistake is in the file, its line is named
+        raise
+
+
+def _composed(given: Mapping[str, Any], name: str, at: Location) -> Objective:
+    """The objective of these axes."""
     for axis in given:
         if axis not in AXES:
-            raise unknown_name("axis of an objective", str(axis), AXES, where=where)
-    parsed = {axis: _axis(axis, given.get(axis), where) for axis in AXES if axis != "penalty"}
-    objective = Objective(name=name, penalties=_penalties(given.get("penalty"), where), **parsed)
-    _check_fit(objective, where)
+            raise at.at(str(axis)).unknown("axis of an objective", axis, AXES)
+    parsed = {axis: _axis(axis, given.get(axis), at) for axis in AXES if axis != "penalty"}
+    penalties = _penalties(given.get("penalty"), at.at("penalty"))
+    objective = Objective(name=name, penalties=penalties, **parsed)
+    _check_settings(objective, at)
+    _check_fit(objective, at)
     return objective
 
 
-def _axis(axis: str, given: Any, where: str) -> Any:
+def _axis(axis: str, given: Any, at: Location) -> Any:
     """One axis from its mapping; left out means the neutral choice."""
     tag, kinds, neutral = AXES[axis]
     if given is None and neutral is None:
-        raise UserError(f"{axis} is missing", where=where, fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds)}")
-    return parse(axis, neutral if given is None else given, kinds, tag=tag, where=where)
+        raise at.error(f"{axis} is missing", fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds)}")
+    return read_kind(kinds, neutral if given is None else given, at.at(axis), tag)
 
 
-def _penalties(given: Any, where: str) -> tuple[penalty.Penalty, ...]:
+def _penalties(given: Any, at: Location) -> tuple[penalty.Penalty, ...]:
     """One mapping, a list of them, or none."""
     if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
         return ()
-    parts = [given] if isinstance(given, str | Mapping) else given
-    return tuple(parse("penalty", part, penalty.KINDS, where=where) for part in parts)
+    if isinstance(given, list | tuple):
+        return tuple(read_kind(penalty.KINDS, part, at.at(index)) for index, part in enumerate(given))
+    return (read_kind(penalty.KINDS, given, at),)
 
 
 def parts_of(objective: Objective) -> list[tuple[str, Any]]:
@@ -104,35 +118,37 @@ def in_force(options: Any, key: str) -> bool:
     }.get(key, True)
 
 
-def _check_fit(objective: Objective, where: str) -> None:
-    """Axes that exclude each other, and settings that would be taken and change nothing."""
+def _check_settings(objective: Objective, at: Location) -> None:
+    """No setting is taken that would change nothing."""
     for axis, options in parts_of(objective):
         for part in fields(options):
             value = getattr(options, part.name)
             if value != part.default and not in_force(options, part.name):
-                raise UserError(
-                    f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}",
-                    where=where,
-                    fix=f"leave it out; what it is for: {part.metadata['meaning']}",
-                )
+                what = f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}"
+                fix = f"leave it out; what it is for: {part.metadata['meaning']}"
+                raise at.at(axis, part.name).error(what, fix=fix)
+
+
+def _check_fit(objective: Objective, at: Location) -> None:
+    """Axes that exclude each other."""
     bare = isinstance(objective.ratio, ratio.NoRatio)
     if bare != isinstance(objective.surrogate, surrogate.LogProb):
-        raise UserError(
-            "surrogate log_prob goes with ratio none, and only with it",
-            where=where,
-            fix="ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob",
-        )
+        what = "surrogate log_prob goes with ratio none, and only with it"
+        fix = "ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob"
+        raise at.at("surrogate").error(what, fix=fix)
     if isinstance(objective.surrogate, surrogate.GeometricClip) and objective.ratio != ratio.Sequence():
-        raise UserError(
-            "surrogate geometric_clip is its own sequence ratio", where=where, fix="ratio: {level: sequence}"
-        )
+        what = "surrogate geometric_clip is its own sequence ratio"
+        raise at.at("ratio").error(what, fix="ratio: {level: sequence}")
     full = {part.anchor for part in objective.penalties if isinstance(part, penalty.Kl) and part.estimator == "full"}
     if len(full) > 1:
-        raise UserError(
-            "two exact KL penalties with different anchors",
-            where=where,
-            fix="use a sampled estimator (k3) for one of them",
-        )
+        what = "two exact KL penalties with different anchors"
+        raise at.at("penalty").error(what, fix="use a sampled estimator (k3) for one of them")
+
+
+def _mapping(options: Any, kinds: Mapping[str, type], tag: str) -> dict[str, Any]:
+    """The full mapping (defaults included) that `read_kind` turns into these options."""
+    name = next(name for name, cls in kinds.items() if cls is type(options))
+    return {tag: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
 
 
 def objective_mapping(objective: Objective) -> dict[str, Any]:
@@ -141,7 +157,7 @@ def objective_mapping(objective: Objective) -> dict[str, Any]:
     found: dict[str, Any] = {"name": objective.name}
     for axis, (tag, kinds, _) in AXES.items():
         if axis == "penalty":
-            found[axis] = [to_mapping(part, kinds, tag=tag) for part in objective.penalties]
+            found[axis] = [_mapping(part, kinds, tag) for part in objective.penalties]
         else:
-            found[axis] = to_mapping(getattr(objective, axis), kinds, tag=tag)
+            found[axis] = _mapping(getattr(objective, axis), kinds, tag)
     return found

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tepo.kl_estimators import DEFAULT, KlEstimator
 from tepo.objectives.batch import Comm, TokenBatch
-from tepo.objectives.options import option
 from tepo.objectives.ratio import finite_logprobs, log_ratio
 from tepo.objectives.selection import covariance, draws, token_count, top_tokens
 from tepo.objectives.weight import SCOPE_MEANING, SCOPES
+from tepo.strict import option
 
 POSITIVE_FALLING, NEGATIVE_RISING, EITHER = (
     "positive_advantage_falling_entropy",
@@ -17,7 +18,6 @@ POSITIVE_FALLING, NEGATIVE_RISING, EITHER = (
     "either",
 )
 BY_CHANGE = (POSITIVE_FALLING, NEGATIVE_RISING, EITHER)
-ESTIMATORS = ("k1", "k2", "k3", "abs", "r_k3", "full")
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,10 @@ class Kl:
     """- beta KL(pi || anchor) on a mask of tokens. TEPO Eq. 4, GRPO Eq. 3, KL-Cov."""
 
     coefficient: float = option(0.001, "beta", source="TEPO 4.1 (Qwen2.5-7B)")
-    estimator: str = option(
-        "k3",
+    estimator: KlEstimator = option(
+        DEFAULT,
         "of a token's KL; full: exact, over the vocabulary",
         source="GRPO Eq. 4, the default of verl and TRL (reading A3)",
-        choices=ESTIMATORS,
     )
     anchor: str = option(
         "old",

@@ -3,56 +3,56 @@
 Schema: docs/benchmarks.md.
 """
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tepo import paths
+from tepo.config.schema import Prompt
 from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
-from tepo.problems.declared import build, read_mapping
 from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
+from tepo.strict import REQUIRED, Exclusive, Location, derived, load, option, read
 
 
 @dataclass(frozen=True)
 class Subset:
-    """A part of the set that some published figures use: every problem except `without`."""
+    """A part of the set that some published figures use."""
 
-    without: tuple[str, ...]
-    note: str
+    without: tuple[str, ...] = option(REQUIRED, "ids of the problems that are not in it")
+    note: str = option(REQUIRED, "which figures use it")
 
 
 @dataclass(frozen=True)
 class Benchmark:
     """A problem set and the protocol it is measured by.
 
-    Exactly one of `procedural` and `dataset` says where the problems come from. `samples` responses a problem are drawn
-    at `temperature` (0 = greedy), each at most `max_new_tokens` long. `hash` pins the content
-    (tepo.problems.hashes.set_hash), of every shipped set and of a user's own where it is given; `grader` holds what
-    differs from the grader's defaults, `tolerances` the absolute slack of single problems, by id.
+    Exactly one of `procedural` and `dataset` says where the problems come from.
     """
 
-    title: str
-    count: int
-    samples: int
-    temperature: float
-    max_new_tokens: int
-    procedural: Procedural | None = None
-    dataset: Dataset | None = None
-    prompt: str = "raw"
-    hash: str | None = None
-    grader: GraderOptions = field(default_factory=GraderOptions)
-    tolerances: dict[str, float] = field(default_factory=dict)
-    subsets: dict[str, Subset] = field(default_factory=dict)
-    provenance: str = ""
-    licence: str = ""
-    defects: tuple[str, ...] = ()
-    name: str = ""
-    without: tuple[str, ...] = ()
+    title: str = option(REQUIRED, "name in tables")
+    count: int = option(REQUIRED, "number of problems", low=1)
+    samples: int = option(REQUIRED, "responses a problem", low=1)
+    temperature: float = option(REQUIRED, "of the responses; 0: greedy", low=0)
+    max_new_tokens: int = option(REQUIRED, "limit of a response", low=1)
+    procedural: Procedural | None = option(None, "problems that are generated")
+    dataset: Dataset | None = option(None, "problems that exist")
+    prompt: Prompt = option("raw", "the statement alone, or boxed: with the instruction to box the answer")
+    hash: str | None = option(
+        None, "pins the content (tepo.problems.hashes.set_hash), of every shipped set and of a user's own where given"
+    )
+    grader: GraderOptions = option(GraderOptions(), "what differs from the grader's defaults")
+    tolerances: dict[str, float] = option({}, "problem id: absolute slack on its numbers", low=Exclusive(0))
+    subsets: dict[str, Subset] = option({}, "name: a part of the set that is scored by itself too")
+    provenance: str = option("", "where the problems come from")
+    licence: str = option("", "of the problems")
+    defects: tuple[str, ...] = option((), "what is known to be wrong with them")
+    name: str = derived("", "the file's name names the benchmark")
+    without: tuple[str, ...] = derived((), "parts of a benchmark go under `subsets`")
 
     def load_problems(self) -> list[Problem]:
         """The problems, checked against `count` and `hash`.
@@ -117,47 +117,26 @@ def benchmark_names() -> list[str]:
 
 def parse_benchmark(path: Path) -> Benchmark:
     """Read and check one file of `evals/`."""
-    mapping = read_mapping(path)
-    for reserved in ("name", "without"):
-        if reserved in mapping:
-            raise UserError(
-                f"key {reserved!r} is not allowed here",
-                where=str(path),
-                fix="the file's name names the benchmark; parts go under `subsets`",
-            )
-    benchmark = replace(build(Benchmark, mapping, str(path)), name=path.stem)
+    document = load(path)
+    benchmark = replace(read(Benchmark, document.data, document.at), name=path.stem)
     if (benchmark.procedural is None) == (benchmark.dataset is None):
-        raise UserError("needs exactly one of `procedural` and `dataset`", where=str(path))
+        raise document.at.error("needs exactly one of `procedural` and `dataset`")
     if benchmark.dataset:
-        benchmark = replace(benchmark, dataset=_placed(benchmark.dataset, path))
+        benchmark = replace(benchmark, dataset=_located(benchmark.dataset, path, document.at.at("dataset")))
         if not benchmark.hash and (paths.shipped("evals") / path.name).is_file():
             fix = "give its hash, or give the file a name of its own"
-            raise UserError("a benchmark that ships with tepo is pinned: `hash` is missing", where=str(path), fix=fix)
-    if benchmark.prompt not in PROMPTS:
-        raise unknown_name("prompt", benchmark.prompt, PROMPTS, where=f"{path}, key prompt")
-    for key in ("count", "samples", "max_new_tokens"):
-        if getattr(benchmark, key) < 1:
-            raise UserError(f"{key} must be at least 1, not {getattr(benchmark, key)}", where=str(path))
-    if any(slack <= 0 for slack in benchmark.tolerances.values()):
-        raise UserError("tolerances must be positive", where=str(path), fix="leave out problems without a tolerance")
-    if benchmark.temperature < 0:
-        raise UserError(f"temperature must not be negative, not {benchmark.temperature}", where=str(path))
+            raise document.at.error("a benchmark that ships with tepo is pinned: `hash` is missing", fix=fix)
     if benchmark.temperature == 0 and benchmark.samples > 1:
-        raise UserError(
-            "greedy (temperature 0) with more than one sample a problem repeats the same response",
-            where=str(path),
-            fix="samples: 1",
-        )
+        what = "greedy (temperature 0) with more than one sample a problem repeats the same response"
+        raise document.at.at("samples").error(what, fix="samples: 1")
     return benchmark
 
 
-def _placed(dataset: Dataset, declaration: Path) -> Dataset:
+def _located(dataset: Dataset, declaration: Path, at: Location) -> Dataset:
     """The data set with its file of problems, if it is one, below the folder of the file that declares it."""
     if not dataset.path.endswith(".jsonl"):
         return dataset
     if dataset.fields != Fields():
-        fix = 'name its columns "id", "problem" and "answer"'
-        raise UserError(
-            "`fields` is for sets of the hub, and this one is a file of problems", where=str(declaration), fix=fix
-        )
+        what = "`fields` is for sets of the hub, and this one is a file of problems"
+        raise at.at("fields").error(what, fix='name its columns "id", "problem" and "answer"')
     return replace(dataset, path=str(declaration.parent / Path(dataset.path).expanduser()))

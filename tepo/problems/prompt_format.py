@@ -7,14 +7,15 @@ nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
+from tepo.config.schema import Wrap
 from tepo.errors import UserError, unknown_name
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 PROMPTS = {"raw": "{problem}", "boxed": "{problem}\n\n" + BOXED_INSTRUCTION}
 BASE_TEMPLATE = "Question:\n{request}\n\nAnswer:\n"
-WRAPS = ("raw", "auto", "base")
+WRAPS = get_args(Wrap)
 
 
 def render_prompt(

@@ -12,46 +12,45 @@ from tepo.errors import UserError
 from tepo.files import file_digest
 from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
+from tepo.strict import REQUIRED, option
 from tepo.words import install_line
 
 
 @dataclass(frozen=True)
 class Procedural:
-    """Generated problems: task -> weight, and the seed of the draw. The split keeps training and test apart."""
+    """Generated problems."""
 
-    tasks: dict[str, float]
-    seed: int
-    split: str = "test"
+    tasks: dict[str, float] = option(REQUIRED, "task and its weight")
+    seed: int = option(REQUIRED, "of the draw")
+    split: str = option("test", "train or test, which keep training and test problems apart")
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Which column of a data set holds what. `boxed`: the answer is what the last \\boxed{} of its column holds."""
+    """Which column of a data set holds what."""
 
-    problem: str = "problem"
-    answer: str = "answer"
-    family: str | None = None
-    boxed: bool = False
+    problem: str = option("problem", "column of the statement")
+    answer: str = option("answer", "column of the answer")
+    family: str | None = option(None, "column that groups problems")
+    boxed: bool = option(False, "the answer is what the last \\boxed{} of its column holds")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public data set, as `datasets.load_dataset` takes it.
+    """A public data set, as `datasets.load_dataset` takes it."""
 
-    path: a file of problems, FILE.jsonl (below the folder of the declaration; `read_problem_file`), a hub id, a local
-    folder, or a builder (`json`, `parquet`) for `data_files` anywhere. revision: the pinned commit; where `data_files`
-    hold `{revision}` it is put there. file: stem looked for in TEPO_DATA, if not the set's own name.
-    hash: content hash of this copy where it is known to differ in small things from the one in TEPO_DATA.
-    """
-
-    path: str
-    revision: str | None = None
-    config: str | None = None
-    split: str = "test"
-    data_files: tuple[str, ...] = ()
-    fields: Fields = Fields()
-    file: str | None = None
-    hash: str | None = None
+    path: str = option(
+        REQUIRED,
+        "a file of problems, FILE.jsonl (below the folder of the declaration), a hub id, a local folder, "
+        "or a builder (json, parquet) for `data_files` anywhere",
+    )
+    revision: str | None = option(None, "the pinned commit; where `data_files` hold {revision} it is put there")
+    config: str | None = option(None, "configuration of the hub set")
+    split: str = option("test", "split of the hub set")
+    data_files: tuple[str, ...] = option((), "files of a builder")
+    fields: Fields = option(Fields(), "which column holds what")
+    file: str | None = option(None, "stem that TEPO_DATA is searched for, if not the set's own name")
+    hash: str | None = option(None, "of this copy's content, where it differs a little from the one in TEPO_DATA")
 
 
 def load_procedural(source: Procedural, count: int) -> list[Problem]:

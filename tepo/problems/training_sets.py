@@ -9,25 +9,25 @@ from tepo.errors import unknown_name
 from tepo.files import content_hash
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps
-from tepo.problems.declared import build, read_mapping
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
+from tepo.strict import REQUIRED, load, option, read
 
 SETS = Path(__file__).parent / "sets"
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A declared training set: where it comes from, how many rows, and their content hash."""
+    """A declared training set."""
 
-    dataset: Dataset
-    count: int
-    hash: str
-    provenance: str
-    licence: str
-    defects: tuple[str, ...] = ()
+    dataset: Dataset = option(REQUIRED, "where the problems come from")
+    count: int = option(REQUIRED, "number of problems", low=1)
+    hash: str = option(REQUIRED, "pins the content (tepo.problems.hashes.set_hash)")
+    provenance: str = option(REQUIRED, "where the rows come from, in words")
+    licence: str = option(REQUIRED, "of the problems")
+    defects: tuple[str, ...] = option((), "what is known to be wrong with them")
 
 
 def training_names() -> list[str]:
@@ -39,8 +39,8 @@ def load_training_set(name: str) -> TrainingSet:
     """The declaration of a set. Raises UserError with the nearest name."""
     if name not in training_names():
         raise unknown_name("training set", name, training_names())
-    path = SETS / f"{name}.yaml"
-    return build(TrainingSet, read_mapping(path), str(path))
+    document = load(SETS / f"{name}.yaml")
+    return read(TrainingSet, document.data, document.at)
 
 
 def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:

@@ -98,9 +98,7 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
                 f"scale={scale}",
                 f"model={model}",
                 *chosen.overrides,
-                *row.overrides,
-                *row.scale_overrides[scale],
-                *row.model_overrides.get(model, ()),
+                *row.words(scale, model),
                 *extra,
             )
             recipes[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)

@@ -26,6 +26,7 @@ _WARM = [
     "tepo.training.loop",
     "tepo.training.parts",
     "tepo.studies.measure",
+    "tepo.evaluation.evaluate",
     "transformers.models.qwen2.modeling_qwen2",
     "torch._dynamo",
     "hydra",

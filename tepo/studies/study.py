@@ -18,23 +18,23 @@ A row is one objective with overrides; the plan crosses it with the scale's mode
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Literal, cast, get_args
 
 from tepo import paths
-from tepo.config.compose import check_override
+from tepo.config.compose import check_override, options
+from tepo.config.own import is_own
 from tepo.errors import UserError, unknown_name
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.reference import PaperRow, RowKey, reference_row
-from tepo.studies.place import Place
+from tepo.strict import REQUIRED, Location, derived, load, option, read
 
-SCALES = ("laptop", "paper")
-_STUDY_KEYS = ("title", "reference", "baseline", "rows", "scales", "panels", "figures", "models")
-_ROW_KEYS = ("label", "objective", "base", "overrides", "reference", "by_model", *SCALES)
-_SCALE_KEYS = ("models", "seeds", "overrides")
+ScaleName = Literal["laptop", "paper"]
+SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
+Words = tuple[str, ...]
+Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
+_EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
     "seed": "--seeds, or `seeds:` of the study",
     "store": "--store",
@@ -46,45 +46,59 @@ _SET_BY_STUDY = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. `objective` is None for the untrained base."""
+    """One line of a table."""
 
-    label: str
-    objective: str | None
-    overrides: tuple[str, ...]
-    scale_overrides: dict[str, tuple[str, ...]]
-    model_overrides: dict[str, tuple[str, ...]]
-    reference: dict[str, Any] | None
-    look: Look | None = None  # given when the study is read: the row's own among all rows of it
+    label: str = option(REQUIRED, "names the row; `{steps}` in it is what the row trains")
+    objective: str | None = option(None, "what the row trains with; None for the untrained base")
+    base: bool = option(False, "the untrained model")
+    overrides: Words = option((), "overrides at any scale, such as train.epochs=1")
+    laptop: Words = option((), "overrides at this scale alone")
+    paper: Words = option((), "overrides at this scale alone")
+    by_model: dict[str, Words] = option({}, "model: overrides with it alone")
+    reference: str | Reference | None = option(None, "the paper's method, or a mapping over `reference:` of the study")
+    look: Look | None = derived(None, "given when the study is read: the row's own among all rows of it")
+
+    def words(self, scale: str, model: str) -> Words:
+        """The overrides of the row at a scale and with a model, the later ones win."""
+        return (*self.overrides, *getattr(self, scale), *self.by_model.get(model, ()))
 
 
 @dataclass(frozen=True)
 class Scale:
     """What a study crosses its rows with at one scale."""
 
-    models: tuple[str, ...]
-    seeds: tuple[int, ...]
-    overrides: tuple[str, ...]
+    models: tuple[str, ...] = option(REQUIRED, "names of models")
+    seeds: tuple[int, ...] = option(REQUIRED, "whole numbers from 0 up", low=0)
+    overrides: Words = option((), "overrides of all rows")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the paper."""
+
+    name: str = option(REQUIRED, "the paper's number")
+    rows: tuple[str, ...] = option(REQUIRED, "labels of the rows it shows")
 
 
 @dataclass(frozen=True)
 class Study:
-    """A checked study file."""
+    """A checked study file: it has either rows or panels."""
 
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    baseline: str | None
-    reference: dict[str, Any]
-    scales: dict[str, Scale]
-    panels: tuple[str, ...] = ()
-    models: dict[str, str] = field(default_factory=dict)  # model option -> the paper's name for it
-    figures: tuple[dict[str, Any], ...] = ()
+    title: str = option(REQUIRED, "what the table shows")
+    reference: Reference = option({}, "where the paper's figures for it are")
+    baseline: str | None = option(None, "the label that Δ columns compare with")
+    rows: tuple[Row, ...] = option((), "the lines of the table")
+    scales: dict[ScaleName, Scale] = option({}, "models and seeds at each scale")
+    panels: tuple[str, ...] = option((), "studies that are the parts of this table")
+    models: dict[str, str] = option({}, "model: the paper's name for it")
+    figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
+    name: str = derived("", "the file's name names the study")
 
     def scale(self, name: str) -> Scale:
         """Raises UserError for a scale the study does not describe."""
         if name not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
-        return self.scales[name]
+        return self.scales[cast(ScaleName, name)]
 
 
 def study_names() -> list[str]:
@@ -92,12 +106,17 @@ def study_names() -> list[str]:
     return sorted({*paths.names("experiments"), *paths.names("ablations")})
 
 
+def _stem(name: str) -> str:
+    """The file's name of a study as it is asked for."""
+    return f"table{name}" if name.isdigit() else name.replace("-", "_")
+
+
 def load_study(name: str) -> Study:
     """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …).
 
     Raises UserError naming file, line and key.
     """
-    name = f"table{name}" if name.isdigit() else name.replace("-", "_")
+    name = _stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None:
         raise unknown_name("study", name, study_names())
@@ -106,98 +125,84 @@ def load_study(name: str) -> Study:
 
 def parse_study(path: Path) -> Study:
     """The study in a file, checked."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree, data = yaml.compose(text), yaml.safe_load(text)
-    except UnicodeDecodeError:
-        raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise UserError(
-            f"not valid YAML: {getattr(error, 'problem', error)}",
-            where=f"{path}:{mark.line + 1 if mark else '?'}",
-            fix="check indentation, colons and brackets",
-        ) from None
-    if not isinstance(data, dict):
-        raise UserError(
-            "a study is a mapping with title, rows and scales", where=str(path), fix="see ablations/panel_e.yaml"
-        )
-    where = Place(path, tree)
-    where.keys(data, _STUDY_KEYS, "title", "scales")
-    for key, kind in {
-        "rows": list,
-        "panels": list,
-        "figures": list,
-        "reference": dict,
-        "models": dict,
-        "scales": dict,
-    }.items():
-        where.kind(data, key, kind)
-    panels = tuple(map(str, data.get("panels") or ()))
-    rows = tuple(
-        _row(entry, data.get("reference") or {}, where.at("rows", number))
-        for number, entry in enumerate(data.get("rows") or [])
-    )
-    if bool(rows) == bool(panels):
-        raise UserError(
-            "a study has either `rows:` or `panels:`",
-            where=where.text(),
-            fix="see ablations/panel_e.yaml, experiments/table3.yaml",
-        )
-    labels = [row.label for row in rows]
-    own = looks({row.label: row.objective or UNTRAINED for row in rows})
-    rows = tuple(replace(row, look=own[row.label]) for row in rows)
-    for label in labels:
-        if labels.count(label) > 1:
-            raise UserError(
-                f"two rows are labelled {label!r}",
-                where=where.text("rows"),
-                fix="labels name rows; make them different",
-            )
-    if data.get("baseline") is not None and rows and data["baseline"] not in labels:
-        raise unknown_name("baseline", str(data["baseline"]), labels, where=where.text("baseline"))
-    scales = {name: _scale(entry or {}, where.at("scales", name)) for name, entry in (data["scales"] or {}).items()}
-    for name in scales:
-        if name not in SCALES:
-            raise unknown_name("scale", name, SCALES, where=where.text("scales"))
-    if not scales:
-        raise UserError(
-            "a study names at least one scale", where=where.text("scales"), fix="laptop: {models: [laptop], seeds: [0]}"
-        )
-    _check_figures(data.get("figures") or [], labels, where)
-    study = Study(
-        path.stem,
-        str(data["title"]),
-        rows,
-        data.get("baseline"),
-        data.get("reference") or {},
-        scales,
-        panels,
-        data.get("models") or {},
-        tuple(data.get("figures") or ()),
-    )
-    for number, row in enumerate(rows):
-        for model in dict.fromkeys(model for scale in scales.values() for model in scale.models):
-            _check_reference(study, model, row, where.at("rows", number))
-    return study
+    document = load(path)
+    at = document.at
+    study = replace(read(Study, document.data, at), name=path.stem)
+    if bool(study.rows) == bool(study.panels):
+        raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
+    if not study.scales:
+        raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
+    for number, row in enumerate(study.rows):
+        _check_row(row, at.at("rows", number))
+    for name, scale in study.scales.items():
+        _check_scale(scale, at.at("scales", name))
+    _check_labels(study, at)
+    for number, panel in enumerate(study.panels):
+        if _stem(panel) not in study_names():
+            raise at.at("panels", number).unknown("panel", panel, study_names())
+    _check_references(study, at.at("rows"))
+    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
+    return replace(study, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
 
 
-def _check_figures(figures: list[Any], labels: list[str], where: Place) -> None:
-    for number, entry in enumerate(figures):
-        place = where.at("figures", number)
-        place.keys(entry, ("name", "rows"), "name", "rows")
-        place.kind(entry, "rows", list)
-        for label in entry["rows"] or []:
+def _check_row(row: Row, at: Location) -> None:
+    """What a row names must be there, and it trains an objective or is the base."""
+    if row.base == (row.objective is not None):
+        raise at.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+    if row.objective is not None and row.objective not in options("objective"):
+        raise at.at("objective").unknown("objective", row.objective, options("objective"))
+    for key in ("overrides", *SCALES):
+        _check_words(getattr(row, key), at.at(key))
+    for model, words in row.by_model.items():
+        _check_model(model, at.at("by_model", model))
+        _check_words(words, at.at("by_model", model))
+
+
+def _check_scale(scale: Scale, at: Location) -> None:
+    """Models that are there, and seeds that differ."""
+    if not scale.models:
+        raise at.at("models").error("models is a list of at least one name", fix="models: [laptop]")
+    for number, model in enumerate(scale.models):
+        _check_model(model, at.at("models", number))
+    with at.at("seeds").named():
+        check_seeds(list(scale.seeds))
+    _check_words(scale.overrides, at.at("overrides"))
+
+
+def _check_model(name: str, at: Location) -> None:
+    """An option of the group, or a model of the user's own."""
+    if name not in options("model") and not is_own("model", name):
+        raise at.unknown("model", name, options("model"))
+
+
+def _check_words(words: Words, at: Location) -> None:
+    for number, word in enumerate(words):
+        with at.at(number).named():
+            check_row_overrides([word])
+
+
+def _check_labels(study: Study, at: Location) -> None:
+    """Labels differ, and the baseline and the figures name some of them."""
+    labels = [row.label for row in study.rows]
+    for number, label in enumerate(labels):
+        if label in labels[:number]:
+            fix = "labels name rows; make them different"
+            raise at.at("rows", number, "label").error(f"two rows are labelled {label!r}", fix=fix)
+    if study.baseline is not None and labels and study.baseline not in labels:
+        raise at.at("baseline").unknown("baseline", study.baseline, labels)
+    for number, figure in enumerate(study.figures):
+        for index, label in enumerate(figure.rows):
             if label not in labels:
-                raise unknown_name("row", str(label), labels, where=place.text("rows"))
+                raise at.at("figures", number, "rows", index).unknown("row", label, labels)
 
 
-def _check_reference(study: Study, model: str, row: Row, where: Place) -> None:
-    """The paper must have the row now, not when the table is rendered after hours of training."""
-    try:
-        printed(study, model, row)
-    except UserError as error:
-        raise UserError(error.what, where=where.text("reference"), fix=error.fix) from None
+def _check_references(study: Study, at: Location) -> None:
+    """The paper must have each row now, not when the table is rendered after hours of training."""
+    models = dict.fromkeys(model for scale in study.scales.values() for model in scale.models)
+    for number, row in enumerate(study.rows):
+        for model in models:
+            with at.at(number, "reference").named():
+                printed(study, model, row)
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:
@@ -207,57 +212,12 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     """
     if row.reference is None:
         return None
-    where = {
-        key: value for key, value in {"model": study.models.get(model), **row.reference}.items() if value is not None
-    }
+    own: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
+    merged: dict[Any, Any] = {"model": study.models.get(model), **study.reference, **own}
+    where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
-        raise UserError("a reference names `table:` and `method:`", fix="see ablations/panel_e.yaml")
-    try:
-        return reference_row(RowKey(**where))
-    except TypeError:
-        known = ("table", "method", "model", "panel", "steps", "seed", "kind")
-        raise unknown_name("key of a reference", next(key for key in where if key not in known), known) from None
-
-
-def _row(entry: Any, study_reference: dict[str, Any], where: Place) -> Row:
-    where.keys(entry, _ROW_KEYS, "label")
-    if bool(entry.get("base")) == ("objective" in entry):
-        raise UserError("a row has either `objective: NAME` or `base: true`", where=where.text())
-    if "objective" in entry:
-        where.name("objective", entry["objective"], "objective")
-    reference = entry.get("reference")
-    if isinstance(reference, str):
-        reference = {"method": reference}
-    elif reference is not None and not isinstance(reference, dict):
-        raise UserError(
-            f"a reference is a method of the paper or a mapping, not {reference!r}",
-            where=where.text("reference"),
-            fix="see ablations/panel_e.yaml",
-        )
-    where.kind(entry, "by_model", dict)
-    by_model = {where.name("model", model, "by_model"): words for model, words in (entry.get("by_model") or {}).items()}
-    return Row(
-        label=str(entry["label"]),
-        objective=entry.get("objective"),
-        overrides=_overrides(entry.get("overrides"), where, "overrides"),
-        scale_overrides={scale: _overrides(entry.get(scale), where, scale) for scale in SCALES},
-        model_overrides={model: _overrides(words, where, "by_model") for model, words in by_model.items()},
-        reference=None if reference is None else {**study_reference, **reference},
-    )
-
-
-def _scale(entry: Any, where: Place) -> Scale:
-    where.keys(entry, _SCALE_KEYS, "models", "seeds")
-    models = entry["models"]
-    if not isinstance(models, list) or not models:
-        raise UserError("models is a list of names", where=where.text("models"), fix="models: [laptop]")
-    for number, model in enumerate(models):
-        where.name("model", model, "models", number)
-    try:
-        seeds = check_seeds(entry["seeds"])
-    except UserError as error:
-        raise UserError(error.what, where=where.text("seeds"), fix=error.fix) from None
-    return Scale(tuple(models), tuple(seeds), _overrides(entry.get("overrides"), where, "overrides"))
+        raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)
+    return reference_row(RowKey(**where))
 
 
 def check_seeds(seeds: Any) -> list[int]:
@@ -271,17 +231,6 @@ def check_seeds(seeds: Any) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise UserError("a seed is listed twice", fix="name each once")
     return seeds
-
-
-def _overrides(value: Any, where: Place, key: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) and "=" in item for item in value):
-        raise UserError("expected a list of overrides like train.epochs=1", where=where.text(key))
-    try:
-        return check_row_overrides(value)
-    except UserError as error:
-        raise UserError(error.what, where=where.text(key), fix=error.fix) from None
 
 
 def check_row_overrides(words: Iterable[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def curves(units: Sequence[Unit]) -> list[RunCurves]:
 
 def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> Figure:
     """One figure of the study. Raises UserError naming the rows that were not run."""
-    wanted = next(entry["rows"] for entry in study.figures if str(entry["name"]) == name)
+    wanted = next(figure.rows for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in wanted]
     missing = sorted({unit.label for unit in chosen if not unit.done()})
     if missing:

@@ -32,7 +32,7 @@ def figure(
         seeds=parse_seeds(seeds),
         overrides=row_overrides(override, data),
     )
-    known = [str(entry["name"]) for entry in study.figures]
+    known = [figure.name for figure in study.figures]
     if name != "all" and name not in known:
         raise unknown_name("figure", name, [*known, "all"])
     check_store_exists(store)

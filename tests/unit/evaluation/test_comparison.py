@@ -10,7 +10,8 @@ from scipy import stats
 from tepo.errors import UserError
 from tepo.evaluation.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
 from tepo.evaluation.intervals import estimate, estimate_share
-from tepo.evaluation.scores import majority, pass_at_k
+from tepo.evaluation.rows import table_of
+from tepo.evaluation.scores import majority, pass_at_k, score
 
 
 def frame(row, benchmark, correct, seeds=None):
@@ -58,10 +59,40 @@ def test_pass_at_k_needs_k_samples():
         ([None, None, "3"], [False, False, False], 0.0),
         ([None, "3"], [False, True], 1.0),
         (["8", "8 ", "3"], [False, False, True], 0.0),
+        ([None, None], [False, False], 0.0),
     ],
 )
 def test_majority_counts_right_answers_as_one_and_splits_ties(answers, correct, expected):
     assert majority(answers, correct) == expected
+
+
+def samples(k, responses):
+    """A table of samples from problem -> its (answer, correct, finish, tokens), k of them."""
+    return table_of(
+        {"problem": name, "sample": i, "extracted": answer, "correct": right, "finish": finish, "tokens": tokens}
+        for name, rows in responses.items()
+        for i, (answer, right, finish, tokens) in enumerate(rows[:k])
+    )
+
+
+def test_scores_by_hand():
+    """Three of six right, one of six, none of six; the gold wins the vote on the first alone."""
+    no, cut = ("7", False, "stop", 3), (None, False, "length", 9)
+    table = samples(6, {"b": [("1", True, "stop", 2)] * 3 + [no, no, cut], "a": [("2", True, "stop", 4)] + [no] * 5,
+                        "c": [no, cut, cut, cut, cut, cut]})  # fmt: skip
+    found = score(table)
+    assert list(found) == ["avg@6", "pass@2", "pass@4", "pass@6", "maj@6", "truncated", "mean_tokens"]
+    assert found["avg@6"] == pytest.approx(4 / 18)
+    assert found["pass@2"] == pytest.approx(((1 - 3 / 15) + (1 - 10 / 15) + 0) / 3)  # C(3,2), C(5,2) of C(6,2)
+    assert found["pass@4"] == pytest.approx((1 + (1 - 5 / 15) + 0) / 3)  # C(5,4) of C(6,4)
+    assert found["pass@6"] == pytest.approx(2 / 3)
+    assert found["maj@6"] == pytest.approx(1 / 3)
+    assert found["truncated"] == pytest.approx(6 / 18)
+    assert found["mean_tokens"] == pytest.approx((6 + 6 + 9 + 4 + 15 + 3 + 45) / 18)
+    assert list(score(samples(1, {"a": [no], "b": [cut]}))) == ["avg@1", "truncated", "mean_tokens"]
+    assert [name for name in score(samples(4, {"a": [no] * 4})) if "pass" in name] == ["pass@2", "pass@4"]
+    with pytest.raises(UserError, match="different numbers of samples"):
+        score(samples(6, {"a": [no] * 2, "b": [no] * 3}))
 
 
 def test_holm_rejects_what_the_step_down_procedure_rejects():
@@ -82,15 +113,30 @@ def test_holm_leaves_out_what_was_not_tested():
     np.testing.assert_allclose(holm(np.array([0.02, np.nan, 0.5])), [0.04, np.nan, 0.5])
 
 
+def test_one_seed_is_students_test_and_two_benchmarks_are_welchs():
+    """The mean of two benchmarks is 0 where one's mean is minus the other's: scipy's test of unequal variances."""
+    random = np.random.default_rng(11)
+    a, b = random.normal(0.2, 1.0, 12), random.normal(0.3, 3.0, 17)
+    one, two = estimate({"a": a[None]}), estimate({"a": a[None], "b": b[None]})
+    assert (one.p, one.freedom) == pytest.approx((stats.ttest_1samp(a, 0).pvalue, 11), rel=1e-9)
+    welch = stats.ttest_ind(a, -b, equal_var=False)
+    assert (two.p, two.freedom) == pytest.approx((welch.pvalue, welch.df), rel=1e-9)
+    single = estimate({"a": a[None], "c": np.array([[0.5]])})  # one problem has no spread of its own
+    assert (single.error, single.freedom) == pytest.approx((one.error / 2, 11))
+
+
+@pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.25, 0.0), (-0.25, 0.0)])
+def test_a_difference_that_never_varies_is_none_or_certain(value, p):
+    found = estimate({"b": np.full((2, 20), value)})
+    assert (found.mean, found.low, found.high, found.half, found.p) == (value, value, value, 0.0, p)
+
+
 def test_one_seed_agrees_with_the_t_interval_over_problems():
     x = np.random.default_rng(1).random((1, 400))
-    found = estimate({"b": x}, draws=4000)
+    found = estimate({"b": x}, draws=20_000)
     low, high = stats.t.interval(0.95, 399, x.mean(), stats.sem(x[0]))
     assert found.mean == pytest.approx(x.mean())
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.003)
-    assert estimate({"b": x - 0.5 - 0.02}, draws=4000).p == pytest.approx(
-        stats.ttest_1samp(x[0], 0.52).pvalue, rel=0.15, abs=0.01
-    )
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.04 * found.half)  # four errors of the bootstrap
 
 
 @pytest.mark.parametrize(
@@ -172,6 +218,30 @@ def test_averages_weigh_samples_or_benchmarks():
     assert table.loc["many", "low"] < table.loc["many", "mean"] < table.loc["many", "high"]
 
 
+def test_a_table_holds_the_estimates_of_its_own_rows():
+    """Two rows, one with more seeds; the seed of the bootstrap reaches every line.
+
+    Ten problems, so that their order is that of their names."""
+    random = np.random.default_rng(10)
+    long, short = random.random((2, 10, 4)) < 0.4, random.random((2, 10, 2)) < 0.7
+    other = random.random((1, 10, 4)) < 0.4, random.random((1, 10, 3)) < 0.7
+    parts = [frame("one", "long", long), frame("one", "short", short)]
+    parts += [frame("two", "long", other[0]), frame("two", "short", other[1])]
+    table = summarize(pd.concat(parts), draws=50, seed=3).set_index(["row", "benchmark"])
+    for row, a, b in (("one", long, short), ("two", *other)):
+        cells, samples = {"long": a.mean(2), "short": b.mean(2)}, {"long": a[0].size, "short": b[0].size}
+        for name, kept, weights, problems, count in (
+            ("long", {"long": cells["long"]}, None, 10, a.size),
+            ("short", {"short": cells["short"]}, None, 10, b.size),
+            (AVERAGE, cells, samples, 20, a.size + b.size),
+            (MEAN, cells, None, 20, a.size + b.size),
+        ):
+            found, line = estimate_share(kept, weights, draws=50, seed=3), table.loc[row, name]
+            assert tuple(line[["mean", "low", "high", "half"]]) == (found.mean, found.low, found.high, found.half)
+            assert tuple(line[["seeds", "problems", "samples"]]) == (len(a), problems, count)
+    pd.testing.assert_frame_equal(summarize(pd.concat(parts)), summarize(pd.concat(parts), draws=2000, seed=0))
+
+
 def test_results_do_not_depend_on_the_order_of_samples_or_other_rows():
     random = np.random.default_rng(6)
     one, two = frame("one", "b", random.random((3, 30, 4)) < 0.5), frame("two", "b", random.random((3, 30, 4)) < 0.6)
@@ -220,6 +290,40 @@ def test_compare_uses_the_seeds_both_have():
     )
     assert found.seeds == 2
     assert found.delta == pytest.approx(other.mean() - base[1:].mean())
+
+
+def test_compare_weighs_samples_or_benchmarks():
+    random = np.random.default_rng(12)
+    rows = {name: (random.random((2, 10, 4)) < 0.4, random.random((2, 10, 1)) < 0.7) for name in ("base", "other")}
+    table = pd.concat([frame(name, b, x) for name, pair in rows.items() for b, x in zip("ab", pair, strict=True)])
+    found = compare(table, "base", on=("b", AVERAGE, MEAN), draws=50, seed=3)
+    (a, b), (c, d) = ([x.mean(2) for x in rows[name]] for name in ("other", "base"))
+    cells = {"a": a - c, "b": b - d}
+    for line, expected in zip(
+        found,
+        (
+            estimate({"b": cells["b"]}, draws=50, seed=3),
+            estimate(cells, {"a": 4, "b": 1}, draws=50, seed=3),
+            estimate(cells, draws=50, seed=3),
+        ),
+        strict=True,
+    ):
+        assert (line.delta, line.low, line.high, line.half, line.p) == pytest.approx(
+            (expected.mean, expected.low, expected.high, expected.half, expected.p)
+        )
+    given = compare(table, "base", on=("b",), draws=2000, seed=0)
+    assert compare(table, "base", on=("b",)) == given
+
+
+@pytest.mark.parametrize("baseline", ["full", "half"])
+def test_rows_that_do_not_share_a_benchmark_or_its_problems_are_not_comparable(baseline):
+    random = np.random.default_rng(13)
+    parts = [frame("full", name, random.random((1, 12, 2)) < 0.5) for name in ("a", "b")]
+    table = pd.concat([*parts, frame("half", "a", random.random((1, 11, 2)) < 0.5)])
+    found = compare(table, baseline, on=("a", "b", AVERAGE, MEAN))
+    assert {one.verdict for one in found} == {Verdict.NOT_COMPARABLE}
+    assert np.isnan([(one.delta, one.low, one.high, one.half, one.p, one.p_holm) for one in found]).all()
+    assert {one.seeds for one in found} == {0}
 
 
 def test_bad_frames_are_explained():

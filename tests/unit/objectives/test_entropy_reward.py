@@ -1,5 +1,7 @@
 """GTPO and GRPO-S: conservation, shares by hand, degenerate columns and groups, the length term of 4.5.1."""
 
+import statistics
+
 import pytest
 import torch
 
@@ -158,3 +160,23 @@ def test_geometric_mean_option():
     mean = sum(raised) / 3
     std = (sum((x - mean) ** 2 for x in raised) / 2) ** 0.5
     assert found.tolist() == pytest.approx([(raised[i] - mean) / (std + 1e-6) for i in (0, 0, 1, 2)], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gtpo_v2", "grpo_s_v2"])
+def test_an_entropy_floor_is_the_least_that_any_entropy_counts_as(name):
+    entropies = torch.rand(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    floored = load_objective(changed(name, {"advantage": {"entropy_floor": 0.4}}))
+    assert (entropies < 0.4).any()
+    plain = load_objective(name).advantages(groups(entropies.clamp(min=0.4)))
+    torch.testing.assert_close(floored.advantages(groups(entropies)), plain, rtol=1e-12, atol=0)
+    assert not torch.allclose(load_objective(name).advantages(groups(entropies)), plain)
+
+
+def test_one_sure_token_does_not_end_a_geometric_mean():
+    """Its entropy counts as 1e-8 there, and as 0 in an arithmetic mean."""
+    given = Groups(tensor(1, 1, 0), torch.tensor([0, 0, 0]), torch.tensor([2, 1, 1]), tensor(0.0, 1.0, 3e-4, 0.5))
+    found = load_objective(changed("grpo_s", {"advantage": {"entropy_mean": "geometric"}})).advantages(given)
+    h = [1e-8**0.5, 3e-4]
+    raised = [1 + 0.1 * 2 * x / sum(h) for x in h] + [0.0]
+    mean, std = statistics.fmean(raised), statistics.stdev(raised)
+    assert found.tolist() == pytest.approx([(raised[i] - mean) / (std + 1e-6) for i in (0, 0, 1, 2)], rel=1e-9)

@@ -165,6 +165,126 @@ def test_tepo():
     assert "penalty.fraction" not in constants, "a setting without a say is not shown"
 
 
+PPO = "min(r_t A, clip(r_t, 0.8, 1.28) A)"
+SUCCESSES = "A = normalised r~, r~ = r_i + 0.3 d_t H_t / sum_k H_k,t over the group's successes; 0 on failures"
+FORMULAS = [
+    ("grpo", {}, "1/B sum_i 1/T_i sum_t [ min(r_t A, clip(r_t, 0.8, 1.2) A) - 0.04 KL_t ]",
+     ["KL_t = exp(-e) + e - 1, anchor: the initial policy, e = log pi_t - log anchor_t"]),
+    ("dr_grpo", {"aggregation": {"constant": 7}}, "1/(B C) sum_i sum_t [ min(r_t A, clip(r_t, 0.8, 1.2) A) ]",
+     ["A = R_i - mean over the group", "all ranks, C = 7"]),
+    ("dr_grpo", {}, "1/(B C) sum_i sum_t [ min(r_t A, clip(r_t, 0.8, 1.2) A) ]", ["all ranks, C = the length limit"]),
+    ("grpo_dapo", {"surrogate": {"dual": 3}}, f"1/N sum_i sum_t [ ({PPO}, at least 3 A where A < 0) ]", []),
+    ("grpo_dapo", {"aggregation": {"over": "group"}, "correction": {"kind": "truncated", "cap": 4}},
+     f"1/groups sum_g 1/N sum_i sum_t [ v_t {PPO} ]",
+     ["v_t = min(pi_old / pi_sampler of the token, 4)", "non-empty responses of a prompt's group"]),
+    ("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence"}}, f"1/N sum_i sum_t [ v_t {PPO} ]",
+     ["v_t = min(product of pi_old / pi_sampler over the response, 2)"]),
+    ("grpo_dapo", {"overlong": {"kind": "punish", "buffer": 0.25, "factor": 0.5}}, f"1/N sum_i sum_t [ {PPO} ]",
+     ["R_i loses up to 0.5, linearly over the last 25% of the length limit"]),
+    ("grpo_dapo", {"overlong": {"kind": "filter"}, "aggregation": {"over": "micro_batch"}},
+     f"1/N sum_i sum_t [ {PPO} ]",
+     ["truncated responses leave the sums, N and B", "non-empty responses of each micro-batch (as older verl)"]),
+    ("tepo", {"surrogate": {"kind": "paper_clip", "low": 0.1, "high": 0.3}, "penalty": {"tolerance": 0.0}},
+     "1/N sum_i sum_t [ min(w_i, clip(w_i, 0.9, 1.3)) A - 0.001 KL_t M ]",
+     ["w_i = exp(1/T_i sum_t d_t)", "M = 1 where A > 0 and dH < 0, else 0",
+      "dH = H(pi) - H(pi_old) at the token's prefix"]),
+    ("tepo", {"penalty": {"mean_over": "masked", "tokens": "either", "entropy_change": "omega"}},
+     "1/N sum_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) - 0.001 KL_t M ]",
+     ["M = 1 where (A > 0 and dH < 0) or (A < 0 and dH > 0), else 0", "sign dH = -sign A (log pi_t + H)",
+      "the KL term is averaged over the tokens with M = 1, not by the sums' weights"]),
+    ("cispo", {"surrogate": {"low": 0.4, "high": 4}}, "1/N sum_i sum_t [ sg[clip(r_t, 0.6, 5)] A log pi_t ]", []),
+    ("cispo", {}, "1/N sum_i sum_t [ sg[clip(r_t, 0, 1.28)] A log pi_t ]", []),
+    ("gmpo", {"surrogate": {"low": 0.1, "high": 0.3}}, "1/B sum_i 1/T_i sum_t [ A exp(1/T_i sum_t d'_t) ]",
+     ["d'_t = min(d_t, 0.3) where A > 0, max(d_t, -0.1) elsewhere"]),
+    ("sapo", {}, "1/B sum_i 1/T_i sum_t [ A 4/tau sigmoid(tau (r_t - 1)) ]", ["tau = 1 where A > 0, 1.05 elsewhere"]),
+    ("gpg", {}, "1/N sum_i sum_t [ A log pi_t ]", ["A = alpha (R_i - mean) over the group"]),
+    ("entropy_advantage", {}, f"1/N sum_i sum_t [ {PPO} ]",
+     ["A = a + min(0.4 sg[H_t], |a|/2), a = (R_i - mean) / (std + eps) over the group"]),
+    ("gtpo", {"advantage": {"alpha": 0.3}}, f"1/N sum_i sum_t [ {PPO} ]", [SUCCESSES]),
+    ("gtpo_v2", {"advantage": {"alpha": 0.3}}, f"1/N sum_i sum_t [ {PPO} ]",
+     [SUCCESSES + "; failures: A = normalised r-, r- = -h_t (1/H_t) / sum_k 1/H_k,t"]),
+    ("gtpo_clipped", {}, f"1/N sum_i sum_t [ {PPO} ]",
+     ["A = normalised r~, r~ = clip(0.9 + 0.1 d_t H_t / sum_k H_k,t, 1, 1.35) + R_len(i) on successes; "]),
+    ("grpo_s", {}, "1/B sum_i 1/T_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) ]",
+     ["r^ = r_i + 0.1 n H_i / sum_k H_k over the group's successes"]),
+    ("grpo_s_v2", {}, "1/B sum_i 1/T_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) ]",
+     ["r^ = r_i + 0.1 n H_i / sum_k H_k over the group's successes (H_i: arithmetic mean of the token entropies); "
+      "0 on failures; failures: A = normalised r-, r- = -m (1/H_i) / sum_k 1/H_k", "w_i = 1/T_i sum_t exp(d_t)"]),
+    ("steer", {}, f"1/N sum_i sum_t [ lambda_t {PPO} ]",
+     ["lambda_t = exp(log(0.8) |Omega_t| / max |Omega|), Omega_t = A/pi_old pi (1-pi) (log pi + H)"]),
+    ("steer", {"weight": {"form": "theorem", "shape": "linear", "ceiling": 1.2}},
+     f"1/N sum_i sum_t [ lambda_t {PPO} ]",
+     ["lambda_t = from 1.2 at the smallest |Omega| to 0.8 at the largest, "
+      "Omega_t = I_clip r A pi (1-pi) (log pi + H)"]),
+    ("kl_cov", {}, "1/N sum_i sum_t [ r_t A - 1 KL_t M ]",
+     ["KL_t = |e|, anchor: the old policy", "M = 1 where the largest (log pi_t - mean)(A - mean), else 0"]),
+    ("tepo_min_entropy", {}, "1/N sum_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) - 0.001 H_t ]", []),
+    ("tepo_max_entropy", {}, "1/N sum_i sum_t [ min(w_i A, clip(w_i, 0.8, 1.28) A) + 0.001 H_t ]", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "changes", "sums", "lines"), FORMULAS)
+def test_formulas_by_hand(name, changes, sums, lines):
+    found = explain(load_objective(changed(name, changes)))
+    assert found.formula.text == f"J = {sums}"
+    text = "\n".join(line.text for line in found.definitions)
+    for line in lines:
+        assert line in text, text
+    for words in ("failures: A", "averaged over the tokens with M = 1", "truncated responses", "R_i loses"):
+        assert (words in text) == (words in "".join(lines)), words
+
+
+OWN = "the ratio's value, except through the token's own log pi"
+MASK = "M and all that it is made of"
+
+
+@pytest.mark.parametrize(("name", "changes", "beside"), [
+    ("grpo_dapo", {}, []),
+    ("gspo", {}, []),
+    ("gspo_token", {}, [OWN]),
+    ("tepo_no_kl", {"ratio": {"gradient": "line_21"}}, [OWN]),
+    ("prefix_is", {}, [OWN]),
+    ("prefix_is", {"ratio": {"gradient": "full"}}, []),
+    ("cispo", {}, ["the clipped ratio"]),
+    ("entropy_advantage", {}, ["H_t in the advantage"]),
+    ("gtpo", {}, ["old entropies"]),
+    ("gtpo_clipped", {}, ["old entropies"]),
+    ("grpo_s", {}, ["old entropies"]),
+    ("steer", {"correction": {"kind": "truncated"}}, ["lambda_t", "v_t"]),
+    ("clip_cov", {}, ["lambda_t"]),
+    ("tepo", {}, [MASK]),
+    ("tepo", {"penalty": {"estimator": "full"}}, [MASK, "the old policy"]),
+    ("tepo_kl_all", {}, []),
+    ("grpo", {}, ["the initial policy"]),
+    ("tepo_max_entropy", {}, []),
+])  # fmt: skip
+def test_what_is_detached(name, changes, beside):
+    assert list(explain(load_objective(changed(name, changes))).detached) == ["A", "log pi_old", *beside]
+
+
+def test_what_the_trainer_must_compute_is_said():
+    said = {name: set(explain(load_objective(name)).needs) for name in ("grpo_dapo", "grpo", "tepo", "clip_cov")}
+    assert said["grpo_dapo"] == set()
+    assert said["grpo"] == {"the initial policy's log-probs"}
+    assert said["tepo"] == {"current entropies", "the old policy's entropies"}
+    assert said["clip_cov"] == {"current log-probs of the whole mini-batch before its first backward pass"}
+    exact = changed("tepo_kl_all", {"penalty": {"estimator": "full"}})
+    assert explain(load_objective(exact)).needs == ("the exact KL at each token",)
+    assert "their gradient" in explain(load_objective("tepo_max_entropy")).needs
+    corrected = changed("grpo_dapo", {"correction": {"kind": "truncated"}})
+    assert explain(load_objective(corrected)).needs == ("the sampler's log-probs",)
+    assert "log-probs and old log-probs alone" in to_text(explain(load_objective("grpo_dapo")))
+
+
+@pytest.mark.parametrize("label", [*LABELS, *(place for place, row in enumerate(FORMULAS) if "punish" not in str(row))])
+def test_latex_has_the_numbers_of_the_text(label):
+    source = LABELS[label] if isinstance(label, str) else changed(*FORMULAS[label][:2])
+    found = explain(load_objective(source))
+    for line in (found.formula, *found.definitions):
+        decimals = re.findall(r"\d+\.\d+", line.text)
+        assert sorted(set(re.findall(r"\d+\.\d+", line.latex))) == sorted(set(decimals)), line
+
+
 def test_against_gspo():
     found = explain(load_objective("tepo"), load_objective("gspo"))
     changes = {row.key: (row.this, row.other) for row in found.differences}

@@ -1,6 +1,7 @@
 """Strict loading: every typo is an error that names the nearest valid word; shipped rows are complete and sourced."""
 
 import re
+from dataclasses import fields
 
 import pytest
 import yaml
@@ -200,3 +201,48 @@ def test_needs():
     assert not any(part.full_kl or part.sampler_logprobs for part in needs.values())
     assert load_objective(changed("tepo", {"penalty": {"entropy_change": "covariance"}})).needs.prepass
     assert load_objective(changed("tepo", {"penalty": {"mean_over": "masked"}})).needs.prepass
+
+
+KL = {"kind": "kl", "coefficient": 1.0}
+ENTROPY = {"kind": "entropy"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "needs"),
+    [
+        ("grpo_dapo", {}, set()),
+        ("tepo", {}, {"entropies", "old_entropies"}),
+        ("tepo", {"penalty": {"entropy_change": "omega"}}, {"old_entropies"}),
+        ("tepo", {"penalty": {"entropy_change": "covariance"}}, {"prepass"}),
+        ("tepo", {"penalty": {"mean_over": "masked"}}, {"entropies", "old_entropies", "prepass"}),
+        ("tepo", {"penalty": {"mean_over": "masked", "scope": "micro_batch"}}, {"entropies", "old_entropies"}),
+        ("tepo", {"penalty": {"estimator": "full"}}, {"entropies", "old_entropies", "full_kl"}),
+        ("tepo_no_kl", {"penalty": {**KL, "estimator": "full", "anchor": "initial"}}, {"full_kl"}),
+        ("tepo_no_kl", {"penalty": {**KL, "anchor": "initial"}}, {"initial_logprobs"}),
+        ("tepo_no_kl", {"penalty": KL}, set()),
+        ("tepo_max_entropy", {}, {"entropies", "entropy_gradient"}),
+        ("entropy_advantage", {}, {"entropies"}),
+        ("gtpo", {}, {"old_entropies"}),
+        ("gtpo_clipped", {}, {"old_entropies"}),
+        ("grpo_s", {}, {"old_entropies"}),
+        ("clip_cov", {}, {"prepass"}),
+        ("clip_cov", {"weight": {"scope": "micro_batch"}}, set()),
+        ("kl_cov", {}, {"prepass"}),
+        ("kl_cov", {"penalty": {"scope": "micro_batch"}}, set()),
+        ("steer", {}, {"old_entropies", "prepass"}),
+        ("steer", {"weight": {"scope": "micro_batch"}}, {"old_entropies"}),
+        ("grpo_dapo", {"correction": {"kind": "truncated"}}, {"sampler_logprobs"}),
+    ],
+)
+def test_needs_of_settings(name, changes, needs):
+    """All that the trainer has to compute and nothing else: a pass of the model for nothing costs as much as one."""
+    found = load_objective(changed(name, changes)).needs
+    assert {part.name for part in fields(found) if getattr(found, part.name) is True} == needs
+    anchor = changes.get("penalty", {}).get("anchor") if "full_kl" in needs else None
+    assert found.full_kl_anchor == (anchor or "old")
+
+
+def test_needs_of_two_penalties():
+    both = load_objective({**yaml.safe_load(text("tepo_no_kl")), "penalty": [{**KL, "anchor": "initial"}, ENTROPY]})
+    assert (both.needs.entropy_gradient, both.needs.entropies, both.needs.initial_logprobs) == (True, True, True)
+    assert not both.needs.full_kl

@@ -5,9 +5,11 @@ import math
 
 import pytest
 import torch
+import yaml
 
 from tepo.errors import UserError
 from tepo.objectives import load_objective
+from tepo.objectives.loading import text
 from tepo.objectives.penalty import EITHER, NEGATIVE_RISING, POSITIVE_FALLING, changed_tokens, kl_estimate
 from tests.invariants.rows import changed
 from tests.unit.objectives.case import make_case
@@ -142,6 +144,30 @@ def test_coefficients_scale_and_penalties_add():
     }
     bonus = loss_of(changed("tepo_max_entropy", {"penalty": {"coefficient": 0.5}}), case).loss - base
     torch.testing.assert_close(loss_of(both, case).loss - base, one + bonus)
+
+
+def test_each_penalty_has_its_own_mask_mean_and_coefficient():
+    """Three beside each other: what they add to the loss, and to one metric for each sort, is the sum of each alone."""
+    case, base = make_case(4), yaml.safe_load(text("tepo_no_kl"))
+    parts = [
+        {"kind": "kl", "estimator": "k2", "coefficient": 0.5},
+        {"kind": "kl", "tokens": "either", "mean_over": "masked", "coefficient": 2.0},
+        {"kind": "kl", "tokens": POSITIVE_FALLING, "anchor": "initial", "estimator": "abs", "coefficient": -3.0},
+        {"kind": "entropy", "coefficient": 0.25},
+    ]
+    plain = loss_of(base, case).loss
+    alone = [loss_of({**base, "penalty": part}, case) for part in parts]
+    together = loss_of({**base, "penalty": parts}, case)
+    torch.testing.assert_close(together.loss - plain, sum(out.loss - plain for out in alone))
+    means = [out.metrics.means() for out in alone]
+    found = together.metrics.means()
+    assert found["actor/kl_loss"] == pytest.approx(sum(mean.get("actor/kl_loss", 0.0) for mean in means))
+    assert found["actor/entropy_loss"] == pytest.approx(means[-1]["actor/entropy_loss"])
+    assert found["actor/pg_loss"] == pytest.approx(plain.item())
+    for part, out, mean in zip(parts, alone, means, strict=True):
+        sort, sign = ("entropy", -1) if part["kind"] == "entropy" else ("kl", 1)
+        moved = sign * part["coefficient"] * mean[f"actor/{sort}_loss"]
+        assert (out.loss - plain).item() == pytest.approx(moved, rel=1e-6), part
 
 
 def test_max_and_min_entropy_are_mirrors():

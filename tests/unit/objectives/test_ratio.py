@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tepo.objectives import load_objective
-from tests.unit.objectives.flat import by_hand, coefficients
+from tepo.objectives import TokenBatch, load_objective
+from tests.unit.objectives.flat import by_hand, coefficients, tensor
 
 
 def row(**ratio):
@@ -21,6 +21,30 @@ GEOMETRIC = (1.2 * 0.9 * 1.5) ** (1 / 3)
 
 def test_token():
     assert coefficients(row(level="token"), by_hand(*BATCH)) == pytest.approx([2.4, 1.8, 3.0, -0.8])
+
+
+def test_log_ratios_stop_at_20():
+    """As in verl: e^20 and e^-20 without a gradient outside; each token by itself, before a mean over the response."""
+    batch = by_hand([math.exp(19.0), math.exp(21.0), math.exp(-21.0), math.exp(-19.0)], [1.0] * 4, [2, 2])
+    objective = row(level="token")
+    out = objective.loss(batch, objective.prepare(batch))
+    bounded = [19.0, 20.0, -20.0, -19.0]
+    assert out.tokens["ratio"].log().tolist() == pytest.approx(bounded)
+    assert out.tokens["log_ratio"].tolist() == pytest.approx(bounded)
+    assert (coefficients(objective, batch) / out.tokens["ratio"]).tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0])
+    sequence = row(level="sequence")
+    means = sequence.loss(batch, sequence.prepare(batch)).tokens["ratio"].log()
+    assert means.tolist() == pytest.approx([19.5, 19.5, -19.5, -19.5])
+
+
+def test_a_token_that_neither_policy_can_draw_has_ratio_1():
+    """log 0 is a finite floor on both sides, and takes no gradient."""
+    never = tensor(-math.inf, -1.0).requires_grad_()
+    batch = TokenBatch(tensor(-math.inf, -1.0), tensor(1.0, 1.0), torch.tensor([2]), never)
+    objective = row(level="token")
+    out = objective.loss(batch, objective.prepare(batch))
+    assert out.tokens["ratio"].tolist() == [1.0, 1.0]
+    assert torch.autograd.grad(out.loss, never)[0].tolist() == [0.0, -0.5]
 
 
 def test_sequence_gradient_has_no_length_under_token_mean():

@@ -1,9 +1,11 @@
 """Selections: covariance, top k with ties over ranks, stateless draws, and what Clip-Cov leaves out."""
 
+import math
+
 import pytest
 import torch
 
-from tepo.objectives import load_objective
+from tepo.objectives import TokenBatch, load_objective
 from tepo.objectives.selection import covariance, draws, top_tokens
 from tests.invariants.rows import changed
 from tests.unit.objectives.case import make_case
@@ -150,6 +152,28 @@ def test_steer_spares_small_changes_and_holds_the_floor():
     zero = make_case(5)
     zero.rewards = torch.ones_like(zero.rewards)
     assert torch.equal(objective.prepare(zero.batch(objective)).tokens["weight"], torch.ones(24, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("scale_floor", [0.0, 0.02, 0.1])
+def test_steer_counts_the_largest_change_as_at_least_the_floor(scale_floor):
+    """On-policy |Omega| = |A (1 - pi) (log pi + H)|, here 0.05 (1 - 1/e) and a third of it."""
+    objective = load_objective(changed("steer", {"weight": {"scale_floor": scale_floor}}))
+    batch = by_hand([1.0, 1.0], [0.05, -0.05 / 3], old_entropies=tensor(2.0, 2.0))
+    size = [0.05 * (1 - math.exp(-1)), 0.05 / 3 * (1 - math.exp(-1))]
+    expected = [0.8 ** (x / max(size[0], scale_floor)) for x in size]
+    assert weights(objective, batch) == pytest.approx(expected, rel=1e-9)
+    assert (expected[0] == pytest.approx(0.8)) == (scale_floor < 0.03)
+
+
+def test_steer_takes_sure_and_impossible_tokens_as_nearly_so():
+    """pi and pi_old stay inside [1e-8, 1 - 1e-8], as in the released code: Omega is finite, and no weight is NaN."""
+    objective = load_objective(changed("steer", {"weight": {"scale_floor": 0.0}}))
+    logprobs = tensor(0.0, -100.0, -1.0)
+    batch = TokenBatch(tensor(0.0, -100.0, -1.0), tensor(1, 1, 1), torch.tensor([3]), logprobs,
+                       old_entropies=tensor(1, 1, 3))  # fmt: skip
+    p = [1 - 1e-8, 1e-8, math.exp(-1)]
+    size = [abs((1 - x) * (math.log(x) + h)) for x, h in zip(p, (1, 1, 3), strict=True)]
+    assert weights(objective, batch) == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-6)
 
 
 def test_steer_linear_takes_the_midpoint_when_all_are_equal():

@@ -1,5 +1,6 @@
 """The loop: what it leaves on disk, that it resumes bit for bit, and how it fails."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -15,10 +16,14 @@ from tests.unit.training.small import lasting, small, weights
 
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
-    config = small(tmp_path)
+    config = small(tmp_path, "train.token_dump_every=2")
     folder = train(config)
     rows = RunFolder(folder).metrics()
     assert [row["training/global_step"] for row in rows] == [1, 2, 3]
+    drawn = [row["rollout/prompts"] for row in rows]
+    assert [row["training/prompts"] for row in rows] == list(itertools.accumulate(drawn))
+    assert all(0 < row["perf/trained_tokens"] <= row["perf/sampled_tokens"] for row in rows)
+    assert sorted(path.name for path in (folder / "tokens").iterdir()) == ["step_000002.json", "step_000003.json"]
     wanted = {
         "critic/score/mean",
         "actor/pg_loss",

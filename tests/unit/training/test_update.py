@@ -1,6 +1,7 @@
 """What an update does with an objective's wishes:
 a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.correction import correction_weights
 from tepo.policy.fused import linear_statistics
 from tepo.policy.packing import pack
-from tepo.policy.token_statistics import hidden_states, output_matrix, reference_logprobs
+from tepo.policy.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
 from tepo.sampling.gap import GapAlarm
 from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
 from tepo.training.loop import train, update
@@ -87,6 +88,133 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
         entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
     assert entropies is not None
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
+
+
+def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
+    return FlatRollout(groups, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "expected"), [(0, [1.0] * 6), (1, [1.0] * 6), (4, [1 / 4, 2 / 4, 3 / 4, 1.0, 1.0, 1.0])]
+)
+def test_the_learning_rate_rises_linearly_and_stays(warm_up: int, expected: list[float]) -> None:
+    updater = updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32)))
+    train = replace(updater.config.train, warmup_steps=warm_up, learning_rate=3e-6)
+    updater.config = replace(updater.config, train=train)
+    assert [updater.learning_rate(step) for step in range(1, 7)] == pytest.approx([3e-6 * part for part in expected])
+
+
+NO_ENTROPIES = [
+    replace(group, responses=[replace(response, entropies=None) for response in group.responses]) for group in GROUPS
+]
+CORRECTED = changed("grpo_dapo", {"correction": {"kind": "truncated"}})
+
+
+@pytest.mark.parametrize(
+    ("source", "groups", "dtype", "own"),
+    [
+        ("grpo_dapo", GROUPS, "float32", True),
+        ("gtpo", GROUPS, "float32", True),  # old entropies alone: nothing to compare them with
+        ("entropy_advantage", GROUPS, "float32", True),  # current entropies alone
+        ("tepo", GROUPS, "float32", False),
+        (CORRECTED, GROUPS, "float32", False),
+        ("grpo_dapo", NO_ENTROPIES, "float32", False),
+        ("grpo_dapo", GROUPS, "bfloat16", False),
+    ],
+)
+def test_whose_log_probs_are_the_old_ones(source: Any, groups: list[Group], dtype: str, own: bool) -> None:
+    """The sampler's own where nothing is compared with them, else the trainer's, of every token in its order."""
+    policy = make_policy(torch.float32)
+    updater, rollout = updater_of(source, KeepingEngine(policy), 20), rollout_of(groups)
+    updater.config = replace(updater.config, model=replace(updater.config.model, dtype=dtype))
+    updater.old_values(rollout)
+    assert torch.equal(rollout.old_logprobs, rollout.sampler_logprobs) == own
+    assert not rollout.old_logprobs.requires_grad
+    if not own:
+        with torch.no_grad():
+            ours = token_statistics(policy, rollout.pack(range(rollout.sequence_count)))
+        torch.testing.assert_close(rollout.old_logprobs, ours.logprobs)
+        torch.testing.assert_close(rollout.old_entropies, ours.entropies)
+
+
+@pytest.mark.parametrize("anchor", ["old", "initial"])
+def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
+    exact = {"kind": "kl", "estimator": "full", "anchor": anchor, "coefficient": 1.0}
+    current, initial = make_policy(torch.float32), make_policy(torch.float32, spread=0.2)
+    updater, rollout = updater_of(changed("tepo_no_kl", {"penalty": exact}), KeepingEngine(current)), rollout_of()
+    updater.initial = initial if anchor == "initial" else None
+    updater.old_values(rollout)
+    with torch.no_grad():
+        packed = rollout.pack(range(rollout.sequence_count))
+        expected = reference_logprobs(current if anchor == "old" else initial, packed)
+    torch.testing.assert_close(rollout.old_distribution, expected)
+    first = next(updater.mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), 1))
+    kl = updater.log_probs(first, range(len(first.sequences))).full_kl
+    assert kl is not None
+    assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
+
+
+def test_draws_change_with_seed_step_and_mini_batch() -> None:
+    """And with nothing else: a resumed run must draw what an undisturbed one did."""
+    source = changed("clip_cov", {"weight": {"fraction": 0.3, "low": 0.0}})
+
+    def drawn(step: int, seed: int = 0) -> list[list[float]]:
+        updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
+        updater.config = replace(updater.config, seed=seed)
+        advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
+        batches = updater.mini_batches(rollout, advantages, step)
+        return [updater.prepare(batch).tokens["weight"].tolist() for batch in batches]
+
+    first, second = drawn(1)
+    assert first != second
+    assert drawn(1) == [first, second]
+    for others in (drawn(2), drawn(1, seed=1)):
+        assert not {tuple(first), tuple(second)} & {tuple(other) for other in others}
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_recorder_keeps_the_first_gap_and_the_last_tokens(keep: bool) -> None:
+    """Two updates on one mini-batch: log-probs of all tokens before the first, diagnostics of the second alone."""
+    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), Recorder(keep_tokens=keep)
+    metrics = update(updater_of("grpo_dapo", engine, 40), rollout, 1, recorder)
+    sampler, trainer = (torch.cat(parts) for parts in zip(*recorder.gap, strict=True))
+    assert sorted(sampler.tolist()) == sorted(rollout.sampler_logprobs.tolist())
+    assert not trainer.requires_grad
+    assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(recorder.gap))
+    kept = [sequence for sequences, _ in recorder.tokens for sequence in sequences]
+    assert sorted(kept) == (list(range(rollout.sequence_count)) if keep else [])
+    assert metrics["actor/lr"] == pytest.approx(0.05)
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
+        float((trainer.exp() - sampler.exp()).abs().mean()), rel=1e-4
+    )
+
+
+def work(seconds: float) -> None:
+    """Take this much CPU time."""
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        pass
+
+
+def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
+    """CPU time of sampling and updates is apart from that of the rest of the step."""
+    recorder = Recorder()
+    for name, seconds in (("gen", 0.02), ("gen", 0.02), ("old_log_prob", 0.01), ("update_actor", 0.01), ("sync", 0.03)):
+        with recorder.time(name):
+            work(seconds)
+    with pytest.raises(RunFailed), recorder.time("adv"):
+        raise RunFailed("stopped inside a block")
+    assert recorder.seconds["gen"] >= 0.04
+    sections = dict(recorder.seconds)
+    assert set(sections) == {"gen", "old_log_prob", "update_actor", "sync", "adv"}
+    found = recorder.timings()
+    assert {name: found[f"timing_s/{name}"] for name in sections} == sections
+    assert sum(sections.values()) <= found["timing_s/step"]
+    assert 0.06 <= found["perf/cpu_core_s"] <= found["perf/cpu_s"] - 0.03
+    update(updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32))), rollout_of(), 1, recorder)
+    for norm in (1.0, 4.0):
+        recorder.add_update({"actor/grad_norm": norm})
+    assert recorder.means(None)["actor/grad_norm"] == pytest.approx(2.5)
 
 
 READ = [(name, "reward") for name in ("tepo", "dr_grpo", "steer", "gtpo_v2")]

@@ -5,8 +5,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
-from functools import cache
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tepo import paths
 from tepo.config import estimator, own
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
-from tepo.strict import Keys, Location, load, read
+from tepo.strict import Keys, Location, read
 
 FOLDER = Path(__file__).parent
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
@@ -39,9 +38,9 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     for text in overrides:
         check_override(text)
     given = dict(map(_split, overrides))
-    plain = _composed(given)
-    plain["objective"]["name"] = _choices(given)["objective"]
-    at = Location(_origin(given))
+    plain, chosen = _composed(given)
+    plain["objective"]["name"] = chosen["objective"]
+    at = Location(_origin(given, chosen))
     config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
     config.objective = estimator.resolved(config.objective, config.train.kl_estimator, given.items())
@@ -49,34 +48,30 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     return config
 
 
-def _composed(given: Mapping[str, str]) -> dict[str, Any]:
-    """What Hydra makes of the overrides, a user's own problems and model among them (`tepo.config.own`)."""
-    from omegaconf import OmegaConf
-
+def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What Hydra makes of the overrides, a user's own problems and model among them (`tepo.config.own`),
+    and the option of each group."""
     words = own.with_options(given, {group: options(group) for group in own.LEAF})
-    with _hydra() as hydra_compose:
-
-        def made(words: Mapping[str, str]) -> Any:
-            composed = hydra_compose("config", [_word(*pair) for pair in words.items()])
-            return OmegaConf.to_container(composed, resolve=True)
-
+    with _hydra() as made:
         try:
-            plain = made(words)
+            plain, chosen = made(words)
             if own.implied_data(words, plain["data"]):
-                plain = made(words | {"data": own.OPTION})
+                plain, chosen = made(words | {"data": own.OPTION})
         except UserError:
             raise
         except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
             raise _not_composed(error, words) from None
     own.settle(words, plain)
-    return plain
+    return plain, chosen
 
 
 def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
     """The mistake that stopped Hydra: a file of a group that is no YAML, or an override that it cannot parse."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    for _, path in _files(words):
+    from tepo.strict.document import load
+
+    for path in sorted(FOLDER.rglob("*.yaml")):
         load(path)
     broken = []
     for key, value in words.items():
@@ -89,15 +84,21 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
 
 
 @contextlib.contextmanager
-def _hydra() -> Iterator[Any]:
+def _hydra() -> Iterator[Callable[[Mapping[str, str]], tuple[dict[str, Any], dict[str, str]]]]:
     """Hydra's compose over our folder, with its global state put back."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
+    from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    def made(words: Mapping[str, str]) -> Any:
+        composed = compose("config", [_word(*pair) for pair in words.items()], return_hydra_config=True)
+        chosen = OmegaConf.to_container(composed.hydra.runtime.choices)
+        ours = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        return OmegaConf.to_container(ours, resolve=True), chosen
 
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        yield hydra_compose
+        yield made
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -111,40 +112,20 @@ def _split(text: str) -> tuple[str, str]:
     return key, value
 
 
-@cache
-def _defaults(path: Path) -> dict[str, str]:
-    """Group -> option, as a file's `defaults:` list chooses them."""
-    entries = [entry for entry in load(path).data.get("defaults", ()) if isinstance(entry, dict)]
-    return {key.removeprefix("override /"): value for entry in entries for key, value in entry.items()}
-
-
-def _choices(words: Mapping[str, str]) -> dict[str, str]:
-    """The option of each group: the override, else what the scale chooses, else the default in config.yaml."""
-    default = _defaults(FOLDER / "config.yaml")
-    scale = _defaults(FOLDER / "scale" / f"{words.get('scale', default['scale'])}.yaml")
-    chosen = {**default, **scale, **words}
-    return {group: chosen[group] for group in GROUPS}
-
-
-def _files(words: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """The files a configuration is composed of with their groups, the one that wins first."""
-    chosen = _choices(words)
-    files = [(group, FOLDER / group / f"{chosen[group]}.yaml") for group in ("scale", *reversed(GROUPS))]
-    return [(group, path) for group, path in files if path.is_file()] + [("", FOLDER / "config.yaml")]
-
-
-def _origin(given: Mapping[str, str]) -> Callable[[Keys], str]:
-    """Says of a key which override set it, else which file and line."""
+def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Keys], str]:
+    """Says of a key which override set it, else which line of which file; `chosen`: the option of each group."""
 
     def origin(keys: Keys) -> str:
+        from tepo.strict.document import load
+
         dotted = ".".join(map(str, keys))
         for key, value in reversed(list(given.items())):
             if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
                 return f"{key}={value}"
-        for group, path in _files(given):
-            top = keys[:1] == (group,) and not path.read_text(encoding="utf-8").startswith("# @package _global_")
-            inside = keys[1:] if top else keys
-            if (group in ("", "scale", *keys[:1])) and (line := load(path).line(inside)):
+        files = {FOLDER / group / f"{chosen[group]}.yaml": group for group in ("scale", keys[0]) if group in GROUPS}
+        for path, group in {**files, FOLDER / "config.yaml": ""}.items():
+            shared = group != keys[0] or path.read_text(encoding="utf-8").startswith("# @package _global_")
+            if line := load(path).line(keys if shared else keys[1:]):
                 return f"{path}:{line}"
         return "the configuration"
 
@@ -188,13 +169,9 @@ def _word(key: str, value: str) -> str:
 
 def _leaves() -> list[str]:
     """Dotted keys of the schema, the groups included, so that defaults left out of the YAML can be set too."""
-    names = list(GROUPS)
-    for part in fields(RunConfig):
-        if isinstance(part.type, type) and hasattr(part.type, "__dataclass_fields__"):
-            names += [f"{part.name}.{leaf.name}" for leaf in fields(part.type)]
-        elif part.name not in GROUPS:
-            names.append(part.name)
-    return names
+    sections = {part.name: part.type for part in fields(RunConfig) if is_dataclass(part.type)}
+    plain = [part.name for part in fields(RunConfig) if part.name not in {*sections, *GROUPS}]
+    return [*GROUPS, *plain, *(f"{name}.{leaf.name}" for name, kind in sections.items() for leaf in fields(kind))]
 
 
 def _check_names(config: RunConfig, at: Location) -> None:

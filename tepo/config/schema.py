@@ -26,10 +26,7 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = option("float32", "of the weights")
     gradient_checkpointing: bool = option(False, "compute activations twice to hold fewer")
     trust_remote_code: bool = option(False, "run code that comes with the model")
-    wrap: Wrap = option(
-        "auto",
-        "what goes around a request: auto (chat template where there is one, else the base template), base, raw",
-    )
+    wrap: Wrap = option("auto", "what goes around a request; auto: a chat template where there is one, else base")
     thinking: bool | None = option(None, "Qwen3's switch; null leaves it to the chat template")
 
 
@@ -41,21 +38,14 @@ class DataConfig:
     base: str = option(REQUIRED, "the model that `model=laptop` starts from")
     kind: Literal["procedural", "problems"] = option("procedural", "problems are generated, or read")
     tasks: dict[str, float] = option({}, "procedural: task and its weight")
-    problems: str | None = option(
-        None, "problems: a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)"
-    )
-    prompt: Prompt = option(
-        "raw",
-        "raw (the statement alone), boxed (with the instruction to box the answer); a group may say auto: "
-        "raw for a shipped base, else boxed",
-    )
+    problems: str | None = option(None, "a file, FILE.jsonl, or the name of a declared set (TEPO_DATA or hub)")
+    # a group may say auto: raw for a shipped base, else boxed
+    prompt: Prompt = option("raw", "the statement alone, or boxed: with the instruction to box the answer")
     exclude_contaminated: bool = option(False, "leave out problems that a benchmark holds")
     overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "what becomes of prompts beyond the limit")
     benchmarks: list[str] = option([], "what a finished run is measured on")
-    max_prompt_tokens: int | None = option(
-        None, "what scale=laptop takes for train.max_prompt_tokens in place of its own", low=1
-    )
-    max_new_tokens: int | None = option(None, "the same for train.max_new_tokens", low=1)
+    max_prompt_tokens: int | None = option(None, "what scale=laptop takes in place of its own", low=1)
+    max_new_tokens: int | None = option(None, "what scale=laptop takes in place of its own", low=1)
 
 
 @dataclass
@@ -64,11 +54,8 @@ class SamplerConfig:
 
     kind: str = option("torch", "a module of tepo.sampling.samplers")
     max_rows: int = option(1024, "rows decoded at once", low=1)
-    gap_bound: float | None = option(
-        None,
-        "mean absolute log-prob gap to the trainer that stops a run; null: 1e-3 in float32, 0.1 in bfloat16",
-        low=POSITIVE,
-    )
+    # null: 1e-3 in float32, 0.1 in bfloat16
+    gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
     memory_fraction: float = option(0.4, "vLLM: share of the device (GPU), or GiB of cache on CPU", low=POSITIVE)
     servers: list[str] = option([], "vllm_server: their URLs")
 
@@ -95,19 +82,14 @@ class TrainConfig:
     temperature: float = option(REQUIRED, "of the rollout; greedy groups are all alike", low=POSITIVE)
     max_prompt_tokens: int = option(REQUIRED, "limit of a prompt", low=1)
     max_new_tokens: int = option(REQUIRED, "limit of a response", low=1)
-    mini_batch_prompts: int = option(
-        REQUIRED,
-        "at most: a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than there are make one",
-        low=1,
-    )
+    # a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
+    mini_batch_prompts: int = option(REQUIRED, "at most so many prompts before each update", low=1)
     epochs: int = option(REQUIRED, "passes over a rollout", low=1)
     learning_rate: float = option(REQUIRED, "of AdamW", low=POSITIVE)
     warmup_steps: int = option(0, "steps over which the learning rate rises", low=0)
     weight_decay: float = option(0.0, "of AdamW", low=0)
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clip", low=POSITIVE, high=math.inf)
-    kl_estimator: KlEstimator | None = option(
-        None, "takes the place of k3 in the objective (laptop: the exact full-vocabulary KL)"
-    )
+    kl_estimator: KlEstimator | None = option(None, "takes the place of k3 in the objective")
     checkpoint_every: int = option(1, "steps between checkpoints", low=1)
     token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)
 

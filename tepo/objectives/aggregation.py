@@ -1,16 +1,17 @@
 """Aggregation axis: the weight of each token in the sum. Denominators are those of the whole mini-batch and all ranks.
 
-Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D.
-"""
+Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
-from tepo.objectives.options import option
+from tepo.objectives.kind import Explained, Line, Part
 from tepo.objectives.overlong import length_limit
+from tepo.strict import option
 
 OVERS = ("mini_batch", "group", "micro_batch")
 OVER_MEANING = (
@@ -20,11 +21,28 @@ OVER_MEANING = (
 OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
+class Aggregation(Explained, Protocol):
+    """The weight of each token, from the number of tokens and of responses. over: the set that is averaged."""
+
+    @property
+    def over(self) -> str: ...
+
+    def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+        """[N], or a scalar, from 1/N and 1/B, each a scalar or [N]."""
+
+
 @dataclass(frozen=True)
 class TokenMean:
     """1/N for each of the N tokens. DAPO 3.3, TEPO Eq. 4."""
 
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+
+    def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+        return per_token
+
+    @property
+    def explained(self) -> Part:
+        return _sums(self, Line("1/N sum_i sum_t", r"\frac{1}{N}\sum_i\sum_t"))
 
 
 @dataclass(frozen=True)
@@ -33,12 +51,26 @@ class SeqMeanTokenMean:
 
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
+    def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+        return per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.rows]
+
+    @property
+    def explained(self) -> Part:
+        return _sums(self, Line("1/B sum_i 1/T_i sum_t", r"\frac{1}{B}\sum_i\frac{1}{T_i}\sum_t"))
+
 
 @dataclass(frozen=True)
 class SeqMeanTokenSum:
     """1/B: the mean over responses of the sum over their tokens. TEPO Table 5; LUSPO."""
 
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+
+    def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+        return per_sequence
+
+    @property
+    def explained(self) -> Part:
+        return _sums(self, Line("1/B sum_i sum_t", r"\frac{1}{B}\sum_i\sum_t"))
 
 
 @dataclass(frozen=True)
@@ -50,14 +82,37 @@ class SeqMeanTokenSumNorm:
     )
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
+    def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
+        return per_sequence / (self.constant or length_limit(batch.max_new_tokens, "aggregation.constant"))
 
-KINDS = {
+    @property
+    def explained(self) -> Part:
+        constant = f", C = {self.constant:g}" if self.constant else ", C = the length limit"
+        return _sums(self, Line("1/(B C) sum_i sum_t", r"\frac{1}{B\,C}\sum_i\sum_t"), constant)
+
+
+KINDS: dict[str, type[Aggregation]] = {
     "token_mean": TokenMean,
     "seq_mean_token_mean": SeqMeanTokenMean,
     "seq_mean_token_sum": SeqMeanTokenSum,
     "seq_mean_token_sum_norm": SeqMeanTokenSumNorm,
 }
-Aggregation = TokenMean | SeqMeanTokenMean | SeqMeanTokenSum | SeqMeanTokenSumNorm
+
+
+def _sums(options: Aggregation, line: Line, constant: str = "") -> Part:
+    """The sums over the set that is averaged, with N, B and C."""
+    where = {
+        "mini_batch": "of the whole mini-batch, all ranks",
+        "group": "of a prompt's group",
+        "micro_batch": "of each micro-batch (as older verl)",
+    }[options.over]
+    if options.over == "group":
+        line = Line(f"1/groups sum_g {line.text}", rf"\frac{{1}}{{|\mathcal{{G}}|}}\sum_g {line.latex}")
+    sets = Line(
+        f"T_i: tokens of response i; N: tokens, B: non-empty responses {where}{constant}",
+        r"T_i = |y_i|,\quad N = \sum_i T_i,\quad B = \#\{i : T_i > 0\}",
+    )
+    return Part(line, (sets,))
 
 
 def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
@@ -68,12 +123,12 @@ def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
 def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
     """Weight of each token [N] in the mini-batch's loss.
 
-    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`.
-    """
+    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
     if options.over == "group":
         return _group_scale(options, batch, comm)
     dtype = batch.advantages.dtype
-    return _scale(options, batch, (1 / totals[0].clamp(min=1)).to(dtype), (1 / totals[1].clamp(min=1)).to(dtype))
+    scale = options.scale(batch, (1 / totals[0].clamp(min=1)).to(dtype), (1 / totals[1].clamp(min=1)).to(dtype))
+    return scale.expand(batch.advantages.shape[0])
 
 
 def micro_batch_scale(options: Aggregation, batch: TokenBatch, totals: Tensor) -> Tensor:
@@ -81,20 +136,6 @@ def micro_batch_scale(options: Aggregation, batch: TokenBatch, totals: Tensor) -
     as verl's dp_actor up to v0.7."""
     own = count(batch, None)
     return token_scale(options, batch, own, None) * (own[1] / totals[1].clamp(min=1)).to(batch.advantages.dtype)
-
-
-def _scale(options: Aggregation, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
-    """[N] from 1/N and 1/B, each a scalar or [N]."""
-    match options:
-        case TokenMean():
-            scale = per_token
-        case SeqMeanTokenMean():
-            scale = per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.rows]
-        case SeqMeanTokenSum():
-            scale = per_sequence
-        case SeqMeanTokenSumNorm(constant=constant):
-            scale = per_sequence / (constant or length_limit(batch.max_new_tokens, "aggregation.constant"))
-    return scale.expand(batch.advantages.shape[0])
 
 
 def _group_scale(options: Aggregation, batch: TokenBatch, comm: Comm | None) -> Tensor:
@@ -108,8 +149,7 @@ def _group_scale(options: Aggregation, batch: TokenBatch, comm: Comm | None) -> 
     number = (sequences > 0).sum().clamp(min=1)
     mine = torch.searchsorted(groups, ids)[batch.rows]
     dtype = batch.advantages.dtype
-    return _scale(
-        options,
+    return options.scale(
         batch,
         (1 / (number * tokens.clamp(min=1))).to(dtype)[mine],
         (1 / (number * sequences.clamp(min=1))).to(dtype)[mine],

@@ -1,20 +1,22 @@
 """Rewards shaped by the old policy's entropy: GTPO (per token) and GRPO-S (per response), Tan & Pan 2508.04349.
 
 Successes are responses with a positive reward before any length punishment. Their reward is raised by their share of
-the entropy among the group's successes; version 2 also lowers the failures, the surest most.
-"""
+the entropy among the group's successes; version 2 also lowers the failures, the surest most."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.objectives.batch import Comm, Groups
-from tepo.objectives.options import EPS_SOURCE, option
+from tepo.objectives.group_advantage import as_graded
+from tepo.objectives.kind import EPS_SOURCE, Needs, Part, meaning
+from tepo.objectives.moments import Moments, batch_moments, group_moments
 from tepo.objectives.overlong import deduction, length_limit
 from tepo.objectives.segments import segment_sum
-from tepo.objectives.statistics import Moments, batch_moments, group_moments
+from tepo.strict import option
 
 SMALLEST = 1e-300  # an entropy of 0 in 1/H: such a token then takes all of the share, several of them alike
 GEOMETRIC_FLOOR = 1e-8  # entropies in a geometric mean: one sure token would make it 0
@@ -52,6 +54,37 @@ class Gtpo:
         low=0,
     )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+    needs = Needs(old_entropies=True)
+    varies = True
+    current = as_graded
+
+    def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+        graded, rows = _graded(rewards, groups, self.entropy_floor), groups.rows
+        member, keys = graded.success[rows], _columns(groups)
+        counted = member if self.counted == "successful" else torch.ones_like(member)
+        reward = graded.base[rows] + self.alpha * shares(graded.entropies, member, keys, counted)
+        positive = _token_moments(self.statistics, reward, groups, comm).normalize(reward, self.eps)
+        if self.failures == "zero":
+            return positive
+        below = shares(inverse(graded.entropies), ~member, keys, ~member)
+        lowered = 0 * graded.base[rows] - below  # 0, or NaN where a reward is
+        negative = _token_moments(self.statistics, lowered, groups, comm).normalize(lowered, self.eps)
+        return torch.where(member, positive, negative)
+
+    @property
+    def explained(self) -> Part:
+        text = (
+            f"A = normalised r~, r~ = r_i + {self.alpha:g} d_t H_t / sum_k H_k,t over the group's successes; "
+            "0 on failures"
+        )
+        latex = (
+            rf"\tilde r_{{i,t}} = r_i + {self.alpha:g}\, d_t \frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}\ (r_i = 1),"
+            r"\quad A_{i,t} = \mathrm{normalise}(\tilde r)_{i,t}"
+        )
+        if self.failures != "zero":
+            text += "; failures: A = normalised r-, r- = -h_t (1/H_t) / sum_k 1/H_k,t"
+            latex += r",\quad r^-_{i,t} = -h_t \frac{1/H_{i,t}}{\sum_k 1/H_{k,t}}\ (r_i = 0)"
+        return meaning(text, latex, "old entropies")
 
 
 @dataclass(frozen=True)
@@ -84,6 +117,9 @@ class GtpoClipped:
         "group", "tokens whose mean and deviation normalise", source="Eq. 14, Conclusion 2", choices=("group", "batch")
     )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+    needs = Needs(old_entropies=True)
+    varies = True
+    current = as_graded
 
     def __post_init__(self) -> None:
         if abs(self.alpha1 + self.alpha2 - 1) > 1e-9:
@@ -91,12 +127,45 @@ class GtpoClipped:
                 f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}",
                 where="gtpo_clipped (GTPO 4.5.1)",
             )
-        if self.alpha1 * (1 + 1 / self.kappa) < 1:
+        if self._top < 1:
             raise UserError(
                 f"advantage.kappa {self.kappa:g} leaves no room above 1",
                 where="gtpo_clipped (GTPO 4.5.1)",
                 fix=f"at most alpha1/alpha2 = {self.alpha1 / self.alpha2:g}",
             )
+
+    @property
+    def _top(self) -> float:
+        return self.alpha1 * (1 + 1 / self.kappa)
+
+    def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+        graded, rows = _graded(rewards, groups), groups.rows
+        member = graded.success[rows]
+        share = shares(graded.entropies, member, _columns(groups), member)
+        shaped = (self.alpha1 + self.alpha2 * share).clamp(1.0, self._top)
+        extra = graded.base - graded.success.double() + self.length_term_of(groups)
+        reward = torch.where(member, shaped + extra[rows], graded.base[rows])
+        return _token_moments(self.statistics, reward, groups, comm).normalize(reward, self.eps)
+
+    def length_term_of(self, groups: Groups) -> Tensor:
+        """R(i) of 4.5.1, float64 [S]: 0 up to L = L2 - L1, then falling, -1 beyond L2."""
+        inside = deduction(groups, self.length_buffer)
+        if self.length_term == "as_printed":
+            limit = length_limit(groups.max_new_tokens, "gtpo_clipped")
+            inside = torch.where(groups.lengths > limit, 1.0, inside * self.length_buffer)
+        return -inside
+
+    @property
+    def explained(self) -> Part:
+        alpha1, alpha2, top = self.alpha1, self.alpha2, self._top
+        return meaning(
+            f"A = normalised r~, r~ = clip({alpha1:g} + {alpha2:g} d_t H_t / sum_k H_k,t, 1, {top:g}) + R_len(i) "
+            "on successes; 0 on failures",
+            rf"\tilde r_{{i,t}} = \mathrm{{clip}}\Big({alpha1:g} + {alpha2:g}\, d_t "
+            rf"\frac{{H_{{i,t}}}}{{\sum_k H_{{k,t}}}}, 1, {top:g}\Big) + R_{{\mathrm{{len}}}}(i)\ (r_i = 1),"
+            r"\quad A_{i,t} = \mathrm{normalise}(\tilde r)_{i,t}",
+            "old entropies",
+        )
 
 
 @dataclass(frozen=True)
@@ -118,22 +187,62 @@ class GrpoS:
     )
     entropy_floor: float = option(0.0, "entropies below count as this much", source="none in the paper", low=0)
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
+    needs = Needs(old_entropies=True)
+    varies = False
+    current = as_graded
+
+    def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
+        graded, ids = _graded(rewards, groups, self.entropy_floor), groups.group_ids
+        mean, success = self._mean(graded.entropies, groups), graded.success
+        reward = graded.base + self.beta * shares(mean, success, ids, success)
+        advantage = group_moments(reward, ids).normalize(reward, self.eps)
+        if self.failures == "inverse_entropy":
+            lowered = 0 * graded.base - shares(inverse(mean), ~success, ids, ~success)  # 0, or NaN where a reward is
+            negative = group_moments(lowered, ids).normalize(lowered, self.eps)
+            advantage = torch.where(success, advantage, negative)
+        return advantage[groups.rows]
+
+    def _mean(self, entropies: Tensor, groups: Groups) -> Tensor:
+        """H_i of each response, float64 [S]."""
+        lengths = groups.lengths.clamp(min=1)
+        if self.entropy_mean == "arithmetic":
+            return segment_sum(entropies, groups.lengths) / lengths
+        return (segment_sum(entropies.clamp(min=GEOMETRIC_FLOOR).log(), groups.lengths) / lengths).exp()
+
+    @property
+    def explained(self) -> Part:
+        text = (
+            f"A = normalised r^, r^ = r_i + {self.beta:g} n H_i / sum_k H_k over the group's successes "
+            f"(H_i: {self.entropy_mean} mean of the token entropies); 0 on failures"
+        )
+        latex = (
+            rf"\hat r_i = r_i + {self.beta:g}\, n \frac{{\hat H_i}}{{\sum_k \hat H_k}}\ (r_i = 1),"
+            r"\quad A_{i,t} = \mathrm{normalise}(\hat r)_i"
+        )
+        if self.failures != "zero":
+            text += "; failures: A = normalised r-, r- = -m (1/H_i) / sum_k 1/H_k"
+            latex += r",\quad r^-_i = -m \frac{1/\hat H_i}{\sum_k 1/\hat H_k}\ (r_i = 0)"
+        return meaning(text, latex, "old entropies")
 
 
-def entropy_advantages(
-    options: Gtpo | GtpoClipped | GrpoS, rewards: Tensor, groups: Groups, comm: Comm | None
-) -> Tensor:
-    """Advantages [N], float64. rewards: float64 [S] after any length punishment."""
+class _Graded(NamedTuple):
+    """Per response, float64 [S] and bool [S]: r in {0, 1} plus any length punishment, and whether it is a success;
+    per token, float64 [N]: the old policy's entropies."""
+
+    base: Tensor
+    success: Tensor
+    entropies: Tensor
+
+
+def _graded(rewards: Tensor, groups: Groups, floor: float = 0.0) -> _Graded:
+    """rewards: float64 [S] after any length punishment; floor: entropies below count as this much."""
     if groups.old_entropies is None:
         raise UserError(
             "the objective needs `old_entropies` in its groups", where="advantage (gtpo, gtpo_clipped, grpo_s)"
         )
     success = groups.rewards > 0
-    base = rewards - groups.rewards.double() + success.double()  # r in {0, 1}, plus the length punishment
-    entropies = groups.old_entropies.double().clamp(min=getattr(options, "entropy_floor", 0.0))
-    if isinstance(options, GrpoS):
-        return _per_response(options, base, success, entropies, groups)
-    return _per_token(options, base, success, entropies, groups, comm)
+    base = rewards - groups.rewards.double() + success.double()
+    return _Graded(base, success, groups.old_entropies.double().clamp(min=floor))
 
 
 def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
@@ -158,45 +267,6 @@ def inverse(entropies: Tensor) -> Tensor:
     return 1 / entropies.clamp(min=SMALLEST)
 
 
-def _per_token(
-    options: Gtpo | GtpoClipped, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups, comm: Comm | None
-) -> Tensor:
-    member, rows = success[groups.rows], groups.rows
-    keys = _columns(groups)
-    everyone = torch.ones_like(member)
-    if isinstance(options, GtpoClipped):
-        share = shares(entropies, member, keys, member)
-        shaped = (options.alpha1 + options.alpha2 * share).clamp(1.0, options.alpha1 * (1 + 1 / options.kappa))
-        reward = torch.where(
-            member, shaped + (base - success.double() + _length_term(options, groups))[rows], base[rows]
-        )
-        return _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
-    share = shares(entropies, member, keys, member if options.counted == "successful" else everyone)
-    reward = base[rows] + options.alpha * share
-    positive = _token_moments(options.statistics, reward, groups, comm).normalize(reward, options.eps)
-    if options.failures == "zero":
-        return positive
-    lowered = 0 * base[rows] - shares(inverse(entropies), ~member, keys, ~member)  # 0, or NaN where a reward is
-    negative = _token_moments(options.statistics, lowered, groups, comm).normalize(lowered, options.eps)
-    return torch.where(member, positive, negative)
-
-
-def _per_response(options: GrpoS, base: Tensor, success: Tensor, entropies: Tensor, groups: Groups) -> Tensor:
-    lengths = groups.lengths.clamp(min=1)
-    if options.entropy_mean == "arithmetic":
-        mean = segment_sum(entropies, groups.lengths) / lengths
-    else:
-        mean = (segment_sum(entropies.clamp(min=GEOMETRIC_FLOOR).log(), groups.lengths) / lengths).exp()
-    reward = base + options.beta * shares(mean, success, groups.group_ids, success)
-    advantage = group_moments(reward, groups.group_ids).normalize(reward, options.eps)
-    if options.failures == "inverse_entropy":
-        lowered = 0 * base - shares(inverse(mean), ~success, groups.group_ids, ~success)  # 0, or NaN where a reward is
-        advantage = torch.where(
-            success, advantage, group_moments(lowered, groups.group_ids).normalize(lowered, options.eps)
-        )
-    return advantage[groups.rows]
-
-
 def _columns(groups: Groups) -> Tensor:
     """One key per (group, position): int64 [N]."""
     _, index = torch.unique(groups.group_ids, return_inverse=True)
@@ -208,12 +278,3 @@ def _token_moments(statistics: str, values: Tensor, groups: Groups, comm: Comm |
     return (
         batch_moments(values, comm) if statistics == "batch" else group_moments(values, groups.group_ids[groups.rows])
     )
-
-
-def _length_term(options: GtpoClipped, groups: Groups) -> Tensor:
-    """R(i) of 4.5.1, float64 [S]: 0 up to L = L2 - L1, then falling, -1 beyond L2."""
-    inside = deduction(groups, options.length_buffer)
-    if options.length_term == "as_printed":
-        limit = length_limit(groups.max_new_tokens, "gtpo_clipped")
-        inside = torch.where(groups.lengths > limit, 1.0, inside * options.length_buffer)
-    return -inside

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tepo.objectives import formula
-from tepo.objectives.coefficient import Coefficient, coefficient
-from tepo.objectives.definitions import definitions, detached
-from tepo.objectives.formula import Line
-from tepo.objectives.loading import AXES, in_force, load_objective, names, objective_mapping, parts_of, text
+from tepo.objectives.coefficient import Coefficient, carried_by, coefficient
+from tepo.objectives.kind import Line
+from tepo.objectives.loading import AXES, load_objective, names, objective_mapping, parts_of, text
 from tepo.objectives.objective import Objective
+from tepo.strict import in_force
 
 NEEDS = {
     "entropies": "current entropies",
@@ -68,16 +67,59 @@ def explain(objective: Objective, vs: Objective | None = None) -> Explanation:
     return Explanation(
         name=objective.name,
         title=_title(objective.name),
-        formula=formula.objective_line(objective),
-        definitions=tuple(definitions(objective)),
+        formula=formula(objective),
+        definitions=definitions(objective),
         coefficient=coefficient(objective),
-        detached=tuple(detached(objective)),
+        detached=detached(objective),
         constants=tuple(_constants(objective)),
         needs=tuple(needs),
         other=other.name,
         other_coefficient=coefficient(other),
         differences=tuple(differences(objective, other)),
     )
+
+
+def formula(objective: Objective) -> Line:
+    """J, to be maximised."""
+    sums = objective.aggregation.explained.formula
+    bracket = objective.surrogate.explained(carried_by(objective)).formula
+    factors = objective.weight.explained.formula, objective.correction.explained.formula
+    terms = [part.explained.formula for part in objective.penalties]
+    text = " ".join(["".join(part.text for part in (*factors, bracket)), *(part.text for part in terms)])
+    latex = " ".join(["".join(part.latex for part in (*factors, bracket)), *(part.latex for part in terms)])
+    return Line(f"J = {sums.text} [ {text} ]", rf"J(\theta) = {sums.latex} \Big[ {latex} \Big]")
+
+
+def definitions(objective: Objective) -> tuple[Line, ...]:
+    """What the symbols of the formula stand for. A surrogate with one ratio alone defines its ratio itself."""
+    own = objective.surrogate.explained(carried_by(objective)).definitions
+    first, then = (objective.ratio.explained.definitions, own) if objective.surrogate.only_ratio is None else (own, ())
+    before = objective.overlong.explained, objective.advantage.explained
+    after = objective.weight.explained, objective.correction.explained
+    last = (*(part.explained for part in objective.penalties), objective.aggregation.explained)
+    return (
+        Line(
+            "d_t = log pi_t - log pi_old,t (clamped to +-20)",
+            r"d_{i,t} = \log\pi_\theta(y_{i,t}) - \log\pi_{\mathrm{old}}(y_{i,t})",
+        ),
+        *first,
+        *(line for part in before for line in part.definitions),
+        *then,
+        *(line for part in (*after, *last) for line in part.definitions),
+    )
+
+
+def detached(objective: Objective) -> tuple[str, ...]:
+    """What carries no gradient."""
+    parts = (
+        objective.advantage.explained,
+        objective.ratio.explained,
+        objective.surrogate.explained(carried_by(objective)),
+        objective.weight.explained,
+        objective.correction.explained,
+        *(part.explained for part in objective.penalties),
+    )
+    return ("A", "log pi_old", *(name for part in parts for name in part.detached))
 
 
 def differences(this: Objective, other: Objective) -> list[Difference]:

@@ -1,15 +1,18 @@
 """An explanation as terminal text and as LaTeX."""
 
 import re
+from functools import partial
 from textwrap import wrap
 
 from tepo.objectives.explain import Explanation
+
+_wrap = partial(wrap, break_long_words=False, break_on_hyphens=False)
 
 
 def to_text(explanation: Explanation, width: int = 110) -> str:
     """Plain text of at most `width` columns where words allow."""
     title = f"{explanation.name}: {explanation.title}" if explanation.title else explanation.name
-    lines = [*wrap(title, width, break_long_words=False, break_on_hyphens=False), ""]
+    lines = [*_wrap(title, width), ""]
     lines += ["To maximise", *_block(explanation.formula.text, width), ""]
     lines += ["where", *(part for line in explanation.definitions for part in _block(line.text, width)), ""]
     lines += ["Coefficient of ∇log π_t in J, before the weights of the sums"]
@@ -57,14 +60,7 @@ def _symbols(text: str) -> str:
 
 
 def _block(text: str, width: int) -> list[str]:
-    return wrap(
-        _symbols(text),
-        width,
-        initial_indent="  ",
-        subsequent_indent="      ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return _wrap(_symbols(text), width, initial_indent="  ", subsequent_indent="      ")
 
 
 def _constants(explanation: Explanation, width: int) -> list[str]:
@@ -75,14 +71,7 @@ def _constants(explanation: Explanation, width: int) -> list[str]:
     found = []
     for key, value, source in rows:
         head = f"  {key:{first}}  {value:{second}}  "
-        found += wrap(
-            head + source,
-            width,
-            subsequent_indent=" " * min(len(head), width // 2),
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
-        )
+        found += _wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2))
     return found
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from tepo.errors import UserError, unknown_name
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
-from tepo.strict import Location, load, read_kind
+from tepo.strict import Location, in_force, read_kind
+from tepo.strict.document import load
 
 FOLDER = Path(__file__).parents[1] / "config" / "objective"
 AXES: dict[
@@ -69,7 +70,6 @@ def _composed(given: Mapping[str, Any], name: str, at: Location) -> Objective:
     parsed = {axis: _axis(axis, given.get(axis), at) for axis in AXES if axis != "penalty"}
     penalties = _penalties(given.get("penalty"), at.at("penalty"))
     objective = Objective(name=name, penalties=penalties, **parsed)
-    _check_settings(objective, at)
     _check_fit(objective, at)
     return objective
 
@@ -100,26 +100,8 @@ def parts_of(objective: Objective) -> list[tuple[str, Any]]:
     ]
 
 
-def in_force(options: Any, key: str) -> bool:
-    """Whether a setting has a say, given the others of its axis."""
-    if key == "eps":
-        return getattr(options, "std", True)
-    if key == "scale_floor":
-        return options.shape == "exponential"
-    if not isinstance(options, penalty.Kl):
-        return True
-    by_change = options.tokens in penalty.BY_CHANGE
-    return {
-        "entropy_change": by_change,
-        "tolerance": by_change,
-        "fraction": options.tokens == "top_covariance",
-        "mean_over": options.tokens != "all",
-        "scope": penalty.is_global(options),
-    }.get(key, True)
-
-
-def _check_settings(objective: Objective, at: Location) -> None:
-    """No setting is taken that would change nothing."""
+def _check_fit(objective: Objective, at: Location) -> None:
+    """Axes that exclude each other, and settings that would be taken and change nothing."""
     for axis, options in parts_of(objective):
         for part in fields(options):
             value = getattr(options, part.name)
@@ -127,19 +109,8 @@ def _check_settings(objective: Objective, at: Location) -> None:
                 what = f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}"
                 fix = f"leave it out; what it is for: {part.metadata['meaning']}"
                 raise at.at(axis, part.name).error(what, fix=fix)
-
-
-def _check_fit(objective: Objective, at: Location) -> None:
-    """Axes that exclude each other."""
-    bare = isinstance(objective.ratio, ratio.NoRatio)
-    if bare != isinstance(objective.surrogate, surrogate.LogProb):
-        what = "surrogate log_prob goes with ratio none, and only with it"
-        fix = "ratio.level: none with surrogate.kind: log_prob, or cispo for a weighted log-prob"
-        raise at.at("surrogate").error(what, fix=fix)
-    if isinstance(objective.surrogate, surrogate.GeometricClip) and objective.ratio != ratio.Sequence():
-        what = "surrogate geometric_clip is its own sequence ratio"
-        raise at.at("ratio").error(what, fix="ratio: {level: sequence}")
-    full = {part.anchor for part in objective.penalties if isinstance(part, penalty.Kl) and part.estimator == "full"}
+    _check_ratio(objective, at)
+    full = {part.needs.full_kl_anchor for part in objective.penalties if part.needs.full_kl}
     if len(full) > 1:
         what = "two exact KL penalties with different anchors"
         raise at.at("penalty").error(what, fix="use a sampled estimator (k3) for one of them")
@@ -149,6 +120,17 @@ def _mapping(options: Any, kinds: Mapping[str, type], tag: str) -> dict[str, Any
     """The full mapping (defaults included) that `read_kind` turns into these options."""
     name = next(name for name, cls in kinds.items() if cls is type(options))
     return {tag: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
+
+
+def _check_ratio(objective: Objective, at: Location) -> None:
+    """A surrogate that goes with one ratio alone has it, and one that takes a ratio has one."""
+    only, kind = objective.surrogate.only_ratio, _mapping(objective.surrogate, surrogate.KINDS, "kind")["kind"]
+    if only is not None and objective.ratio != only:
+        wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, ratio.LEVELS, "level").items())
+        raise at.at("ratio").error(f"surrogate {kind} goes with one ratio alone", fix=f"ratio: {{{wanted}}}")
+    if only is None and objective.ratio == ratio.NoRatio():
+        fix = "surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob"
+        raise at.at("surrogate").error(f"surrogate {kind} takes a ratio, and ratio is none", fix=fix)
 
 
 def objective_mapping(objective: Objective) -> dict[str, Any]:

@@ -1,31 +1,64 @@
 """Overlong axis: what becomes of responses near or at the length limit. DAPO 2503.14476 section 3.4."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.objectives.batch import Groups, TokenBatch
-from tepo.objectives.options import option
+from tepo.objectives.kind import Explained, Part, meaning
+from tepo.strict import option
+
+
+class Overlong(Explained, Protocol):
+    """What becomes of rewards, and of responses in the loss."""
+
+    def shaped_rewards(self, groups: Groups) -> Tensor:
+        """Rewards with any punishment, float64 [S]."""
+
+    def kept_sequences(self, batch: TokenBatch) -> Tensor | None:
+        """Indices of the sequences that stay in the loss, int64 [K]; None: all of them, always."""
 
 
 @dataclass(frozen=True)
 class Keep:
     """Nothing: a truncated response is graded and trained on like any other."""
 
+    explained = Part()
+
+    def shaped_rewards(self, groups: Groups) -> Tensor:
+        return groups.rewards.double()
+
+    def kept_sequences(self, batch: TokenBatch) -> None:
+        return None
+
 
 @dataclass(frozen=True)
 class Punish:
     """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length.
 
-    DAPO Eq. 13.
-    """
+    DAPO Eq. 13."""
 
     buffer: float = option(
         0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
     )
     factor: float = option(1.0, "the largest deduction", source="DAPO Eq. 13", low=0)
+
+    def shaped_rewards(self, groups: Groups) -> Tensor:
+        return groups.rewards.double() - self.factor * deduction(groups, self.buffer)
+
+    def kept_sequences(self, batch: TokenBatch) -> None:
+        return None
+
+    @property
+    def explained(self) -> Part:
+        return meaning(
+            f"R_i loses up to {self.factor:g}, linearly over the last {self.buffer:.0%} of the length limit",
+            rf"R_i \leftarrow R_i - {self.factor:g}\,"
+            rf"\mathrm{{clip}}\Big(\frac{{T_i - {1 - self.buffer:g} L}}{{{self.buffer:g} L}}, 0, 1\Big)",
+        )
 
 
 @dataclass(frozen=True)
@@ -33,9 +66,16 @@ class Filter:
     """Overlong filtering: truncated responses leave the loss and its denominators
     (their rewards still count in the group's baseline)."""
 
+    explained = meaning("truncated responses leave the sums, N and B", r"\text{truncated responses leave the sums}")
 
-KINDS = {"keep": Keep, "punish": Punish, "filter": Filter}
-Overlong = Keep | Punish | Filter
+    def shaped_rewards(self, groups: Groups) -> Tensor:
+        return groups.rewards.double()
+
+    def kept_sequences(self, batch: TokenBatch) -> Tensor:
+        return torch.nonzero(batch.want("finished", "overlong.kind: filter"))[:, 0]
+
+
+KINDS: dict[str, type[Overlong]] = {"keep": Keep, "punish": Punish, "filter": Filter}
 
 
 def length_limit(given: int | None, why: str) -> int:
@@ -49,14 +89,3 @@ def deduction(groups: Groups, buffer: float) -> Tensor:
     """How far each response is into the last `buffer` share of the limit, from 0 to 1: float64 [S]."""
     limit = length_limit(groups.max_new_tokens, "a length penalty")
     return ((groups.lengths.double() - limit * (1 - buffer)) / (limit * buffer)).clamp(0, 1)
-
-
-def shaped_rewards(options: Overlong, groups: Groups) -> Tensor:
-    """Rewards with the punishment, float64 [S]."""
-    rewards = groups.rewards.double()
-    return rewards - options.factor * deduction(groups, options.buffer) if isinstance(options, Punish) else rewards
-
-
-def kept_sequences(options: Overlong, batch: TokenBatch) -> Tensor | None:
-    """Indices of the sequences that stay in the loss, int64 [K]; None: all of them."""
-    return torch.nonzero(batch.want("finished", "overlong.kind: filter"))[:, 0] if isinstance(options, Filter) else None

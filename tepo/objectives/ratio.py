@@ -1,21 +1,51 @@
 """Ratio axis: the importance ratio of each token, from d = log pi - log pi_old."""
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.options import option
+from tepo.objectives.kind import Explained, Line, Part
 from tepo.objectives.segments import prefix_mean, sequence_mean
+from tepo.strict import option
 
-LOG_RATIO_BOUND = 20.0  # verl core_algos.py: log-ratios are clamped to +-20 before exp, with no gradient outside
-LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
+OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
+
+
+class Ratio(Explained, Protocol):
+    """A level of the importance ratio; its symbol is `explained.formula`.
+
+    per_response: whether all tokens of a response have the same ratio. spread: whose terms a token's log pi carries,
+    those of all tokens s of the response, of the tokens u >= t, or of the token alone (empty)."""
+
+    @property
+    def per_response(self) -> bool: ...
+    @property
+    def spread(self) -> str: ...
+
+    def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor | None:
+        """The ratio of each token [N] with its gradient, None for no ratio. d: [N] from `log_ratio`."""
+
+    def slope(self, inner: str) -> str:
+        """d(sum of ratio times `inner`) / d log pi_t, in words."""
 
 
 @dataclass(frozen=True)
 class Token:
     """r_t = pi(y_t) / pi_old(y_t). PPO 1707.06347, GRPO."""
+
+    per_response = False
+    spread = ""
+    explained = Part(Line("r_t", "r_{i,t}"), (Line("r_t = exp(d_t)", r"r_{i,t} = e^{d_{i,t}}"),))
+
+    def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
+        return d.exp()
+
+    def slope(self, inner: str) -> str:
+        return f"r_t {inner}"
 
 
 @dataclass(frozen=True)
@@ -35,6 +65,44 @@ class Sequence:
         source="autodiff of TEPO Algorithm 1 line 18 (reading A7)",
         choices=("full", "local", "line_21"),
     )
+    per_response = True
+
+    def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
+        if self.gradient == "full":
+            return self._value(d, batch)
+        with torch.no_grad():
+            value = self._value(d, batch)
+        own = d - d.detach()  # 0 in value, 1 in gradient
+        return value * (1 + (own if self.gradient == "local" else own / batch.lengths[batch.rows]))
+
+    def _value(self, d: Tensor, batch: TokenBatch) -> Tensor:
+        if self.mean == "geometric":
+            return sequence_mean(d, batch.lengths, batch.rows).exp()
+        return sequence_mean(d.exp(), batch.lengths, batch.rows)
+
+    @property
+    def spread(self) -> str:
+        return "s" if self.gradient == "full" else ""
+
+    def slope(self, inner: str) -> str:
+        if self.gradient == "line_21":
+            return f"w_i {inner} / T_i"
+        return f"r_t {inner}" if (self.mean, self.gradient) == ("arithmetic", "full") else f"w_i {inner}"
+
+    @property
+    def explained(self) -> Part:
+        value = (
+            Line("exp(1/T_i sum_t d_t)", r"\exp\Big(\tfrac{1}{T_i}\sum_t d_{i,t}\Big)")
+            if self.mean == "geometric"
+            else Line("1/T_i sum_t exp(d_t)", r"\tfrac{1}{T_i}\sum_t e^{d_{i,t}}")
+        )
+        note = {
+            "full": "",
+            "local": "; its gradient is taken as sg[w_i] grad log pi_t",
+            "line_21": "; its gradient is taken as sg[w_i]/T_i grad log pi_t",
+        }[self.gradient]
+        detached = () if self.gradient == "full" else (OWN_GRADIENT,)
+        return Part(Line("w_i", "w_i"), (Line(f"w_i = {value.text}{note}", f"w_i = {value.latex}"),), detached)
 
 
 @dataclass(frozen=True)
@@ -47,49 +115,85 @@ class Prefix:
         source="a like-for-like ablation of the ratio alone",
         choices=("local", "full"),
     )
+    per_response = False
+
+    def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
+        if self.gradient == "full":
+            return prefix_mean(d, batch.lengths, batch.rows).exp()
+        with torch.no_grad():
+            value = prefix_mean(d, batch.lengths, batch.rows).exp()
+        return value * (1 + (d - d.detach()))
+
+    @property
+    def spread(self) -> str:
+        return "u" if self.gradient == "full" else ""
+
+    def slope(self, inner: str) -> str:
+        return f"sum_(u>=t) {inner} p_u/u" if self.gradient == "full" else f"p_t {inner}"
+
+    @property
+    def explained(self) -> Part:
+        local = self.gradient == "local"
+        note = "; its gradient is taken as sg[p_t] grad log pi_t" if local else ""
+        meaning = Line(
+            f"p_t = exp(1/t sum_(s<=t) d_s){note}", r"p_{i,t} = \exp\Big(\tfrac{1}{t}\sum_{s\le t} d_{i,s}\Big)"
+        )
+        return Part(Line("p_t", "p_{i,t}"), (meaning,), (OWN_GRADIENT,) if local else ())
 
 
 @dataclass(frozen=True)
 class NoRatio:
     """No importance correction: REINFORCE, GPG."""
 
+    per_response = False
+    spread = ""
+    explained = Part()
 
-LEVELS = {"token": Token, "sequence": Sequence, "prefix": Prefix, "none": NoRatio}
-Ratio = Token | Sequence | Prefix | NoRatio
+    def importance_ratio(self, d: Tensor, batch: TokenBatch) -> None:
+        return None
 
-
-def finite_logprobs(logprobs: Tensor) -> Tensor:
-    """Log-probs with -inf replaced by a finite floor (no gradient there).
-
-    NaN stays NaN, to be caught by the trainer.
-    """
-    return logprobs.clamp(min=LOGPROB_FLOOR)
+    def slope(self, inner: str) -> str:
+        return inner
 
 
-def log_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
-    """d [N], clamped to +-LOG_RATIO_BOUND; both arguments through `finite_logprobs`."""
-    return (logprobs - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+LEVELS: dict[str, type[Ratio]] = {"token": Token, "sequence": Sequence, "prefix": Prefix, "none": NoRatio}
 
 
-def importance_ratio(options: Ratio, d: Tensor, batch: TokenBatch) -> Tensor | None:
-    """The ratio of each token [N] with its gradient, None for no ratio. d: [N] from `log_ratio`."""
-    match options:
-        case Token():
-            return d.exp()
-        case Sequence(mean="geometric", gradient="full"):
-            return sequence_mean(d, batch.lengths, batch.rows).exp()
-        case Sequence(mean="arithmetic", gradient="full"):
-            return sequence_mean(d.exp(), batch.lengths, batch.rows)
-        case Sequence(mean=mean, gradient=gradient):
-            with torch.no_grad():
-                value = sequence_mean(d if mean == "geometric" else d.exp(), batch.lengths, batch.rows)
-                value = value.exp() if mean == "geometric" else value
-            own = d - d.detach()  # 0 in value, 1 in gradient
-            return value * (1 + (own if gradient == "local" else own / batch.lengths[batch.rows]))
-        case Prefix(gradient="full"):
-            return prefix_mean(d, batch.lengths, batch.rows).exp()
-        case Prefix():
-            with torch.no_grad():
-                value = prefix_mean(d, batch.lengths, batch.rows).exp()
-            return value * (1 + (d - d.detach()))
-    return None
+class Carried(NamedTuple):
+    """What a token's log pi carries of the policy term, for the coefficient that a surrogate states.
+
+    Where the gradient flows through a ratio of several tokens, it carries the terms of all of them.
+    over: index of the terms summed over (`Ratio.spread`), empty where they are alike or the token's own alone.
+    before: detached factors in front. amount: A with the factors inside the sum. varies: A does within a response.
+    drops: a factor may be 0."""
+
+    ratio: Ratio
+    over: str
+    before: str
+    amount: str
+    varies: bool
+    drops: bool
+
+    @property
+    def symbol(self) -> str:
+        """Of the ratio in a term that is carried."""
+        symbol = self.ratio.explained.formula.text
+        return symbol.replace("_t", "_u") if self.over == "u" else symbol
+
+    def through_ratio(self, inner: str) -> str:
+        """The ratio's derivative times `inner`, what the terms of the sum are made of."""
+        return self.ratio.slope(f"mean_s({inner})" if self.over == "s" else inner)
+
+    def zero_where(self, *held: str) -> str:
+        """Where the policy term's part of the coefficient is 0: A is, or a clip holds: conditions `held` on A."""
+        index = self.over
+        a = "A" if self.amount == "A" else f"A_{index}"
+        every = [re.sub(r"\bA\b", a, part) for part in held] + ([f"lambda_{index} = 0"] if self.drops and index else [])
+        alike = not self.varies and not (self.drops and index)
+        if (index == "s" and not alike) or (index == "u" and (every or not alike)):
+            leaves = f"; one that has leaves the {'mean' if index == 's' else 'sum'}" if every else ""
+            which = "s of the response" if index == "s" else "u >= t"
+            return f"every token {which} has {', or '.join([f'{a} = 0', *every])}{leaves}"
+        if not held:
+            return "A = 0"
+        return ", ".join(held) + (" (the whole response)" if self.ratio.per_response and alike else "")

@@ -2,23 +2,48 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.objectives.batch import Comm, TokenBatch
-from tepo.objectives.options import option
-from tepo.objectives.selection import covariance, draws, token_count, top_tokens
-from tepo.objectives.statistics import largest
+from tepo.objectives.kind import Kind, Line, Needs, Part
+from tepo.objectives.moments import largest
+from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
+from tepo.objectives.terms import Terms
+from tepo.strict import option
 
-SCOPES = ("mini_batch", "micro_batch")
-SCOPE_MEANING = "over the mini-batch and all ranks, or micro_batch as verl does (comparison only: depends on the split)"
+LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
+
+
+class Weight(Kind, Protocol):
+    """A detached factor on each token's policy term.
+
+    drops: whether weights may be 0; verl counts such tokens as clipped. scope: the set that it looks at as one,
+    mini_batch or micro_batch; None: none, and it weighs all tokens alike."""
+
+    @property
+    def drops(self) -> bool: ...
+    @property
+    def scope(self) -> str | None: ...
+
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor | None:
+        """Weight of each token [N], detached; None: 1 for all. clipped: where the surrogate's clip acts [N]."""
 
 
 @dataclass(frozen=True)
 class Uniform:
     """Every token alike."""
+
+    needs = Needs()
+    drops = False
+    scope = None
+    explained = Part()
+
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -31,6 +56,8 @@ class ClipCov:
     low: float = option(1.0, "smallest covariance of a candidate", source="Cui et al. 4.3")
     high: float = option(5.0, "largest covariance of a candidate", source="Cui et al. 4.3")
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
+    needs = Needs()
+    drops = True
 
     def __post_init__(self) -> None:
         if self.low >= self.high:
@@ -40,13 +67,34 @@ class ClipCov:
                 fix="low below high (Cui et al.: 1 and 5)",
             )
 
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+        batch = terms.batch
+        scores = covariance(terms.logprobs, batch.advantages, comm)
+        candidate = (scores > self.low) & (scores < self.high)
+        if clipped is not None:
+            candidate &= ~clipped
+        number = draws(batch, salt)
+        drop = max(int(self.fraction * token_count(batch, comm)), 1)
+        dropped = top_tokens(torch.where(candidate, -number, -torch.inf), number, drop, comm)
+        return 1 - dropped.to(batch.advantages.dtype)
+
+    @property
+    def explained(self) -> Part:
+        latex = rf"{self.low:g} < (\log\pi_{{i,t}} - \overline{{\log\pi}})(A_{{i,t}} - \bar A) < {self.high:g}"
+        meaning = Line(
+            f"lambda_t = 0 on {self.fraction:g} N tokens (at least one) drawn among those with "
+            f"{self.low:g} < (log pi_t - mean)(A - mean) < {self.high:g} that the clip left alone, else 1",
+            rf"\lambda_{{i,t}} = 0 \text{{ on }} \max(1, \lfloor {self.fraction:g} N \rfloor) "
+            rf"\text{{ tokens drawn where }} {latex}",
+        )
+        return Part(LAMBDA, (meaning,), ("lambda_t",), zero="; or the token was drawn (lambda_t = 0)")
+
 
 @dataclass(frozen=True)
 class Steer:
     """A weight that falls with the size of a token's estimated entropy change Omega.
 
-    STEER 2510.10150 (TEPO's 'STEEL').
-    """
+    STEER 2510.10150 (TEPO's 'STEEL')."""
 
     form: str = option(
         "code",
@@ -67,8 +115,11 @@ class Steer:
         "exponential: the largest |Omega| counts as at least this",
         source="released code only; 0 is the paper's form",
         low=0,
+        when=lambda weight: weight.shape == "exponential",
     )
     scope: str = option("mini_batch", SCOPE_MEANING, source="like every statistic here", choices=SCOPES)
+    needs = Needs(old_entropies=True)
+    drops = False
 
     def __post_init__(self) -> None:
         if self.floor > self.ceiling:
@@ -84,36 +135,41 @@ class Steer:
                 fix="weight.shape=linear, or a ceiling of at most 1",
             )
 
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+        size = entropy_change_estimate(self.form, terms.batch, terms.logprobs, clipped).abs()
+        top, bottom = largest(size, comm), -largest(-size, comm)
+        if self.shape == "exponential":
+            weights = torch.exp(size * math.log(self.floor) / top.clamp(min=max(self.scale_floor, 1e-300)))
+            weights = weights.clamp(self.floor, self.ceiling)
+        else:
+            place = torch.where(top > bottom, (size - bottom) / (top - bottom), 0.5)
+            weights = self.ceiling + (self.floor - self.ceiling) * place
+        return weights.to(terms.batch.advantages.dtype)
 
-KINDS = {"uniform": Uniform, "clip_cov": ClipCov, "steer": Steer}
-Weight = Uniform | ClipCov | Steer
+    @property
+    def explained(self) -> Part:
+        front = {
+            "code": Line("A/pi_old", r"\tfrac{A}{\pi_{\mathrm{old}}}"),
+            "theorem": Line("I_clip r A", r"\mathbb{1}_{\mathrm{clip}}\, r A"),
+        }[self.form]
+        fall = {
+            "exponential": Line(
+                f"exp(log({self.floor:g}) |Omega_t| / max |Omega|)",
+                rf"\exp\Big(\ln {self.floor:g}\,\frac{{|\Omega_{{i,t}}|}}{{\max|\Omega|}}\Big)",
+            ),
+            "linear": Line(
+                f"from {self.ceiling:g} at the smallest |Omega| to {self.floor:g} at the largest",
+                rf"\text{{linear in }} |\Omega_{{i,t}}| \text{{ from }} {self.ceiling:g} \text{{ to }} {self.floor:g}",
+            ),
+        }[self.shape]
+        meaning = Line(
+            f"lambda_t = {fall.text}, Omega_t = {front.text} pi (1-pi) (log pi + H)",
+            rf"\lambda_{{i,t}} = {fall.latex},\quad \Omega_{{i,t}} = {front.latex}\,\pi (1-\pi)(\log\pi + H)",
+        )
+        return Part(LAMBDA, (meaning,), ("lambda_t",))
 
 
-def token_weights(
-    options: ClipCov | Steer, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None, comm: Comm | None, salt: int
-) -> Tensor:
-    """Weight of each token [N], detached.
-
-    logprobs: current, finite [N]; clipped: where the surrogate's clip acts [N].
-    """
-    if isinstance(options, ClipCov):
-        scores = covariance(logprobs, batch.advantages, comm)
-        candidate = (scores > options.low) & (scores < options.high)
-        if clipped is not None:
-            candidate &= ~clipped
-        number = draws(batch, salt)
-        drop = max(int(options.fraction * token_count(batch, comm)), 1)
-        dropped = top_tokens(torch.where(candidate, -number, -torch.inf), number, drop, comm)
-        return 1 - dropped.to(batch.advantages.dtype)
-    size = entropy_change_estimate(options.form, batch, logprobs, clipped).abs()
-    top, bottom = largest(size, comm), -largest(-size, comm)
-    if options.shape == "exponential":
-        weights = torch.exp(size * math.log(options.floor) / top.clamp(min=max(options.scale_floor, 1e-300)))
-        weights = weights.clamp(options.floor, options.ceiling)
-    else:
-        place = torch.where(top > bottom, (size - bottom) / (top - bottom), 0.5)
-        weights = options.ceiling + (options.floor - options.ceiling) * place
-    return weights.to(batch.advantages.dtype)
+KINDS: dict[str, type[Weight]] = {"uniform": Uniform, "clip_cov": ClipCov, "steer": Steer}
 
 
 def entropy_change_estimate(form: str, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None) -> Tensor:

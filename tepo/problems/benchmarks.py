@@ -16,7 +16,8 @@ from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
-from tepo.strict import REQUIRED, Exclusive, Location, derived, load, option, read
+from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.strict.document import load
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ class Benchmark:
     procedural: Procedural | None = option(None, "problems that are generated")
     dataset: Dataset | None = option(None, "problems that exist")
     prompt: Prompt = option("raw", "the statement alone, or boxed: with the instruction to box the answer")
-    hash: str | None = option(
-        None, "pins the content (tepo.problems.hashes.set_hash), of every shipped set and of a user's own where given"
-    )
+    hash: str | None = option(None, "pins the content (tepo.problems.hashes.set_hash); a shipped set must have it")
     grader: GraderOptions = option(GraderOptions(), "what differs from the grader's defaults")
     tolerances: dict[str, float] = option({}, "problem id: absolute slack on its numbers", low=Exclusive(0))
     subsets: dict[str, Subset] = option({}, "name: a part of the set that is scored by itself too")

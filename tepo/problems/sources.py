@@ -39,11 +39,8 @@ class Fields:
 class Dataset:
     """A public data set, as `datasets.load_dataset` takes it."""
 
-    path: str = option(
-        REQUIRED,
-        "a file of problems, FILE.jsonl (below the folder of the declaration), a hub id, a local folder, "
-        "or a builder (json, parquet) for `data_files` anywhere",
-    )
+    # FILE.jsonl lies below the folder of the declaration; a builder takes `data_files` anywhere
+    path: str = option(REQUIRED, "a file of problems, FILE.jsonl; a hub id; a folder; or a builder: json, parquet")
     revision: str | None = option(None, "the pinned commit; where `data_files` hold {revision} it is put there")
     config: str | None = option(None, "configuration of the hub set")
     split: str = option("test", "split of the hub set")

@@ -13,7 +13,8 @@ from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
-from tepo.strict import REQUIRED, load, option, read
+from tepo.strict import REQUIRED, option, read
+from tepo.strict.document import load
 
 SETS = Path(__file__).parent / "sets"
 

@@ -82,11 +82,12 @@ METHODS = {
     "grpo_s": ("sand", "solid"),
     "grpo_s_v2": ("sand", "dash"),
 }
-"""Colour and dash of every shipped objective. "steel" is what the TEPO paper calls STEER."""
+"""Colour and dash of the methods of the papers. "steel" is what the TEPO paper calls STEER. Others follow from the
+name."""
 
 
 def look(method: str) -> Look:
-    """The look of a method; one without a fixed look gets one from its name, always the same."""
+    """The look of a method; one without a fixed look gets one that no fixed look has from its name, always the same."""
     colour, dash = METHODS.get(method) or _from_name(method)
     return Look(PALETTE[colour], DASHES[dash], _HATCHES[dash])
 
@@ -115,4 +116,5 @@ def _styles(colour: str) -> list[Look]:
 
 def _from_name(method: str) -> tuple[str, str]:
     number = int.from_bytes(hashlib.blake2b(method.encode(), digest_size=4).digest())
-    return _FREE[number % len(_FREE)], list(DASHES)[number // len(_FREE) % len(DASHES)]
+    free = [(colour, dash) for dash in DASHES for colour in _FREE if (colour, dash) not in METHODS.values()]
+    return free[number % len(free)]

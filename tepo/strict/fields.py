@@ -1,6 +1,7 @@
 """How a field of a dataclass says what may be written there."""
 
-from dataclasses import MISSING, field
+from collections.abc import Callable
+from dataclasses import MISSING, field, fields
 from typing import Any
 
 REQUIRED: Any = MISSING  # the default of an option that must be written
@@ -18,13 +19,15 @@ def option(
     choices: tuple[str, ...] = (),
     low: float | None = None,
     high: float | None = None,
+    when: Callable[[Any], bool] | None = None,
 ) -> Any:
     """A dataclass field that a person may write.
 
     choices: the words it takes, where its type is no Literal. low, high: bounds of a number, or of each number in a
     list or mapping; a number must be finite unless `high` is infinite. source: where the default comes from.
+    when: whether it has a say beside the other fields of its object.
     """
-    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
+    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high, "when": when}
     if isinstance(default, dict | list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -33,3 +36,9 @@ def option(
 def derived(default: Any, meaning: str) -> Any:
     """A dataclass field that is filled in later, and that nobody may write."""
     return field(default=default, metadata={"meaning": meaning, "derived": True})
+
+
+def in_force(options: Any, name: str) -> bool:
+    """Whether a field has a say beside the others of its object."""
+    when = next(part.metadata.get("when") for part in fields(options) if part.name == name)
+    return when is None or bool(when(options))

@@ -7,11 +7,9 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-import yaml
-
 from tepo.errors import UserError
-from tepo.strict.document import Location
 from tepo.strict.fields import Exclusive
+from tepo.strict.location import Location
 
 T = TypeVar("T")
 Schema = Mapping[str, tuple[Any, Field[Any]]]
@@ -125,6 +123,7 @@ def _chosen(value: Any, choices: tuple[Any, ...], at: Location, kind: str = "") 
     return value
 
 
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WANTED = {
     int: "a whole number",
     float: "a number",
@@ -141,7 +140,7 @@ def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> An
     if kind is str and plain:
         return _chosen(str(value), meta["choices"], at) if meta.get("choices") else str(value)
     if kind is bool:
-        truth = yaml.SafeLoader.bool_values.get(value.lower()) if isinstance(value, str) else value
+        truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(truth, bool):
             return truth
     if kind in (int, float) and plain:

@@ -28,7 +28,8 @@ from tepo.config.own import is_own
 from tepo.errors import UserError, unknown_name
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.reference import PaperRow, RowKey, reference_row
-from tepo.strict import REQUIRED, Location, derived, load, option, read
+from tepo.strict import REQUIRED, Location, derived, option, read
+from tepo.strict.document import load
 
 ScaleName = Literal["laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)

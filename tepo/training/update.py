@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
-from tepo.objectives.objective import Plan
+from tepo.objectives.plan import Plan
 from tepo.policy.packing import split_by_tokens
 from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tepo.errors import UserError
-from tepo.objectives import Groups, load_objective
+from tepo.objectives import Groups, TokenBatch, load_objective
+from tepo.objectives.advantage import EntropyTerm
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import tensor
 
@@ -105,13 +106,11 @@ def test_gpg_judges_groups_before_the_punishment():
 
 
 def test_entropy_term_never_flips_a_sign_and_vanishes_at_zero_advantage():
-    from tepo.objectives.advantage import EntropyTerm, entropy_term
-
     values, entropies = tensor(1.0, -1.0, -1.0, 0.0, 0.1), tensor(0.5, 0.5, 100.0, 3.0, 3.0)
-    assert entropy_term(EntropyTerm(), values, entropies).tolist() == pytest.approx([1.2, -0.8, -0.5, 0.0, 0.15])
-    assert entropy_term(EntropyTerm(alpha=4e-4), values, entropies).tolist() == pytest.approx(
-        [1.0002, -0.9998, -0.96, 0.0, 0.1012]
-    )
+    batch = TokenBatch(values, values, torch.tensor([5]), entropies=entropies)
+    assert EntropyTerm().current(values, batch).tolist() == pytest.approx([1.2, -0.8, -0.5, 0.0, 0.15])
+    weak = EntropyTerm(alpha=4e-4).current(values, batch)
+    assert weak.tolist() == pytest.approx([1.0002, -0.9998, -0.96, 0.0, 0.1012])
 
 
 def test_advantages_keep_the_dtype_and_carry_no_gradient():

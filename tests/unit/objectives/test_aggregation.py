@@ -24,7 +24,7 @@ def scales(aggregation, **more) -> list[float]:
             **more.pop("axes", {}),
         }
     )
-    return objective.prepare(by_hand([1.0] * 6, [1.0] * 6, LENGTHS, group_ids=GROUPS, **more)).tokens["scale"].tolist()
+    return objective.prepare(by_hand([1.0] * 6, [1.0] * 6, LENGTHS, group_ids=GROUPS, **more)).scale.tolist()
 
 
 def test_denominators():

@@ -12,6 +12,7 @@ from tepo.objectives import load_objective, names
 from tepo.objectives.loading import AXES, text
 from tests.invariants.rows import changed
 from tests.unit.objectives.case import Case, make_case
+from tests.unit.objectives.tables import with_tables
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "objectives.md").read_text()
@@ -81,11 +82,12 @@ def test_theory_snippet_prints_what_the_page_shows():
 
 
 def test_tables_name_every_row_axis_and_kind():
+    assert with_tables(PAGE) == PAGE, "python -m tests.unit.objectives.tables"
     for name in names():
         assert f"| `{name}` | {text(name).splitlines()[0].lstrip('# ')} |" in PAGE
     for axis, (_, kinds, _) in AXES.items():
         line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{axis}`"))
-        assert all(kind in line for kind in kinds), line
+        assert f" | {', '.join(kinds)} | " in line, line
 
 
 def test_readings_are_options():

@@ -7,7 +7,7 @@ import torch
 
 from tepo.errors import UserError
 from tepo.objectives import Groups, load_objective
-from tepo.objectives.entropy_reward import GtpoClipped, _length_term, inverse, shares
+from tepo.objectives.entropy_reward import GtpoClipped, inverse, shares
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import tensor
 
@@ -137,8 +137,9 @@ def test_batch_statistics_span_groups():
 def test_length_term_of_4_5_1():
     """L2 = 10, L1 = 2: continuous -(T - 8)/2; as printed -(T - 8)/10, then a jump to -1 beyond L2."""
     given = Groups(tensor(1, 1, 1, 1), IDS, torch.tensor([8, 9, 10, 11]), max_new_tokens=10)
-    assert _length_term(GtpoClipped(), given).tolist() == pytest.approx([0, -0.5, -1, -1])
-    assert _length_term(GtpoClipped(length_term="as_printed"), given).tolist() == pytest.approx([0, -0.1, -0.2, -1])
+    assert GtpoClipped().length_term_of(given).tolist() == pytest.approx([0, -0.5, -1, -1])
+    printed = GtpoClipped(length_term="as_printed").length_term_of(given)
+    assert printed.tolist() == pytest.approx([0, -0.1, -0.2, -1])
 
 
 @pytest.mark.parametrize("settings", [{"alpha1": 0.5}, {"alpha1": 0.5, "alpha2": 0.5, "kappa": 1.5}])

@@ -40,7 +40,7 @@ def test_the_coefficient_is_the_gradient(label):
     leaf = batch.logprobs.detach().requires_grad_()
     batch = type(batch)(**{**batch.__dict__, "logprobs": leaf, "entropies": batch.entropies.detach()})
     out = objective.loss(batch, objective.prepare(batch, salt=3))
-    scale = objective._local_plan(batch, objective.prepare(batch, salt=3))["scale"]
+    scale = objective._completed(objective.prepare(batch, salt=3), batch).scale
     found = -torch.autograd.grad(out.loss, leaf)[0] / scale
     d, tokens = leaf.detach() - batch.old_logprobs, out.tokens
     anchor = (
@@ -97,7 +97,7 @@ def test_the_coefficient_where_factors_differ_within_a_response(name, changes, p
     amount = out.tokens["advantage"] * out.tokens.get("weight", 1.0)
     if objective.correction != load_objective("tepo").correction:
         amount = amount * torch.exp(batch.old_logprobs - batch.sampler_logprobs).clamp(max=2.0)
-    found, expected = -torch.autograd.grad(out.loss, leaf)[0] / plan.tokens["scale"], torch.empty_like(d)
+    found, expected = -torch.autograd.grad(out.loss, leaf)[0] / plan.scale, torch.empty_like(d)
     for row in range(len(batch.lengths)):
         own = batch.rows == row
         if name == "prefix_is":

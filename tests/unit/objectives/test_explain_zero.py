@@ -111,7 +111,7 @@ def test_coefficient_and_zeros(ratio, surrogate, advantage, weight):
     plan = objective.prepare(batch, salt=3)
     out = objective.loss(batch, plan)
     assert batch.logprobs is not None
-    found = -torch.autograd.grad(out.loss, batch.logprobs)[0] / plan.tokens["scale"]
+    found = -torch.autograd.grad(out.loss, batch.logprobs)[0] / plan.scale
     told, values = explain(objective).coefficient, numbers_of(batch, out, surrogate)
 
     zero = printed_zero(told.zero, values, batch.rows)

@@ -48,7 +48,7 @@ ISSUE_3 = [
 
 
 def test_all_rows_ship():
-    assert names() == sorted(ISSUE_3)
+    assert set(ISSUE_3) <= set(names())
 
 
 @pytest.mark.parametrize("name", ISSUE_3)

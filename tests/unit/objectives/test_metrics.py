@@ -38,9 +38,7 @@ def test_kl_entropy_and_weight_metrics():
     assert means["actor/kl_loss"] == pytest.approx((2 - 0.6931471805599453 - 1) / 2)
     assert entropy.loss(batch, entropy.prepare(batch)).metrics.means()["actor/entropy_loss"] == pytest.approx(0.55)
     plan = steer.prepare(batch)
-    assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(
-        plan.tokens["weight"].mean().item()
-    )
+    assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(plan.weight.mean().item())
 
 
 def test_clip_cov_counts_the_tokens_it_drops():

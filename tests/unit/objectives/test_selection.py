@@ -82,7 +82,7 @@ def clip_cov(**settings):
 
 
 def weights(objective, batch, salt: int = 0) -> list[float]:
-    return objective.prepare(batch, salt=salt).tokens["weight"].tolist()
+    return objective.prepare(batch, salt=salt).weight.tolist()
 
 
 def test_clip_cov_keeps_strictly_inside_its_bounds():
@@ -128,8 +128,8 @@ def test_clip_cov_acts_on_the_first_mini_batch_and_stays_in_the_denominator():
     batch = type(batch)(**{**batch.__dict__, "logprobs": logprobs})
     plan = objective.prepare(batch)
     (gradient,) = torch.autograd.grad(objective.loss(batch, plan).loss, logprobs)
-    torch.testing.assert_close(gradient, -batch.advantages * plan.tokens["weight"] / len(logprobs))
-    assert (plan.tokens["weight"] == 0).sum() == 2
+    torch.testing.assert_close(gradient, -batch.advantages * plan.weight / len(logprobs))
+    assert (plan.weight == 0).sum() == 2
 
 
 def test_kl_cov_on_policy_is_the_policy_gradient():
@@ -146,12 +146,12 @@ def test_steer_spares_small_changes_and_holds_the_floor():
     case = make_case(5)
     objective = load_objective("steer")
     plan = objective.prepare(case.batch(objective))
-    weight = plan.tokens["weight"]
+    weight = plan.weight
     assert weight.min().item() == pytest.approx(0.8)
     assert weight.max() <= 1.0
     zero = make_case(5)
     zero.rewards = torch.ones_like(zero.rewards)
-    assert torch.equal(objective.prepare(zero.batch(objective)).tokens["weight"], torch.ones(24, dtype=torch.float64))
+    assert torch.equal(objective.prepare(zero.batch(objective)).weight, torch.ones(24, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("scale_floor", [0.0, 0.02, 0.1])

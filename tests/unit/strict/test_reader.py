@@ -15,7 +15,8 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.training_sets import TrainingSet
-from tepo.strict import REQUIRED, Exclusive, Location, derived, load, option, read
+from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.strict.document import load
 from tepo.studies.study import Study
 
 

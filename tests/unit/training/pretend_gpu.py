@@ -23,7 +23,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.objective import Plan
+from tepo.objectives.plan import Plan
 from tepo.policy import tile
 from tepo.policy.fused import linear_statistics
 from tepo.policy.kernel_attention import varlen_available

@@ -1,0 +1,74 @@
+"""What a kind of any axis says of itself beside its function:
+what the trainer has to compute for it (`Needs`), and its part of an explanation (`Part`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
+
+EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the trainer has to compute for a kind, or for a row."""
+
+    entropy_gradient: bool = False
+    entropies: bool = False
+    old_entropies: bool = False
+    initial_logprobs: bool = False
+    sampler_logprobs: bool = False
+    full_kl: bool = False
+    full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
+    prepass: bool = False  # `prepare` wants the current log-probs (and entropies) of the whole mini-batch
+
+
+class Line(NamedTuple):
+    """A formula in plain text and in LaTeX."""
+
+    text: str
+    latex: str
+
+
+class Part(NamedTuple):
+    """What a kind adds to the explanation of a row.
+
+    formula: its piece of J. definitions: of the symbols in it. detached: what of it carries no gradient.
+    coefficient: its piece of what multiplies grad log pi_t. zero: where that is 0, or what to add to the statement."""
+
+    formula: Line = Line("", "")
+    definitions: tuple[Line, ...] = ()
+    detached: tuple[str, ...] = ()
+    coefficient: str = ""
+    zero: str = ""
+
+
+def meaning(text: str, latex: str, *detached: str) -> Part:
+    """The part of a kind that only defines a symbol of others."""
+    return Part(definitions=(Line(text, latex),), detached=detached)
+
+
+class Explained(Protocol):
+    """A kind with a part in every explanation."""
+
+    @property
+    def explained(self) -> Part: ...
+
+
+class Needing(Protocol):
+    """A kind that may need more of the trainer than log-probs and old log-probs."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+
+class Kind(Explained, Needing, Protocol):
+    """A kind with both."""
+
+
+def all_needs(kinds: Iterable[Needing], prepass: bool) -> Needs:
+    """What all of the kinds need together."""
+    parts = [kind.needs for kind in kinds]
+    flags = [part.name for part in fields(Needs) if part.name not in ("full_kl_anchor", "prepass")]
+    anchors = [part.full_kl_anchor for part in parts if part.full_kl]
+    together = {name: any(getattr(part, name) for part in parts) for name in flags}
+    return Needs(**together, full_kl_anchor=anchors[0] if anchors else "old", prepass=prepass)

@@ -1,0 +1,56 @@
+"""What is settled once per mini-batch, over all micro-batches and ranks: denominators and selections of tokens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from tepo.objectives.batch import TokenBatch
+from tepo.objectives.penalty import Selection
+from tepo.objectives.segments import places_of, token_places
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of the sequences with these `lengths` [S], for their N tokens, detached.
+
+    totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws.
+    scale: weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1.
+    filtered: whether sequences were left out.
+    penalties: what each of the row's penalties selects. None also stands for what each micro-batch makes by itself."""
+
+    lengths: Tensor
+    totals: Tensor
+    salt: int
+    filtered: bool = False
+    scale: Tensor | None = None
+    weight: Tensor | None = None
+    penalties: tuple[Selection | None, ...] = ()
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, read once."""
+        return self.lengths.tolist()
+
+    def select(self, sequences: Any) -> "Plan":
+        """The plan of the given sequences, as `TokenBatch.select`."""
+        chosen, places = places_of(self.lengths, self.counts, sequences)
+        return self._each(self.lengths[chosen], lambda value: value[places])
+
+    def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
+        """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
+        places, size = token_places(batch.lengths, kept), batch.advantages.shape[0]
+        return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, places, value.contiguous()))
+
+    def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
+        """With each tensor per token changed."""
+
+        def changed(value: Tensor | None) -> Tensor | None:
+            return None if value is None else change(value)
+
+        penalties = [part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties]
+        return replace(
+            self, lengths=lengths, scale=changed(self.scale), weight=changed(self.weight), penalties=tuple(penalties)
+        )

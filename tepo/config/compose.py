@@ -93,7 +93,7 @@ def _hydra() -> Iterator[Callable[[Mapping[str, str]], tuple[dict[str, Any], dic
     def made(words: Mapping[str, str]) -> Any:
         composed = compose("config", [_word(*pair) for pair in words.items()], return_hydra_config=True)
         chosen = OmegaConf.to_container(composed.hydra.runtime.choices)
-        ours = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        ours = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
         return OmegaConf.to_container(ours, resolve=True), chosen
 
     GlobalHydra.instance().clear()
@@ -118,13 +118,15 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
     def origin(keys: Keys) -> str:
         from tepo.strict.document import load
 
-        dotted = ".".join(map(str, keys))
+        dotted, top = ".".join(map(str, keys)), "".join(map(str, keys[:1]))
         for key, value in reversed(list(given.items())):
             if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
                 return f"{key}={value}"
-        files = {FOLDER / group / f"{chosen[group]}.yaml": group for group in ("scale", keys[0]) if group in GROUPS}
+        files = {
+            FOLDER / group / f"{chosen[group]}.yaml": group for group in ("scale", top) if keys and group in GROUPS
+        }
         for path, group in {**files, FOLDER / "config.yaml": ""}.items():
-            shared = group != keys[0] or path.read_text(encoding="utf-8").startswith("# @package _global_")
+            shared = group != top or path.read_text(encoding="utf-8").startswith("# @package _global_")
             if line := load(path).line(keys if shared else keys[1:]):
                 return f"{path}:{line}"
         return "the configuration"

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.problems.grader.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.options import FALLBACKS
+from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
 
 LIMIT = 1.0
 MEMORY_MB = 700

@@ -5,18 +5,17 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from tepo.problems.grader.compare import Comparer, Undecided
-from tepo.problems.grader.extraction import NoAnswer, extract_answer
-from tepo.problems.grader.golds import gold_answers
-from tepo.problems.grader.options import OUT_OF_BUDGET, GraderOptions, Verdict
-from tepo.problems.grader.pool import Pool
+from tepo.problems.grader.kinds.comparer import Comparer, Undecided
+from tepo.problems.grader.options import GraderOptions
+from tepo.problems.grader.text.brackets import deepest
+from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
+from tepo.problems.grader.text.golds import gold_answers
+from tepo.problems.grader.verdict import OUT_OF_BUDGET, Verdict
+from tepo.problems.grader.workers.pool import Pool
 
 _CACHED = 200_000
-_NESTING = re.compile(r"[{}()\[\]]")
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
-_GARBLED = re.compile(
-    r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+"
-)  # 1a4, m3, 13%1: nothing a whole number is written as
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_GARBLED = re.compile(r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+")  # 1a4, m3, 13%1: no spelling of an integer
 
 
 class Grader:
@@ -42,47 +41,47 @@ class Grader:
             except NoAnswer as missing:
                 verdicts[index] = Verdict(False, str(missing), None, time.perf_counter() - started)
                 continue
-            found = self._cheap(gold, answer)
-            if found is None:
+            result = self._cheap(gold, answer)
+            if result is None:
                 undecided.setdefault((gold, answer), []).append(index)
             else:
-                verdicts[index] = Verdict(*found, answer, time.perf_counter() - started)
+                verdicts[index] = Verdict(*result, answer, time.perf_counter() - started)
         if undecided:
             self._in_workers(undecided, extracted, verdicts)
         return [verdict for verdict in verdicts if verdict]
 
     def _cheap(self, gold: str, answer: str) -> tuple[bool, str] | None:
         """A verdict that takes no sympy: cached, too long, too deep, or decided by the structure. None otherwise."""
-        found = self._cache.get((gold, answer))
-        if found is not None:
-            return found
+        result = self._cache.get((gold, answer))
+        if result is not None:
+            return result
         if gold == answer and answer.strip():
             return True, "exact"
-        if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer) and not self._tolerant:
+        if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer) and not self._tolerant:
             return (True, "exact") if int(gold) == int(answer) else (False, "different")
-        if _WHOLE.fullmatch(gold) and _GARBLED.fullmatch(answer):
+        if _INTEGER.fullmatch(gold) and _GARBLED.fullmatch(answer):
             return False, "different"
         if len(answer) > self.options.max_chars:
-            found = (False, "too long")
-        elif _depth(answer) > self.options.max_depth:
-            found = (False, "too deep")
+            result = (False, "too long")
+        elif len(answer) > self.options.max_depth and deepest(answer) > self.options.max_depth:
+            result = (False, "too deep")
         else:
             comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)
             undecided = False
             for option in gold_answers(gold):
                 try:
                     if comparer.equal(option, answer):
-                        found = (True, "exact")
+                        result = (True, "exact")
                         break
                 except Undecided:
                     undecided = True
                 except Exception:  # an answer nobody foresaw must not end a run; tests look for this reason
                     comparer.note = "unreadable"
-            if found is None and undecided:
+            if result is None and undecided:
                 return None
-            found = found or (False, comparer.note)
-        self._remember((gold, answer), found)
-        return found
+            result = result or (False, comparer.note)
+        self._remember((gold, answer), result)
+        return result
 
     def _in_workers(
         self, undecided: dict[tuple[str, str], list[int]], extracted: list[str], verdicts: list[Verdict | None]
@@ -92,7 +91,7 @@ class Grader:
         best: dict[tuple[str, str], Verdict] = {}
         for (key, _), outcome in zip(requests, outcomes, strict=True):
             verdict = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
-            best[key] = max(best.get(key, verdict), verdict, key=_telling)
+            best[key] = max(best.get(key, verdict), verdict, key=_preference)
         for key, indices in undecided.items():
             if best[key].reason != "stalled":  # of the machine, not of the answer
                 self._remember(key, (best[key].correct, best[key].reason))
@@ -115,10 +114,10 @@ class Grader:
         """Process ids of the living workers (for measurements)."""
         return self._pool.pids()
 
-    def _remember(self, key: tuple[str, str], found: tuple[bool, str]) -> None:
+    def _remember(self, key: tuple[str, str], result: tuple[bool, str]) -> None:
         if len(self._cache) >= _CACHED:
             self._cache.clear()
-        self._cache[key] = found
+        self._cache[key] = result
 
     def close(self) -> None:
         """Stop the workers; the cache stays."""
@@ -133,15 +132,6 @@ class Grader:
         self.close()
 
 
-def _telling(verdict: Verdict) -> tuple[bool, bool]:
+def _preference(verdict: Verdict) -> tuple[bool, bool]:
     """Order of the verdicts on a gold's alternatives: one that is met, then one that was given up, then the others."""
     return verdict.correct, verdict.reason in OUT_OF_BUDGET
-
-
-def _depth(text: str) -> int:
-    """Deepest nesting of brackets and braces of any kind."""
-    depth = deepest = 0
-    for match in _NESTING.finditer(text):
-        depth += 1 if match.group() in "{([" else -1
-        deepest = max(deepest, depth)
-    return deepest

@@ -1,6 +1,5 @@
-"""What a grader may be told, and what it says."""
+"""What a grader may be asked for, and the fingerprint of everything that can change its verdicts."""
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -10,11 +9,6 @@ from tepo.files import content_hash
 FALLBACKS = ("phrase", "formula", "bare")
 REVISION = 7
 """Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
-
-OUT_OF_BUDGET = ("too much work", "timeout", "stalled")
-"""Reasons of answers that were given up, on a second try alone: by the count of their work, by the CPU time of their
-worker, or because the worker hardly ran at all (a stopped or hopelessly busy machine: the only reason that says
-nothing about the answer)."""
 
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
 
@@ -65,22 +59,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "absent"
-
-
-def given_up(reasons: Iterable[str]) -> int:
-    """How many of these reasons say that the grader gave an answer up:
-    nobody knows whether it was right, it counts as wrong."""
-    return sum(reason in OUT_OF_BUDGET for reason in reasons)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no
-    answer, unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer found in the response,
-    None without one; `seconds` of a worker's CPU time, both tries together, or of wall clock where it took
-    no worker."""
-
-    correct: bool
-    reason: str
-    extracted: str | None
-    seconds: float

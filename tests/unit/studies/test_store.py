@@ -254,7 +254,7 @@ def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:
     [
         ("tepoo", "did you mean 'tepo'"),
         ("{method: tepo, panel: Z}", "unknown panel"),
-        ("{method: tepo, colum: 3}", "unknown key of a reference 'colum'"),
+        ("{method: tepo, colum: 3}", "unknown key of rows[0].reference 'colum'"),
         ("{table: table9, method: tepo}", "table9"),
     ],
 )

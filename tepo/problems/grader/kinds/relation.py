@@ -1,0 +1,151 @@
+r"""Two answers of which at least one is a relation: equations, inequalities, memberships, congruences, negations."""
+
+import re
+
+from tepo.problems.grader.kinds.interval import FLIPPED, ORDER, same_sets, solution_set
+from tepo.problems.grader.kinds.name import is_name, is_symbol
+from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.protocol import Comparison
+from tepo.problems.grader.text.split import relation
+
+_MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
+_CONSTANT = re.compile(r"(.*\+ ?)([cC])")
+_LEIBNIZ = re.compile(r"\\frac\{d([a-zA-Z])\}\{d[a-zA-Z]\}")
+_CALL = re.compile(r"([a-zA-Z])\(([a-zA-Z])\)")
+
+
+def same_relation(gold: str, answer: str, compare: Comparison) -> bool:
+    """Do two texts, at least one of them with a relation sign, say the same?"""
+    left, right = relation(gold)[1], relation(answer)[1]
+    mine, theirs = solution_set([gold]), solution_set([answer])
+    if "\\notin" in left + right or "\\neq" in left + right:
+        if ("\\neq" in left) != ("\\neq" in right) and {"\\neq", "\\in"}.issuperset(left + right):
+            return bool(mine and theirs and same_sets(mine, theirs, compare)) or compare.differ("negated relation")
+        if left != right:
+            return compare.differ("negated relation")
+    if "\\equiv" in left + right:
+        return congruence(gold, answer, compare)
+    if set(left) <= {"="} and set(right) <= {"="}:
+        return _equations(gold, answer, compare)
+    if mine and theirs:
+        return same_sets(mine, theirs, compare)
+    if left == ["\\in"] and not right:
+        return compare.same(relation(gold)[0][1], answer)
+    if right == ["\\in"] and not left:
+        return compare.same(gold, relation(answer)[0][1])
+    return _chains(gold, answer, compare)
+
+
+def exact_side(text: str) -> str:
+    r"""22/7 \approx 3.14 is 22/7; x \approx 3.14 is x = 3.14."""
+    sides, signs = relation(text)
+    if "\\approx" not in signs:
+        return text
+    head = text[: text.index("\\approx")].strip()
+    if not head:
+        return sides[-1]
+    return f"{head} = {sides[-1]}" if is_name(head) and head not in ("\\pi", "e") and "=" not in head else head
+
+
+def with_constant(gold: str, answer: str) -> tuple[str, str]:
+    """An integration constant has either case: x^2 + C beside x^2 + c."""
+    mine, theirs = _CONSTANT.fullmatch(gold), _CONSTANT.fullmatch(answer)
+    if (
+        mine
+        and theirs
+        and mine[2] != theirs[2]
+        and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1])
+    ):
+        return gold, f"{theirs[1]}{mine[2]}"
+    return gold, answer
+
+
+def _chains(gold: str, answer: str, compare: Comparison) -> bool:
+    """Relations side by side, also read from the right (a<b is b>a); inequalities that still differ go to sympy."""
+    sides, signs = relation(gold)
+    others, marks = relation(answer)
+    for flipped in (False, True):
+        if flipped:
+            if any(mark not in FLIPPED for mark in marks):
+                break
+            others, marks = others[::-1], [FLIPPED[mark] for mark in reversed(marks)]
+        if signs == marks and all(
+            compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)
+        ):
+            return True
+    ordered = all(sign in ORDER for sign in signs + marks)
+    return compare.expressions(gold, answer) if ordered else compare.differ("relation")
+
+
+def has_modulus(text: str) -> bool:
+    return _MODULUS.search(text) is not None
+
+
+def congruence(gold: str, answer: str, compare: Comparison) -> bool:
+    """N = 672 mod 1000: the residue, and the modulus where both give it. 7 mod 5 is 2 mod 5."""
+    (left, mine), (right, theirs) = (_residue(text) for text in (gold, answer))
+    if mine and theirs and not compare.same(mine, theirs):
+        return compare.differ("modulus")
+    modulus, residues = parse_number(mine or theirs or ""), (parse_number(left), parse_number(right))
+    if mine and theirs and modulus and modulus.value and residues[0] and residues[1]:
+        return (residues[0].value - residues[1].value) % modulus.value == 0
+    return compare.same(left, right)
+
+
+def _residue(text: str) -> tuple[str, str | None]:
+    match = _MODULUS.search(text)
+    body = text[: match.start()].strip() if match else text
+    return relation(body)[0][-1], match[1] if match else None
+
+
+def _equations(gold: str, answer: str, compare: Comparison) -> bool:
+    """`x=5` beside 5, and equations beside equations. A gold that is a true equation (11a+c=7) is no value."""
+    left, right = _name_first(relation(gold)[0]), _name_first(relation(answer)[0])
+    if len(left) > 1 and len(right) > 1:
+        return _two_equations(gold, answer, left, right, compare)
+    if len(left) > 1:
+        return is_name(left[0]) and compare.same(left[-1], answer)
+    return (is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
+
+
+def _is_numeric(sides: list[str]) -> bool:
+    r"""A chain of numeric expressions such as \frac{10}{2} = 5, whose last side is the answer."""
+    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])", "", "|".join(sides)))
+
+
+def _name_first(sides: list[str]) -> list[str]:
+    """5 = x as x = 5."""
+    return sides[::-1] if is_symbol(sides[-1]) and not is_name(sides[0]) else sides
+
+
+def _two_equations(gold: str, answer: str, left: list[str], right: list[str], compare: Comparison) -> bool:
+    if not is_name(left[0]) or not is_name(right[0]):
+        return compare.expressions(gold, answer)
+    if left[0].replace(" ", "") == right[0].replace(" ", ""):
+        if compare.same(left[-1], right[-1]):
+            return True
+        if "(" in left[0] or (is_symbol(left[0]) and left[0] not in left[-1] + right[-1]):
+            return False  # both are solved for the same name
+    renamed = _renamed(left[0], right[0], right[-1])
+    if renamed is not None:
+        return compare.same(left[-1], renamed)
+    if _LEIBNIZ.fullmatch(left[0]) and _LEIBNIZ.fullmatch(right[0]):
+        return compare.differ("variable")
+    if _is_numeric([left[-1], right[-1]]) and is_symbol(left[0]) and is_symbol(right[0]):
+        return compare.differ("variable") if left[0] != right[0] else False
+    return compare.expressions(gold, answer)
+
+
+def _renamed(gold: str, answer: str, value: str) -> str | None:
+    """The answer's value under the gold's name: f(n)=… for f(x)=…, y=… for f(x)=….
+
+    None when the names mean other things."""
+    gold, answer = (_LEIBNIZ.sub(r"\1'", name.replace(" ", "")) for name in (gold, answer))
+    if gold == answer and "'" in gold:
+        return value
+    mine, theirs = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
+    if (mine and mine[2] == "x" and answer == "y") or (theirs and theirs[2] == "x" and gold == "y"):
+        return value
+    if not mine or not theirs or mine[1] != theirs[1] or mine[2] == theirs[2]:
+        return None
+    return re.sub(rf"(?<![a-zA-Z\\]){theirs[2]}(?![a-zA-Z])", mine[2], value)

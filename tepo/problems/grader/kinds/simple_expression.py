@@ -1,0 +1,213 @@
+r"""The value of a simple expression without sympy: as a float, to prove that two expressions differ (most wrong answers
+of a rollout are refused here, in microseconds), and at 50 digits in the workers, to spare the parser.
+
+Reads sums, products, quotients, powers, \frac, \sqrt, \pi, e, i and single letters (which get fixed positive values).
+Anything else, and anything ambiguous, is unknown."""
+
+import cmath
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_TOKEN = re.compile(
+    r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\pi(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div(?![a-zA-Z])|[a-zA-Z]|[-+*/^(){}\[\]])"
+)
+_GAP = 1e-5
+"""Relative difference that proves inequality: a decimal with six digits may still round the other side."""
+
+_SHIFTS = ("0", "0.37", "0.71", "1.13")
+_SPREAD = 1e12
+"""Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
+
+
+class Unknown(Exception):
+    """Not an expression this reader understands for certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Numbers to compute with: floats here, mpmath's in the workers."""
+
+    number: Callable[[str], Any]
+    sqrt: Callable[[Any], Any]
+    pi: Any
+    e: Any
+    i: Any
+
+
+FLOATS = Arithmetic(lambda text: complex(float(text)), cmath.sqrt, complex(math.pi), complex(math.e), 1j)
+_TROUBLE = (Unknown, OverflowError, ZeroDivisionError, ValueError, RecursionError)
+
+
+def differ(gold: str, answer: str) -> bool:
+    """True when both are understood and have clearly different values at some positive point."""
+    try:
+        for shift in _SHIFTS[:2]:
+            left, right = _Reader(gold, shift, FLOATS), _Reader(answer, shift, FLOATS)
+            first, second = left.value(), right.value()
+            scale = max(left.largest, right.largest, abs(first), abs(second))
+            if not math.isfinite(scale):
+                return False
+            if abs(first - second) > _GAP * max(abs(first), abs(second)) and abs(first - second) > 1e-9 * scale:
+                return True
+    except _TROUBLE:
+        return False
+    return False
+
+
+def same(gold: str, answer: str, arithmetic: Arithmetic, digits: int) -> bool:
+    """Equal at four points to nearly `digits` digits. False says nothing: the values differ, or the comparison would
+    not prove equality (unknown notation, roots of letters, whose sign matters, terms of very different size)."""
+    try:
+        for shift in _SHIFTS:
+            left, right = _Reader(gold, shift, arithmetic, strict=True), _Reader(answer, shift, arithmetic, strict=True)
+            first, second = left.value(), right.value()
+            largest, smallest = max(left.largest, right.largest), min(left.smallest, right.smallest)
+            if not 0 < largest < _SPREAD * smallest or abs(first - second) > largest * 10.0 ** (8 - digits):
+                return False
+    except _TROUBLE:
+        return False
+    return True
+
+
+class _Reader:
+    """Recursive descent over the tokens of one expression. `largest` and `smallest` are the extreme magnitudes met;
+    differences far below the largest may be rounding. `strict` refuses roots of letters."""
+
+    def __init__(self, text: str, shift: str, arithmetic: Arithmetic, *, strict: bool = False):
+        self._tokens: list[str] = []
+        position = 0
+        while position < len(text.rstrip()):
+            match = _TOKEN.match(text, position)
+            if not match:
+                raise Unknown
+            self._tokens.append(match[1])
+            position = match.end()
+        self._index, self._shift, self._with, self._strict = 0, float(shift), arithmetic, strict
+        self.largest, self.smallest = 0.0, math.inf
+
+    def value(self) -> Any:
+        value = self._sum()
+        if self._index != len(self._tokens):
+            raise Unknown
+        return value
+
+    def _peek(self) -> str:
+        return self._tokens[self._index] if self._index < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._index += 1
+        return token
+
+    def _expect(self, token: str) -> None:
+        if self._next() != token:
+            raise Unknown
+
+    def _keep(self, value: Any) -> Any:
+        size = abs(value)
+        self.largest = max(self.largest, size)
+        if size:
+            self.smallest = min(self.smallest, size)
+        return value
+
+    def _sum(self) -> Any:
+        sign = -1 if self._peek() == "-" else 1
+        if self._peek() in ("-", "+"):
+            self._next()
+        total = sign * self._product()
+        while self._peek() in ("+", "-"):
+            sign = -1 if self._next() == "-" else 1
+            total = self._keep(total + sign * self._product())
+        return total
+
+    def _product(self) -> Any:
+        """Factors with signs or side by side. After a slash nothing may stand side by side (1/2x), and a number before
+        a fraction is a mixed number: both are left to the parser."""
+        total, slashed = self._power(), False
+        while True:
+            token, before = self._peek(), self._tokens[self._index - 1]
+            if token in ("\\cdot", "\\times", "*"):
+                self._next()
+                total = self._keep(total * self._power())
+            elif token in ("/", "\\div"):
+                self._next()
+                total, slashed = self._keep(total / self._power()), True
+            elif token in ("", "+", "-", ")", "}", "]", "^"):
+                return total
+            elif (
+                slashed
+                or (token == "\\frac" and before[-1].isdigit())
+                or token[0].isdigit()
+                or (token == "(" and before.isalpha())
+            ):
+                raise Unknown
+            else:
+                total = self._keep(total * self._power())
+
+    def _power(self) -> Any:
+        before = self._index
+        base = self._atom()
+        if self._peek() != "^":
+            return base
+        self._next()
+        start = self._index
+        exponent = self._group() if self._peek() == "{" else self._atom()
+        if self._letters(start) and (base.imag or base.real <= 0):
+            raise Unknown  # (-1)^n is meant for integers n
+        if self._strict and not self._letters(start) and self._letters(before) and exponent != int(exponent.real):
+            raise Unknown
+        return self._keep(base**exponent)
+
+    def _group(self) -> Any:
+        self._expect("{")
+        value = self._sum()
+        self._expect("}")
+        return value
+
+    def _atom(self) -> Any:
+        token = self._next()
+        if token == "(" or token == "[":
+            value = self._sum()
+            self._expect(")" if token == "(" else "]")
+            return value
+        if token == "{":
+            self._index -= 1
+            return self._group()
+        if token == "\\frac":
+            above = self._group()
+            return self._keep(above / self._group())
+        if token == "\\sqrt":
+            return self._root()
+        if token == "\\pi":
+            return self._keep(self._with.pi)
+        return self._keep(self._letter_or_number(token))
+
+    def _root(self) -> Any:
+        degree: Any = self._with.number("2")
+        if self._peek() == "[":
+            self._next()
+            degree = self._sum()
+            self._expect("]")
+        start = self._index
+        inside = self._group()
+        if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self._letters(start)):
+            raise Unknown
+        return self._keep(self._with.sqrt(inside) if degree == 2 else inside ** (1 / degree))
+
+    def _letters(self, start: int) -> bool:
+        """Is there a variable among the tokens read since `start`?"""
+        return any(token.isalpha() and token not in "ei" for token in self._tokens[start : self._index])
+
+    def _letter_or_number(self, token: str) -> Any:
+        if token and (token[0].isdigit() or token[0] == "."):
+            return self._with.number(token)
+        if token == "e":
+            return self._with.e
+        if token == "i":
+            return self._with.i
+        if len(token) == 1 and token.isalpha():
+            return self._with.number(f"{0.4 + (ord(token) * 0.6180339887 + self._shift) % 1.7:.12f}")
+        raise Unknown

@@ -1,0 +1,1 @@
+"""Expressions through sympy and math-verify. Imported by worker processes only."""

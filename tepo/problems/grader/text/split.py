@@ -1,0 +1,135 @@
+"""Cutting canonical text at the top level: lists, groups in brackets, unions, relations."""
+
+import re
+from dataclasses import dataclass
+
+from tepo.problems.grader.text.brackets import cut, depths, encloses
+
+_AND = re.compile(
+    r"\\text\{,? ?(?:and|or)\}|\\(?:wedge|vee|lor|land)(?![a-zA-Z])|(?<![a-zA-Z\\{])(?:and|or|OR|AND)(?![a-zA-Z}])"
+)
+_COMMA = re.compile(r"[,;]")
+_CUP = re.compile(r"\\cup(?![a-zA-Z])|\\text\{U\}")
+_RELATION = re.compile(
+    r"(?<![\^_])\\(?:leq|geq|neq|in|notin|equiv|approx|subseteq|subset|mid|nmid|parallel|perp|cong|sim)(?![a-zA-Z])|\\implies(?![a-zA-Z])|=|<|>"
+)
+_RANGE = re.compile(
+    r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\}"
+    r" ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*"
+)
+_WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
+_IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+TEXT = re.compile(r"\\text\{([^{}]*)\}")
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Items between brackets; `left` and `right` are `(`, `[`, `{` … as written (`\\{` as `{`, `\\langle` as `(`)."""
+
+    left: str
+    items: tuple[str, ...]
+    right: str
+
+
+_BETWEEN_DIGITS = re.compile(r"(?<!\d) | (?!\d)")
+
+
+def squeezed(text: str) -> str:
+    """Without spaces, except between digits: 4 2 is not 42."""
+    return _BETWEEN_DIGITS.sub("", text) if " " in text else text
+
+
+def items(text: str) -> list[str]:
+    """Elements of a list written with commas, semicolons, "and" or "or"; a single thousands-separated number is one."""
+    pieces = [piece for part in cut(_joined(text), _AND)[0] for piece in cut(part, _COMMA)[0] if piece]
+    return pieces or [text]
+
+
+def _joined(text: str, *, alone: bool = True) -> str:
+    """Thousands separators taken out where commas can be nothing else: no other commas (if `alone` may decide),
+    or only such with a space behind."""
+    if "," not in text:
+        return text
+    level = depths(text)
+    within = {
+        index
+        for match in _THOUSANDS.finditer(text)
+        if level[match.start()] == 0
+        for index in range(*match.span())
+        if text[index] == ","
+    }
+    others = [
+        index for index, character in enumerate(text) if character == "," and level[index] == 0 and index not in within
+    ]
+    if any(text[index + 1 : index + 2] != " " for index in others) or (not others and not alone):
+        return text
+    return "".join(character for index, character in enumerate(text) if index not in within)
+
+
+def comma_items(text: str) -> list[str]:
+    """Elements at the top-level commas, with no eye for thousands."""
+    return [piece for piece in cut(text, _COMMA)[0] if piece]
+
+
+def union(text: str) -> list[str]:
+    return [piece for piece in cut(text, _CUP)[0] if piece] or [text]
+
+
+def relation(text: str) -> tuple[list[str], list[str]]:
+    r"""Sides and signs of a relation chain: `1 < x \leq 2` -> ([1, x, 2], [<, \leq])."""
+    return cut(text, _RELATION)
+
+
+def between_words(text: str) -> tuple[list[str], list[str]]:
+    r"""What stands around words in a value, and the words: `3 \text{boys and} 5` -> ([3, 5], [\text{boys and}])."""
+    return cut(text, _WORD)
+
+
+def unconditional(text: str) -> str:
+    r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1.
+
+    Of x > 0 it would change the value."""
+    match = None if "\\begin" in text else _RANGE.match(text)
+    return (
+        match["value"]
+        if match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"])
+        else text
+    )
+
+
+def conclusion(text: str) -> str:
+    r"""What follows the last \implies."""
+    return cut(text, _IMPLIES)[0][-1]
+
+
+def group(text: str) -> Group | None:
+    """The bracketed group a text is, if its first bracket closes at its end."""
+    left, right = _fences(text)
+    if not left or not right:
+        return None
+    if not encloses(text, len(right)):
+        return None
+    inside = text[len(left) : len(text) - len(right)].strip()
+    names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
+    return Group(
+        names.get(left, left),
+        tuple(comma_items(_joined(inside, alone=False))) if inside else (),
+        names.get(right, right),
+    )
+
+
+def _fences(text: str) -> tuple[str, str]:
+    left = next((fence for fence in ("(", "[", "\\{", "\\langle") if text.startswith(fence)), "")
+    right = next((fence for fence in ("\\}", "\\rangle", ")", "]") if text.endswith(fence)), "")
+    return left, right
+
+
+def strip_parentheses(text: str) -> str:
+    """Without brackets or braces around all of it: (x+1) -> x+1, {5} -> 5. Tuples keep theirs."""
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}"):
+        if not encloses(text) or (text[0] == "(" and len(comma_items(text[1:-1])) > 1):
+            return text
+        text = text[1:-1].strip()
+    return text

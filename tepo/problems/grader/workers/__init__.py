@@ -1,0 +1,1 @@
+"""Processes that compare expressions under a budget, and may be killed."""

@@ -1,0 +1,251 @@
+"""Worker processes that may be killed: one answer at a time each, under a budget that the parent enforces.
+
+Workers are fresh interpreters (not forks: nothing of the trainer, its CUDA state or its threads is inherited). The
+budget does not depend on how busy the machine is: a count of work (see `allowance`), then the CPU time of the worker.
+The clock on the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried
+once more alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others
+never notice."""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tepo.errors import RunFailed
+from tepo.problems.grader.options import GraderOptions
+from tepo.problems.grader.verdict import OUT_OF_BUDGET
+
+_ROOT = str(Path(__file__).resolve().parents[4])
+_MAIN = "from tepo.problems.grader.workers.worker import main; main()"
+_START_SECONDS = 120.0
+_TASKS_PER_WORKER = 4
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STALLED = 20
+"""Wall-clock seconds per CPU second of the budget after which a worker counts as stalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """What one try may cost. work: expressions sympy builds; the first allows two and a half times what the dearest
+    hand-made case needs, the second twice what a gold of the benchmarks beside another does.
+    share: of the option `timeout`."""
+
+    work: int
+    share: float
+
+
+_FIRST, _ALONE = _Budget(6_000, 0.5), _Budget(15_000, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory".
+
+    `seconds` of CPU time."""
+
+    correct: bool
+    reason: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Worker:
+    """`due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
+    clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task."""
+
+    process: subprocess.Popen[bytes]
+    due: float
+    task: int | None = None
+    ready: bool = False
+    served: int = 0
+    began: float = 0.0
+    limit: float = 0.0
+    stalled: float = 0.0
+    received: bytearray = field(default_factory=bytearray)
+
+    @property
+    def busy(self) -> bool:
+        return self.task is not None or not self.ready
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far, as the kernel counts it."""
+        with open(f"/proc/{self.process.pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(1024).rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+class Pool:
+    """Runs requests in up to `options.workers` processes.
+
+    Safe to call from any thread; batches of several threads take turns."""
+
+    def __init__(self, options: GraderOptions):
+        self._options = options
+        self._limit = options.workers or min(8, len(os.sched_getaffinity(0)))
+        self._settings = json.dumps(
+            {
+                "memory_mb": options.memory_mb,
+                "timeout": options.timeout,
+                "relative": options.relative_tolerance,
+                "absolute": options.absolute_tolerance,
+            }
+        )
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
+
+    def run(self, requests: Sequence[dict[str, str]]) -> list[Outcome]:
+        """An outcome for each request, in order."""
+        with self._lock:
+            if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
+                self._workers, self._owner = [], os.getpid()
+                self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
+            outcomes: list[Outcome | None] = [None] * len(requests)
+            try:
+                self._serve(requests, outcomes)
+                for task, first in enumerate(outcomes):
+                    if first and first.reason in OUT_OF_BUDGET:
+                        second = self._alone(requests[task])
+                        outcomes[task] = replace(second, seconds=first.seconds + second.seconds)
+            except BaseException:  # an interrupt must not leave a worker with half a request
+                self._drop(list(self._workers))
+                raise
+            return [outcome for outcome in outcomes if outcome]
+
+    def pids(self) -> list[int]:
+        """Process ids of the living workers."""
+        return [worker.process.pid for worker in self._workers]
+
+    def close(self) -> None:
+        """Stop every worker. The pool may be used again; it then starts new ones."""
+        with self._lock:
+            self._drop(list(self._workers))
+
+    def _serve(self, requests: Sequence[dict[str, str]], outcomes: list[Outcome | None]) -> None:
+        """A first try of every request."""
+        waiting = list(range(len(requests) - 1, -1, -1))
+        while waiting or any(worker.task is not None for worker in self._workers):
+            wanted = min(self._limit, -(-len(waiting) // _TASKS_PER_WORKER))
+            while len(self._workers) < wanted:
+                self._workers.append(self._start())
+            for worker in self._workers:
+                if waiting and not worker.busy:
+                    task = waiting.pop()
+                    self._send(worker, task, requests[task], _FIRST)
+            self._attend(outcomes)
+
+    def _alone(self, request: dict[str, str]) -> Outcome:
+        """A second try: in a worker that judged nothing before, while no other computes or starts."""
+        if all(worker.served for worker in self._workers):
+            self._drop(self._workers[self._limit - 1 :])
+            self._workers.append(self._start())
+        outcomes: list[Outcome | None] = [None]
+        while any(worker.busy for worker in self._workers):
+            self._attend(outcomes)
+        self._send(next(worker for worker in self._workers if not worker.served), 0, request, _ALONE)
+        while (outcome := outcomes[0]) is None:
+            self._attend(outcomes)
+        return outcome
+
+    def _start(self) -> _Worker:
+        path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
+        command = [sys.executable, "-P", "-c", _MAIN, self._settings]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        )
+        due = time.monotonic() + _START_SECONDS
+        return _Worker(process, due, stalled=due)
+
+    def _send(self, worker: _Worker, task: int, request: dict[str, str], budget: _Budget) -> None:
+        assert worker.process.stdin
+        seconds, now = budget.share * self._options.timeout, time.monotonic()
+        worker.task, worker.began = task, worker.cpu_seconds()
+        worker.limit, worker.due, worker.stalled = worker.began + seconds, now + seconds, now + _STALLED * seconds
+        with contextlib.suppress(BrokenPipeError):  # it died: `_collect` sees the end of its output
+            worker.process.stdin.write(json.dumps({**request, "work": budget.work}).encode() + b"\n")
+            worker.process.stdin.flush()
+
+    def _attend(self, outcomes: list[Outcome | None]) -> None:
+        """Sleep until a busy worker writes, ends, or is due; act on what happened."""
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                if worker.busy:
+                    assert worker.process.stdout
+                    selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+            patience = max(0.0, min(worker.due for worker in self._workers if worker.busy) - time.monotonic())
+            for key, _ in selector.select(patience):
+                key.data.received += os.read(key.fd, 65536) or b"\0"
+        for worker in [worker for worker in self._workers if worker.busy]:
+            self._collect(worker, outcomes)
+
+    def _collect(self, worker: _Worker, outcomes: list[Outcome | None]) -> None:
+        """Take what a worker wrote, note its end, or see whether its budget is spent."""
+        if worker.received.endswith(b"\n"):
+            received = bytes(worker.received)
+            worker.received.clear()
+            if not worker.ready:
+                worker.ready = True
+                return
+            assert worker.task is not None
+            outcomes[worker.task] = outcome = Outcome(*json.loads(received))
+            worker.task, worker.served = None, worker.served + 1
+            if outcome.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
+                self._drop([worker])  # what was cut off may have left sympy's memory half written
+            return
+        reason = "crash" if worker.received.endswith(b"\0") else self._over(worker)
+        if reason:
+            spent = worker.cpu_seconds() - worker.began
+            self._drop([worker])
+            if not worker.ready:
+                raise RunFailed(
+                    "a grader worker did not start",
+                    fix="python -c 'import math_verify' with the same interpreter, and raise memory_mb",
+                )
+            assert worker.task is not None
+            outcomes[worker.task] = Outcome(False, reason, spent)
+
+    def _over(self, worker: _Worker) -> str:
+        """Why the worker's budget is spent; "" while it is not.
+
+        The CPU clock is read only when it may have reached the limit."""
+        now = time.monotonic()
+        if now < worker.due:
+            return ""
+        if now >= worker.stalled:
+            return "stalled"
+        left = worker.limit - worker.cpu_seconds()
+        worker.due = min(now + max(left, 1 / _TICKS), worker.stalled)
+        return "" if left > 0 else "timeout"
+
+    def _drop(self, workers: list[_Worker]) -> None:
+        for worker in workers:
+            self._workers.remove(worker)
+        _stop_all(workers, self._owner)
+
+
+def _stop_all(workers: list[_Worker], owner: int) -> None:
+    """Kill, reap and close; in the process that started them only."""
+    if os.getpid() != owner:
+        return
+    for worker in workers:
+        worker.process.kill()
+    for worker in workers:
+        worker.process.wait()
+        for pipe in (worker.process.stdin, worker.process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe:
+                    pipe.close()
+    workers.clear()

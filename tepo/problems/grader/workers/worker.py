@@ -1,0 +1,79 @@
+"""A worker process: reads one answer a line, compares it with sympy, writes one verdict a line.
+
+It holds nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its
+work is counted, and a kernel timer makes sure that a worker whose parent was killed while it computed does not live on.
+Started by `pool`, never imported by the parent."""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from typing import Any
+
+_RECURSION = 6000
+_WARM = (
+    r"\frac{\sqrt{3}}{2}x^2-7x+1", r"2\sin(3x)\cos x", r"\ln(2^{5})+3\ln x", r"e^{-2t}\left(1+\frac{i\pi}{3}\right)",
+    r"\binom{n}{2}+n!", r"\lfloor \frac{n}{2} \rfloor",
+    r"y=2x+3", r"x^2 < 3", r"f(x)+a_{1}", r"[0, \infty)", r"\log_{2} 3",
+)  # fmt: skip
+"""What the parser reads for the first time takes it a hundred times longer; that time must not count as an answer's."""
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe. argv[1]: JSON with memory_mb, timeout, relative, absolute."""
+    settings = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (settings["memory_mb"] << 20,) * 2)
+    sys.setrecursionlimit(_RECURSION)
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    decide = _load(settings)
+    replies.write(b"ready\n")
+    for line in sys.stdin.buffer:
+        signal.setitimer(
+            signal.ITIMER_PROF, 2 * settings["timeout"] + 10
+        )  # CPU seconds: the parent's limit comes before it
+        started = time.process_time()
+        correct, reason = _answer(decide, line)
+        reply = json.dumps([correct, reason, time.process_time() - started])
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(reply.encode() + b"\n")
+
+
+def _load(settings: dict[str, Any]) -> Any:
+    """Import sympy and the parser, and build the comparison."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    from tepo.problems.grader.workers.judge import Decider
+
+    decider = Decider(settings["relative"], settings["absolute"])
+    for text in _WARM:
+        decider.check(text)
+    return decider
+
+
+def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
+    """(correct, reason) for a request {"gold", "answer", "work"}, (parsable, problem) for {"check", "work"}."""
+    from tepo.problems.grader.workers.allowance import OutOfWork, allowance
+
+    try:
+        request = json.loads(line)
+        with allowance(request["work"]):
+            if "check" in request:
+                return decider.check(request["check"])  # type: ignore[no-any-return]
+            return decider.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
+    except OutOfWork:
+        return False, "too much work"
+    except MemoryError:
+        return False, "memory"
+    except RecursionError:
+        return False, "too deep"
+    except Exception:  # sympy raises whatever it likes on nonsense; the answer is then not the gold
+        return False, "unreadable"

@@ -10,7 +10,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-ba
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test unit lint style types suite engines peers perf clean
+.PHONY: demo test unit lint style types docs suite engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -28,13 +28,17 @@ unit: $(VENV)/.dev
 
 lint: style types
 
-style: $(VENV)/.dev
+style: $(VENV)/.dev docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+# The documentation as a site: site/index.html opens in a browser without a server or a network.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
 
 # The real engines on CPU (vLLM's CPU build, DeepSpeed); --no-deps leaves out packages that only their CUDA builds need.
 engines: $(VENV)/.engines
@@ -68,4 +72,4 @@ $(VENV)/.engines: requirements/engines-cpu.txt $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .mypy_cache

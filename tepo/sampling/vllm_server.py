@@ -27,11 +27,20 @@ from torch import Tensor
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder
 from tepo.sampling.sampler import OnGroup, Response
-from tepo.sampling.samplers.vllm_server import check_named
 from tepo.sampling.vllm_sampler import check_lengths, last_error, sample_seed, to_response, with_head
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
 _PARALLEL = 256  # requests under way per server
+
+
+def check_named(urls: Sequence[str]) -> None:
+    """Raise UserError when there is no server to ask."""
+    if not urls:
+        raise UserError(
+            "no vLLM server is named",
+            where="sampler.servers",
+            fix="sampler.servers=[http://host:8000], or sampler=vllm",
+        )
 
 
 def serve_command(

@@ -55,8 +55,7 @@ def needs_reference(config: RunConfig) -> bool:
     """Whether the objective keeps a frozen copy of the policy before training."""
     from tepo.objectives import load_objective
 
-    needs = load_objective(config.objective).needs
-    return needs.initial_logprobs or (needs.full_kl and needs.full_kl_anchor == "initial")
+    return load_objective(config.objective).needs.initial_policy
 
 
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:

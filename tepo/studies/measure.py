@@ -21,8 +21,7 @@ from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
-from tepo.sampling.open_sampler import SamplerOptions, open_sampler
-from tepo.sampling.samplers import sampler_backend
+from tepo.sampling.samplers import SamplerOptions, sampler_backend
 from tepo.training.run_folder import RunFolder, final_model
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Iterat
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )
-    with open_sampler(weights.path, options, request.run.server_logs) as sampler:
+    with options.backend.open_model(weights.path, options, request.run.server_logs) as sampler:
         yield sampler, tokenizer
 
 

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
-from tepo.training.distributed import TorchComm, start, world_size
-from tepo.training.engines.deepspeed import BACKEND
+from tepo.training.distributed import TorchComm, start
 from tepo.words import install_line
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
@@ -129,7 +128,6 @@ class DeepSpeedEngine:
     comm: TorchComm
 
     def __init__(self, model: PreTrainedModel, config: RunConfig):
-        BACKEND.check_settings(config, world_size())
         deepspeed = import_deepspeed()
         device = next(model.parameters()).device
         self.comm = start(device)

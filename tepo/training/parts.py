@@ -141,8 +141,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
 
 def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:
     """The policy before training, frozen, where the objective is anchored on it."""
-    needs = objective.needs
-    if not needs.initial_logprobs and not (needs.full_kl and needs.full_kl_anchor == "initial"):
+    if not objective.needs.initial_policy:
         return None
     model = config.model
     return load_policy(

@@ -44,7 +44,7 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.settings import Settings
-    from tepo.sampling.open_sampler import SamplerOptions
+    from tepo.sampling.samplers import SamplerOptions
     from tepo.studies.measure import Request, measure_model
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target

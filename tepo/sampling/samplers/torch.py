@@ -9,11 +9,10 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
-from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, longest_sequence
+from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
-    from tepo.sampling.open_sampler import SamplerOptions
     from tepo.sampling.sampler import Sampler
 
 
@@ -38,7 +37,7 @@ class TorchSamplerBackend:
         return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
 
     @contextlib.contextmanager
-    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> Iterator["Sampler"]:
+    def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         from tepo.policy.load_policy import load_policy
         from tepo.sampling.torch_sampler import TorchSampler
 

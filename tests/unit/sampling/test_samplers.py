@@ -5,8 +5,7 @@ import torch
 
 from tepo.config.compose import options
 from tepo.errors import UserError
-from tepo.sampling.open_sampler import SamplerOptions
-from tepo.sampling.samplers import sampler_backend, sampler_kinds
+from tepo.sampling.samplers import SamplerOptions, sampler_backend, sampler_kinds
 from tepo.training.engines import engine_kinds
 
 

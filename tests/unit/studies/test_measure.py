@@ -12,7 +12,7 @@ from tepo.errors import UserError
 from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.sampling.open_sampler import SamplerOptions
+from tepo.sampling.samplers import SamplerOptions
 from tepo.studies.measure import Request, measure, measure_model
 from tepo.training.run_folder import RunFolder
 from tepo_cli.find_model import find_target

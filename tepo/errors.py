@@ -25,10 +25,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "")
     """The error for a name that does not exist, with the nearest valid one:
     that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""
     known = sorted(known)
-    starting = [whole for whole in known if name and whole.startswith(name)]
+    starting = [longer for longer in known if name and longer.startswith(name)]
     near = (
         starting
-        or [whole for whole in known if name in re.split(r"[._-]", whole)]
+        or [longer for longer in known if name in re.split(r"[._-]", longer)]
         or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     )
     fix = f"did you mean {near[0]!r}? " if near else ""

@@ -53,8 +53,8 @@ def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
 
 def _native_errno(error: Exception) -> int | None:
     """The error number in the text of a native library's exception, such as SafetensorError's "(os error 28)"."""
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found.group(1)) if found else None
+    number = re.search(r"os error (\d+)", str(error))
+    return int(number.group(1)) if number else None
 
 
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:

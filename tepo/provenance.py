@@ -52,8 +52,8 @@ def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
 def sessions(folder: Path) -> list[dict[str, Any]]:
     """The sessions on record, oldest first; none where there is no record or it cannot be read."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))["sessions"]
-        return [session for session in found if isinstance(session, dict)]
+        sessions = json.loads((folder / FILE).read_text(encoding="utf-8"))["sessions"]
+        return [session for session in sessions if isinstance(session, dict)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -73,10 +73,10 @@ def checkout(package: Path) -> tuple[str | None, bool | None]:
     new one in the package. (None, None) without git, and where no repository tracks the package."""
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None, None
-    found, status = _git(package, "rev-parse", "--show-prefix", "HEAD"), _git(package, "status", "--porcelain")
-    if found is None or status is None:
+    head, status = _git(package, "rev-parse", "--show-prefix", "HEAD"), _git(package, "status", "--porcelain")
+    if head is None or status is None:
         return None, None
-    prefix, commit = found.split("\n")[:2]
+    prefix, commit = head.split("\n")[:2]
     lines = status.splitlines()
     return commit, any(not line.startswith("??") or line[3:].strip('"').startswith(prefix) for line in lines)
 

@@ -20,5 +20,5 @@ def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
     extras = f"[{extra}]" if extra else ""
     if not (root / "pyproject.toml").is_file():
         return f"pip install {shlex.quote('tepo' + extras)}"
-    place = "." if root == Path.cwd() else str(root)
-    return f"pip install -e {shlex.quote(place + extras)}"
+    source = "." if root == Path.cwd() else str(root)
+    return f"pip install -e {shlex.quote(source + extras)}"

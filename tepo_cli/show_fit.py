@@ -32,7 +32,7 @@ def show_fit(config: RunConfig) -> None:
     """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
     not fit and what would help."""
     reference = needs_reference(config)
-    found = [
+    fits = [
         fit(config, machine, reference=reference)
         for machine in machines()
         if machine.ranks == 1 or engine_backend(config.engine.kind).several_ranks
@@ -42,14 +42,14 @@ def show_fit(config: RunConfig) -> None:
         f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     )
     table = Table(*map(fixed, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
-    for one in found:
+    for one in fits:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
     show(table, stderr=True)
-    for one in found:
+    for one in fits:
         if one.problem:
             say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
     prices = ", ".join(
-        f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in found})
+        f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in fits})
     )
     say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
     say_wrapped(

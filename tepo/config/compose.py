@@ -156,8 +156,8 @@ def check_override(text: str) -> None:
 
 def _unknown_option(key: str, value: str, text: str) -> UserError:
     error = unknown_name(f"{key} option", value, options(key), where=text)
-    places = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
-    return UserError(error.what, where=text, fix=f"{error.fix}; or {places[key]}" if key in places else error.fix)
+    named = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
+    return UserError(error.what, where=text, fix=f"{error.fix}; or {named[key]}" if key in named else error.fix)
 
 
 def _word(key: str, value: str) -> str:

@@ -26,8 +26,8 @@ def is_own(group: str, value: str) -> bool:
         return value.endswith(".jsonl")
     if group != "model":
         return False
-    place = value.startswith((_SHIPPED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
-    return place or (bool(value) and Path(value).is_dir())
+    shaped = value.startswith((_SHIPPED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
+    return shaped or (bool(value) and Path(value).is_dir())
 
 
 def unquoted(value: str) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.objectives.segments import places_of, positions_of, rows_of
+from tepo.objectives.segments import indices_of, positions_of, rows_of
 
 
 class Comm(Protocol):
@@ -135,10 +135,10 @@ class TokenBatch:
 
     def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":
         """The batch of the given sequences (indices [K] into this one), in that order."""
-        chosen, places = places_of(self.lengths, self.counts, sequences)
+        chosen, indices = indices_of(self.lengths, self.counts, sequences)
         picked: dict[str, Any] = {}
         for part in fields(self):
             value = getattr(self, part.name)
             if isinstance(value, Tensor):
-                picked[part.name] = value[chosen if part.name in PER_SEQUENCE else places]
+                picked[part.name] = value[chosen if part.name in PER_SEQUENCE else indices]
         return replace(self, **picked)

@@ -258,8 +258,8 @@ def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Te
 
     mine = torch.where(member, weights, 0.0)
     mine = torch.where(sums(mine) == 0, member.to(weights.dtype), mine)
-    whole = sums(mine)
-    return mine / torch.where(whole == 0, 1.0, whole) * sums(counted)
+    total = sums(mine)
+    return mine / torch.where(total == 0, 1.0, total) * sums(counted)
 
 
 def inverse(entropies: Tensor) -> Tensor:

@@ -152,7 +152,7 @@ def _constants(objective: Objective) -> list[Constant]:
     """Every setting in force beside the kinds, with its source."""
     comments = _sources(objective.name)
     written: Mapping[str, Any] = yaml.safe_load(text(objective.name)) if comments else {}
-    found = []
+    result = []
     for axis, options in parts_of(objective):
         row = written.get(axis, {})
         row = row if isinstance(row, Mapping) else {}
@@ -164,23 +164,23 @@ def _constants(objective: Objective) -> list[Constant]:
                 source = comments.get(axis, "")
             else:
                 source = part.metadata["source"] if value == part.default else "set here"
-            found.append(Constant(f"{axis}.{part.name}", _shown(value), part.metadata["meaning"], source))
-    return found
+            result.append(Constant(f"{axis}.{part.name}", _shown(value), part.metadata["meaning"], source))
+    return result
 
 
 def _settings(objective: Objective) -> dict[str, str]:
     """Flat settings in force, kinds included: `surrogate.low` -> '0.2'."""
     mapping = objective_mapping(objective)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for axis, (tag, _, _) in AXES.items():
         several = mapping[axis] if axis == "penalty" else [mapping[axis]]
         options = objective.penalties if axis == "penalty" else [getattr(objective, axis)]
-        for place, (part, typed) in enumerate(zip(several, options, strict=True)):
-            label = f"{axis}{place + 1 if len(several) > 1 else ''}"
-            found |= {
+        for index, (part, typed) in enumerate(zip(several, options, strict=True)):
+            label = f"{axis}{index + 1 if len(several) > 1 else ''}"
+            result |= {
                 f"{label}.{key}": _shown(value) for key, value in part.items() if key == tag or in_force(typed, key)
             }
-    return found
+    return result
 
 
 def _shown(value: Any) -> str:

@@ -68,11 +68,11 @@ def _constants(explanation: Explanation, width: int) -> list[str]:
     if not rows:
         return ["  none"]
     first, second = max(len(row[0]) for row in rows), min(max(len(row[1]) for row in rows), 36)
-    found = []
+    result = []
     for key, value, source in rows:
         head = f"  {key:{first}}  {value:{second}}  "
-        found += _wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2))
-    return found
+        result += _wrap(head + source, width, subsequent_indent=" " * min(len(head), width // 2))
+    return result
 
 
 def _differences(explanation: Explanation, width: int) -> list[str]:
@@ -80,17 +80,17 @@ def _differences(explanation: Explanation, width: int) -> list[str]:
         return [f"No difference from {explanation.other}."]
     other = f"{explanation.other} as shipped" if explanation.other == explanation.name else explanation.other
     rows = [("", explanation.name, other), *explanation.differences]
-    first, second, third = (max(len(row[place]) for row in rows) for place in range(3))
-    found = [f"Differs from {other}"]
+    first, second, third = (max(len(row[index]) for row in rows) for index in range(3))
+    result = [f"Differs from {other}"]
     if first + second + third + 6 <= width:
-        found += [f"  {key:{first}}  {this:{second}}  {that}" for key, this, that in rows]
+        result += [f"  {key:{first}}  {this:{second}}  {that}" for key, this, that in rows]
     else:
         names = max(len(explanation.name), len(other))
         for key, this, that in rows[1:]:
-            found += [f"  {key}", f"      {explanation.name:{names}}  {this}", f"      {other:{names}}  {that}"]
+            result += [f"  {key}", f"      {explanation.name:{names}}  {this}", f"      {other:{names}}  {that}"]
     if explanation.coefficient != explanation.other_coefficient:
-        found += _block(
+        result += _block(
             f"coefficient there: {explanation.other_coefficient.text}; zero when {explanation.other_coefficient.zero}",
             width,
         )
-    return found
+    return result

@@ -136,10 +136,10 @@ def _check_ratio(objective: Objective, at: Location) -> None:
 def objective_mapping(objective: Objective) -> dict[str, Any]:
     """The full mapping of an objective, defaults included:
     what its results depend on, and what `load_objective` takes back."""
-    found: dict[str, Any] = {"name": objective.name}
+    result: dict[str, Any] = {"name": objective.name}
     for axis, (tag, kinds, _) in AXES.items():
         if axis == "penalty":
-            found[axis] = [_mapping(part, kinds, tag) for part in objective.penalties]
+            result[axis] = [_mapping(part, kinds, tag) for part in objective.penalties]
         else:
-            found[axis] = _mapping(getattr(objective, axis), kinds, tag)
-    return found
+            result[axis] = _mapping(getattr(objective, axis), kinds, tag)
+    return result

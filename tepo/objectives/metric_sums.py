@@ -29,7 +29,7 @@ class Metrics:
 
     def items(self) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
         """(name, (sum, denominator)) of every mean."""
-        return ((name, (self.sums[place], self.counts[place])) for place, name in enumerate(self.names))
+        return ((name, (self.sums[index], self.counts[index])) for index, name in enumerate(self.names))
 
     def means(self, comm: Comm | None = None) -> dict[str, float]:
         """Plain numbers over all ranks. The only place that waits for the device."""
@@ -59,10 +59,10 @@ def token_metrics(
     if counted is not None:
         table = torch.where(counted, table, 0.0)
     sums = table.sum(1, dtype=torch.float64)
-    whole = torch.stack([value.detach() for value in totals.values()]).double()
+    summed = torch.stack([value.detach() for value in totals.values()]).double()
     counts = torch.cat([own.double().expand(len(means)), (own / tokens.clamp(min=1)).double().expand(len(totals))])
     tops = {
         name: value.detach().max() if value.shape[0] else value.new_full((), -torch.inf)
         for name, value in maxima.items()
     }
-    return Metrics((*means, *totals), torch.cat([sums, whole]), counts, tops)
+    return Metrics((*means, *totals), torch.cat([sums, summed]), counts, tops)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.penalty import Selection
-from tepo.objectives.segments import places_of, token_places
+from tepo.objectives.segments import indices_of, token_indices
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Plan:
 
     def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
-        chosen, places = places_of(self.lengths, self.counts, sequences)
-        return self._each(self.lengths[chosen], lambda value: value[places])
+        chosen, indices = indices_of(self.lengths, self.counts, sequences)
+        return self._each(self.lengths[chosen], lambda value: value[indices])
 
     def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
         """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
-        places, size = token_places(batch.lengths, kept), batch.advantages.shape[0]
-        return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, places, value.contiguous()))
+        indices, size = token_indices(batch.lengths, kept), batch.advantages.shape[0]
+        return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
 
     def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
         """With each tensor per token changed."""

@@ -22,8 +22,8 @@ def positions_of(lengths: Tensor, rows: Tensor) -> Tensor:
     return torch.arange(rows.shape[0], device=rows.device) - starts_of(lengths)[rows]
 
 
-def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
-    """Places of the tokens of the given sequences, in the order given: int64 [total].
+def token_indices(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
+    """Indices of the tokens of the given sequences, in the order given: int64 [total].
 
     total: the sum of their lengths; without it the device is asked.
     """
@@ -33,14 +33,14 @@ def token_places(lengths: Tensor, sequences: Tensor, total: int | None = None) -
     return torch.arange(total, device=lengths.device) + torch.repeat_interleave(shift, chosen, output_size=total)
 
 
-def places_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
-    """The given sequences as a tensor [K] and the places of their tokens.
+def indices_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+    """The given sequences as a tensor [K] and the indices of their tokens.
 
     counts: `lengths` on the host, so that a GPU is not waited for.
     """
     numbers = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     chosen = torch.tensor(numbers, dtype=torch.int64).to(lengths.device, non_blocking=True)
-    return chosen, token_places(lengths, chosen, sum(counts[number] for number in numbers))
+    return chosen, token_indices(lengths, chosen, sum(counts[number] for number in numbers))
 
 
 def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:

@@ -142,8 +142,8 @@ class Steer:
             weights = torch.exp(size * math.log(self.floor) / top.clamp(min=max(self.scale_floor, 1e-300)))
             weights = weights.clamp(self.floor, self.ceiling)
         else:
-            place = torch.where(top > bottom, (size - bottom) / (top - bottom), 0.5)
-            weights = self.ceiling + (self.floor - self.ceiling) * place
+            rank = torch.where(top > bottom, (size - bottom) / (top - bottom), 0.5)
+            weights = self.ceiling + (self.floor - self.ceiling) * rank
         return weights.to(terms.batch.advantages.dtype)
 
     @property

@@ -25,5 +25,5 @@ def base_fingerprint(path: str, revision: str | None) -> str:
 
 def _files(folder: Path) -> list[Path]:
     """The files that loading the model may read, in a fixed order."""
-    found = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
-    return sorted(file for file in found if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
+    files = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
+    return sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())

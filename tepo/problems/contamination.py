@@ -62,14 +62,14 @@ def overlaps(problems: Sequence[Problem], training: Sequence[Problem], threshold
 def _shingles(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hashes of all distinct shingles, the problem each belongs to, and how many each problem has."""
     powers = _MULTIPLIER ** np.arange(LENGTH, dtype=np.uint64)
-    found = []
+    per_text = []
     for problem in problems:
         text = "" if _CHINESE.search(problem.prompt) else normalise(problem.prompt)
         codes = np.frombuffer(text.ljust(LENGTH).encode() if text else b"", dtype=np.uint8).astype(np.uint64)
         windows = (
             np.lib.stride_tricks.sliding_window_view(codes, LENGTH) if len(codes) else np.empty((0, LENGTH), np.uint64)
         )
-        found.append(np.unique((windows * powers).sum(axis=1, dtype=np.uint64)))
-    sizes = np.array([len(hashes) for hashes in found], dtype=np.int64)
-    hashes = np.concatenate(found) if found else np.empty(0, np.uint64)
+        per_text.append(np.unique((windows * powers).sum(axis=1, dtype=np.uint64)))
+    sizes = np.array([len(hashes) for hashes in per_text], dtype=np.int64)
+    hashes = np.concatenate(per_text) if per_text else np.empty(0, np.uint64)
     return hashes, np.repeat(np.arange(len(problems)), sizes), sizes

@@ -50,10 +50,10 @@ def pinned_rows(name: str) -> list[str]:
 
 def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[int]:
     """Indices where the row hashes disagree, the longer list's surplus included."""
-    found = row_hashes(problems)
-    both = min(len(found), len(pinned))
-    return [index for index in range(both) if found[index] != pinned[index]] + list(
-        range(both, max(len(found), len(pinned)))
+    own = row_hashes(problems)
+    both = min(len(own), len(pinned))
+    return [index for index in range(both) if own[index] != pinned[index]] + list(
+        range(both, max(len(own), len(pinned)))
     )
 
 

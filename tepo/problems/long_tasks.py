@@ -32,12 +32,12 @@ def binary(bits: int) -> Task:
     the answer is the number in base 2."""
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
-        text, value, answer, place = "", operands[0], 0, 1
-        while value and place < 10**bits:
+        text, value, answer, power = "", operands[0], 0, 1
+        while value and power < 10**bits:
             half = slip(value // 2, [other for other in near(value // 2) if other < value])
             text += f"{value}/2={half}+{value % 2},"
-            answer += place * (value % 2)
-            value, place = half, place * 10
+            answer += power * (value % 2)
+            value, power = half, power * 10
         return text, answer
 
     return Task(lambda random: (_draw_bits(random, bits),), lambda operands: f"{operands[0]}:2=", chain)

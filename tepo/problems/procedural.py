@@ -85,19 +85,19 @@ def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: 
 
 def _draw(task: Task, random: Random, split: str, seen: Set[str]) -> tuple[Operands, str]:
     """Operands and prompt in the split, unseen where one turns up within the redraws."""
-    found = None
+    result = None
     for _ in range(_REDRAWS):
         operands = task.draw(random)
         prompt = task.prompt(operands)
         if split_of(prompt) == split:
-            found = operands, prompt
+            result = operands, prompt
             if prompt not in seen:
                 break
-    if found is None:
+    if result is None:
         raise UserError(
             f"the task of {prompt!r} has no prompt in the {split} split", fix="choose a larger size of the task"
         )
-    return found
+    return result
 
 
 def generate(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Problem]:

@@ -60,16 +60,16 @@ def load_procedural(source: Procedural, count: int) -> list[Problem]:
 def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
     """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as
     declared and, where their hash is given (`expected`), the pinned ones."""
-    problems, place = read_dataset(source, name)
-    found = set_hash(problems)
+    problems, origin = read_dataset(source, name)
+    found_hash = set_hash(problems)
     if expected is None and len(problems) == count:
         return problems
-    if expected is not None and found in (expected, source.hash):
+    if expected is not None and found_hash in (expected, source.hash):
         return problems
     reordered = pick_pinned(problems, pinned_rows(name), name) if expected else None
     if reordered and set_hash(reordered) == expected:
         return reordered
-    raise mismatch(problems, name, count, place)
+    raise mismatch(problems, name, count, origin)
 
 
 def read_dataset(source: Dataset, name: str) -> tuple[list[Problem], str]:

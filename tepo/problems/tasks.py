@@ -37,7 +37,7 @@ def near(value: int) -> list[int]:
 
 def digits_of(value: int, count: int) -> list[int]:
     """The `count` lowest decimal digits, lowest first."""
-    return [value // 10**place % 10 for place in range(count)]
+    return [value // 10**index % 10 for index in range(count)]
 
 
 def draw_number(random: Random, digits: int) -> int:
@@ -47,10 +47,10 @@ def draw_number(random: Random, digits: int) -> int:
 def columns(one: int, two: int, width: int, slip: Slip) -> tuple[str, int]:
     """The sum of two numbers of `width` digits, from the right with the carry: the working and the result."""
     text, carry, answer = "", 0, 0
-    for place, (upper, lower) in enumerate(zip(digits_of(one, width), digits_of(two, width), strict=True)):
+    for index, (upper, lower) in enumerate(zip(digits_of(one, width), digits_of(two, width), strict=True)):
         total = slip(upper + lower + carry, near(upper + lower + carry))
-        text += f"{upper}+{lower}+{carry}={total}," if place else f"{upper}+{lower}={total},"
-        answer += 10**place * (total if place == width - 1 else total % 10)
+        text += f"{upper}+{lower}+{carry}={total}," if index else f"{upper}+{lower}={total},"
+        answer += 10**index * (total if index == width - 1 else total % 10)
         carry = total // 10
     return text, answer
 
@@ -58,14 +58,14 @@ def columns(one: int, two: int, width: int, slip: Slip) -> tuple[str, int]:
 def products(number: int, factor: int, width: int, slip: Slip) -> tuple[str, int]:
     """A number of `width` digits times one digit, from the right with the carry: the working and the result."""
     text, carry, answer = "", 0, 0
-    for place, digit in enumerate(digits_of(number, width)):
+    for index, digit in enumerate(digits_of(number, width)):
         total = slip(digit * factor, near(digit * factor))
         text += f"{digit}*{factor}={total}"
-        if place:
+        if index:
             total = slip(total + carry, near(total + carry))
             text += f"+{carry}={total}"
         text += ","
-        answer += 10**place * (total if place == width - 1 else total % 10)
+        answer += 10**index * (total if index == width - 1 else total % 10)
         carry = total // 10
     return text, answer
 

@@ -101,13 +101,13 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
     """
     labels = list(methods)
     first = {methods[label]: label for label in reversed(labels)}
-    found: dict[str, Look] = {}
+    result: dict[str, Look] = {}
     for label in sorted(labels, key=lambda label: first[methods[label]] != label):
-        own, colours = look(methods[label]), {style.colour for style in found.values()}
+        own, colours = look(methods[label]), {style.colour for style in result.values()}
         others = sorted((PALETTE[name] for name in _FREE), key=lambda colour: colour in colours)
         styles = [own, *_styles(own.colour), *(style for colour in others for style in _styles(colour))]
-        found[label] = next((style for style in styles if style not in found.values()), own)
-    return {label: found[label] for label in labels}
+        result[label] = next((style for style in styles if style not in result.values()), own)
+    return {label: result[label] for label in labels}
 
 
 def _styles(colour: str) -> list[Look]:

@@ -37,7 +37,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape.
     """
     shape = shape_of(config.model.path)
-    found, problem = _check(config, shape, machine, reference)
+    needed, problem = _check(config, shape, machine, reference)
     changes: tuple[str, ...] | None = ()
     if problem:
         changes = next(
@@ -48,7 +48,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
             ),
             None,
         )
-    return Fit(machine, found, step_time(config, shape, machine, found), problem, changes)
+    return Fit(machine, needed, step_time(config, shape, machine, needed), problem, changes)
 
 
 def needs_reference(config: RunConfig) -> bool:

@@ -43,10 +43,10 @@ def doctor(
 
     from tepo_cli.screen import say
 
-    console, found = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
-    for what, state, _ in found:
+    console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
+    for what, state, _ in checks:
         say(f"{what:24} {state}", console)
-    for what, _, fix in found:
+    for what, _, fix in checks:
         if fix:
             say(f"{what}: {fix}", console)
     if not selftest:
@@ -71,11 +71,11 @@ def _gpu_works(console: "Console", path: Path) -> bool:
     passed, results = True, accept(path)
     for name in NAMES:
         with console.status(f"GPU, {name}: against its limits (--no-selftest leaves this out)"):
-            found = next(results)
-        wrong = [figure["name"] for figure in found["figures"] if not Figure(**figure).holds]
-        detail = "; ".join([*filter(None, [found["note"]]), *wrong]) or f"in {found['seconds']:.0f} s"
-        say(f"GPU, {name:31} {'works' if found['state'] == 'works' else 'FAILS'}: {detail}", console)
-        passed &= found["state"] == "works"
+            result = next(results)
+        wrong = [figure["name"] for figure in result["figures"] if not Figure(**figure).holds]
+        detail = "; ".join([*filter(None, [result["note"]]), *wrong]) or f"in {result['seconds']:.0f} s"
+        say(f"GPU, {name:31} {'works' if result['state'] == 'works' else 'FAILS'}: {detail}", console)
+        passed &= result["state"] == "works"
     say(f"GPU part: {path} has the figures; send it back with a report", console)
     return passed
 

@@ -153,8 +153,9 @@ class Request:
 
 def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
     """Measure a model by its path with a sampler of its own."""
-    settings = replace(request.settings, rows_per_part=request.sampler.backend.part_rows)
-    chosen = [load_benchmark(name) for name in benchmarks]
+    settings, chosen = request.settings, [load_benchmark(name) for name in benchmarks]
+    if not all(stored(request.run, benchmark, settings) for benchmark in chosen):  # torch says which backend it is
+        settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
     return measure(request.run, chosen, settings, partial(_models_sampler, request), report)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,8 @@ def test_wrong_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = attention.attend
     assert all(figure.holds for figure in figures("cpu", SIZES["small"]))
 
-    def shifted(*tensors, layout, scale, window):
-        return right(*tensors, layout, scale, window and window + 1)
+    def shifted(*tensors, how):
+        return right(*tensors, how=replace(how, window=how.window and how.window + 1))
 
     monkeypatch.setattr(attention, "attend", shifted)
     wrong = [figure.name for figure in figures("cpu", SIZES["small"]) if not figure.holds]

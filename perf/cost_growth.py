@@ -30,6 +30,7 @@ from tepo.objectives import load_objective
 from tepo.policy.allocator import keep_freed_memory
 from tepo.policy.load_policy import load_policy
 from tepo.sampling.gap import GapAlarm
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.loop import update
@@ -63,7 +64,7 @@ def stepper(cell: Cell, samples: int) -> Any:
     policy.model.config.max_position_embeddings = 4096  # rotary: nothing else depends on it
     sampler = TorchSampler(policy.model, SimpleNamespace(eos_token_id=None))
     sampler.stop = []
-    alarm = GapAlarm(float("inf"), temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    alarm = GapAlarm(float("inf"), temperature=1.0, dtypes=("float32", "float32"))
     updater = Updater(config, load_objective("grpo_dapo"), TorchEngine(policy.model, config.train), alarm)
     prompts = PromptStream(config, policy.tokenizer).take(0, count)
     rewards = (np.arange(samples) % 2).astype(np.float32)
@@ -73,9 +74,7 @@ def stepper(cell: Cell, samples: int) -> Any:
         drawn = sampler.sample(
             [prompt.tokens for prompt in prompts],
             [turn * count + i for i in range(count)],
-            n=samples,
-            temperature=1.0,
-            max_new_tokens=length,
+            SamplingParams(n=samples, temperature=1.0, max_new_tokens=length),
         )
         sampled = time.process_time()
         rollout = FlatRollout(

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tepo
 from tepo.problems.procedural import generate as generate_problems
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 
 PROMPTS, SAMPLES, NEW_TOKENS = 64, 8, 72
@@ -68,7 +69,7 @@ def sampler_case(model, tokenizer, prompts: list[list[int]]) -> Callable[[int], 
 
     def run(seed: int) -> int:
         keys = [seed * PROMPTS + i for i in range(PROMPTS)]
-        groups = sampler.sample(prompts, keys, n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS)
+        groups = sampler.sample(prompts, keys, SamplingParams(n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS))
         return sum(len(response.tokens) for group in groups for response in group)
 
     return run

@@ -23,6 +23,7 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.packing import Packed, Tokens, pack
 from tepo.policy.token_statistics import token_statistics
 from tepo.problems.procedural import generate as generate_problems
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 
 PROMPTS, SAMPLES, NEW_TOKENS = 16, 8, 72
@@ -35,7 +36,7 @@ def laptop_groups() -> tuple[PreTrainedModel, list[Group]]:
     policy = load_policy(str(Path(tepo.__file__).parent / "assets" / "laptop"))
     prompts = [policy.tokenizer.encode(problem.prompt) for problem in generate_problems(TASKS, PROMPTS, 0, "train")]
     sampled = TorchSampler(policy.model, policy.tokenizer).sample(
-        prompts, list(range(PROMPTS)), n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS
+        prompts, list(range(PROMPTS)), SamplingParams(n=SAMPLES, temperature=1.0, max_new_tokens=NEW_TOKENS)
     )
     return policy.model, [
         (prompt, [response.tokens for response in group]) for prompt, group in zip(prompts, sampled, strict=True)

@@ -24,7 +24,7 @@ from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
 from tepo.provenance import recorded
 from tepo.randomness import derive
-from tepo.sampling.sampler import Response, Sampler
+from tepo.sampling.sampler import Response, Sampler, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,10 @@ def _sample(
     )
     stem = benchmark.name.partition(":")[0]
     keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
-    groups = tools.sampler.sample(
-        prompts, keys, n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
+    params = SamplingParams(
+        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
     )
+    groups = tools.sampler.sample(prompts, keys, params)
     responses = [response for group in groups for response in group]
     texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
     owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]

@@ -15,7 +15,9 @@ _BLOCK = 4096  # most columns a program holds at a time
 
 
 @triton.jit
-def _accumulate(logits, targets, maximum, total, weighted, target, columns, scale, BLOCK: tl.constexpr):
+def _accumulate(  # noqa: PLR0913 — a kernel takes each pointer on its own
+    logits, targets, maximum, total, weighted, target, columns, scale, BLOCK: tl.constexpr
+):
     """One token: fold its columns into maximum, total and weighted, and pick the target's logit."""
     row = tl.program_id(0).to(tl.int64)
     base = logits + row * columns
@@ -41,7 +43,7 @@ def _accumulate(logits, targets, maximum, total, weighted, target, columns, scal
 
 
 @triton.jit
-def _gradient(
+def _gradient(  # noqa: PLR0913 — a kernel takes each pointer on its own
     logits, out, targets, normaliser, offset, slope, at_target, columns, scale, SLOPE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """One token, BLOCK columns: p (offset + slope log p), and at_target on top where the target stands."""

@@ -41,7 +41,9 @@ class KeyValueCache:
     """Keys and values side by side: `data` [layers, rows, kv_heads, capacity, 2, head_dim].
     Columns are to be cleared before use."""
 
-    def __init__(self, arena: Arena, layers: int, rows: int, heads: int, capacity: int, width: int):
+    def __init__(self, arena: Arena, sizes: tuple[int, int, int, int, int]):
+        """sizes: layers, rows, kv_heads, capacity, head_dim."""
+        layers, rows, heads, capacity, width = sizes
         arena.reset()
         self.arena = arena
         self.data = arena.take(layers, rows, heads, capacity, 2, width)

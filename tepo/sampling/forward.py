@@ -24,6 +24,7 @@ class Workspace:
 
     def __init__(self, decoder: Decoder, arena: Arena, rows: int):
         arena.reset()
+        self.arena = arena
         self.decoder = d = decoder
         self.x, self.square, self.normed = (arena.take(rows, d.hidden_size) for _ in range(3))
         self.scale = arena.take(rows, 1)
@@ -115,16 +116,15 @@ def prefill(decoder: Decoder, arena: Arena, prompts: list[Tensor], turns: Tensor
 class Stepper:
     """One token of each of the first rows of the cache at a time, looking at its first columns.
 
-    hidden: bool [rows, columns], what a row must not look at; `step` opens the column it writes.
-    position: int64 [rows], what makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
+    work: buffers for these rows. hidden: bool [rows, columns], what a row must not look at; `step` opens the column it
+    writes. position: int64 [rows], what makes a position of a column. turns: complex [positions, 1, 1, head_dim / 2].
     """
 
-    def __init__(
-        self, decoder: Decoder, arena: Arena, cache: KeyValueCache, hidden: Tensor, position: Tensor, turns: Tensor
-    ):
+    def __init__(self, work: Workspace, cache: KeyValueCache, hidden: Tensor, position: Tensor, turns: Tensor):
+        decoder, arena = work.decoder, work.arena
         self.rows, self.window = hidden.shape
         self.position, self.turns = position, turns
-        self.cache, self.work, self.scale = cache, Workspace(decoder, arena, self.rows), decoder.head_dim**-0.5
+        self.cache, self.work, self.scale = cache, work, decoder.head_dim**-0.5
         self.mask = torch.where(hidden, MASKED, 0.0).to(decoder.dtype)[:, None, None]
         group, kv_heads = decoder.group, decoder.kv_heads
         layers = [cache.layer(index, self.rows, self.window) for index in range(len(decoder.layers))]

@@ -140,21 +140,22 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
 
 
 class GapAlarm:
-    """Checks every rollout. temperature: of the rollouts. sampler_dtype, trainer_dtype: names for the message. fresh:
-    the sampler's `score`."""
+    """Checks every rollout.
+
+    temperature: of the rollouts. dtypes: of sampler and trainer, for the message. fresh: the sampler's `score`.
+    """
 
     def __init__(
         self,
         bound: float,
         *,
         temperature: float,
-        sampler_dtype: str,
-        trainer_dtype: str,
+        dtypes: tuple[str, str],
         comm: _Comm | None = None,
         fresh: Score | None = None,
     ):
         self.bound, self.temperature, self.comm, self.fresh = bound, temperature, comm, fresh
-        self.sampler_dtype, self.trainer_dtype = sampler_dtype, trainer_dtype
+        self.sampler_dtype, self.trainer_dtype = dtypes
         self.now: dict[str, Tensor] = {}
         self.previous: dict[str, Tensor] = {}
 

@@ -1,6 +1,7 @@
 """One batch of rows from prompts to responses: prefill once a prompt, then one token of every live row a step."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -11,9 +12,9 @@ from tepo.randomness import mix, uniform
 from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.cache_size import GROWTH
 from tepo.sampling.decoder import Decoder
-from tepo.sampling.forward import Stepper, prefill
+from tepo.sampling.forward import Stepper, Workspace, prefill
 from tepo.sampling.graphed import GraphedStep
-from tepo.sampling.sampler import Response
+from tepo.sampling.sampler import Response, SamplingParams
 
 _WINDOW, _GRAPHED_WINDOW = (
     8,
@@ -24,30 +25,38 @@ _PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the batches of a call share.
+
+    arenas: for the cache, and for what a step computes. stop: ids that end a response. graphs: steps as CUDA graphs.
+    """
+
+    decoder: Decoder
+    arenas: tuple[Arena, Arena]
+    stop: Sequence[int]
+    graphs: bool
+
+
 class Generation:
-    """`count` samples, from number `first` on, of each prompt;
+    """`params.n` samples, from number `first` on, of each prompt;
     a row is (prompt, sample), the live ones come first in the cache.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
-    the same column at the same step. arenas: for the cache, and for what a step computes. graphs: steps as CUDA graphs.
+    the same column at the same step.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
-        arenas: tuple[Arena, Arena],
+        shared: Shared,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
-        *,
+        params: SamplingParams,
         first: int,
-        count: int,
-        temperature: float,
-        max_new_tokens: int,
-        stop: Sequence[int],
-        graphs: bool,
     ):
-        self.decoder, self.arenas, self.count, self.graphs = decoder, arenas, count, graphs
-        self.temperature, self.max_new_tokens = temperature, max_new_tokens
+        decoder, count = shared.decoder, params.n
+        self.decoder, self.arenas, self.count, self.graphs = decoder, shared.arenas, count, shared.graphs
+        self.temperature, self.max_new_tokens = params.temperature, params.max_new_tokens
 
         def integers(values: Sequence[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=decoder.device)
@@ -59,8 +68,8 @@ class Generation:
         self.gap = columns >= self.lengths[:, None]
         self.keys = mix(integers(keys)[:, None], integers(range(first, first + count))).flatten()
         self.stops = torch.zeros(len(decoder.head), dtype=torch.bool, device=decoder.device)
-        self.stops[integers(stop)] = True
-        self.turns = decoder.turns(self.width + max_new_tokens)[:, None, None]
+        self.stops[integers(shared.stop)] = True
+        self.turns = decoder.turns(self.width + self.max_new_tokens)[:, None, None]
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def run(self) -> list[Response]:
@@ -80,7 +89,9 @@ class Generation:
                 break
             if finished >= live * (_GRAPHED_IDLE if self.graphs else _IDLE):
                 live -= finished
-                row, tokens = _compact(done, live, row, tokens, cache, column)
+                source, target = _moves(done, live)
+                cache.move(source, target, column)
+                row, tokens = (part.index_copy(0, target, part[source])[:live] for part in (row, tokens))
                 done, stepper = torch.zeros_like(row, dtype=torch.bool), None
             if column == cache.capacity:
                 cache.grow(live, column + GROWTH)
@@ -94,7 +105,7 @@ class Generation:
         d, size = self.decoder, max(1, _PREFILL // self.width)
         room = GROWTH if d.device.type == "cpu" else self.max_new_tokens  # untouched memory of a GPU costs nothing
         sizes = (len(d.layers), len(self.lengths), d.kv_heads, self.width + room, d.head_dim)
-        cache = KeyValueCache(self.arenas[0], *sizes)
+        cache = KeyValueCache(self.arenas[0], sizes)
         by_prompt = cache.data.unflatten(1, (-1, self.count))[..., : self.width, :, :]
         starts = range(0, len(self.prompts), size)
         hidden = [
@@ -111,7 +122,8 @@ class Generation:
         hidden = torch.ones(len(row), window, dtype=torch.bool, device=row.device)
         hidden[:, : self.width] = self.gap[row]
         hidden[:, self.width : column] = False
-        stepper = Stepper(self.decoder, self.arenas[1], cache, hidden, self.lengths[row] - self.width, self.turns)
+        work = Workspace(self.decoder, self.arenas[1], len(row))
+        stepper = Stepper(work, cache, hidden, self.lengths[row] - self.width, self.turns)
         return GraphedStep(stepper) if self.graphs else stepper
 
     def _draw(self, hidden: Tensor, row: Tensor, step: int) -> Tensor:
@@ -167,11 +179,6 @@ class Generation:
         return responses
 
 
-def _compact(
-    done: Tensor, live: int, row: Tensor, tokens: Tensor, cache: KeyValueCache, used: int
-) -> tuple[Tensor, Tensor]:
-    """Fill the places of finished rows with live rows from the end; the `live` rows and their tokens."""
-    target = done[:live].nonzero()[:, 0]
-    source = (~done[live:]).nonzero()[:, 0] + live
-    cache.move(source, target, used)
-    return row.index_copy(0, target, row[source])[:live], tokens.index_copy(0, target, tokens[source])[:live]
+def _moves(done: Tensor, live: int) -> tuple[Tensor, Tensor]:
+    """Live rows from the end, and the finished rows among the first `live` that they replace."""
+    return (~done[live:]).nonzero()[:, 0] + live, done[:live].nonzero()[:, 0]

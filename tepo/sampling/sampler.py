@@ -23,6 +23,18 @@ class Response:
     finished: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to draw.
+
+    n: responses for each prompt. temperature: 0 is greedy. max_new_tokens: the length limit, end-of-sequence included.
+    """
+
+    n: int
+    temperature: float
+    max_new_tokens: int
+
+
 OnGroup = Callable[[int, list[Response]], None]
 """Takes the place of a prompt and its finished group, while other groups are still being sampled."""
 
@@ -43,16 +55,13 @@ class Sampler(Protocol):
         self,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
+        params: SamplingParams,
         *,
-        n: int,
-        temperature: float,
-        max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
-        """`n` responses for each prompt (token ids). Response i of a prompt is a function of
+        """`params.n` responses for each prompt (token ids). Response i of a prompt is a function of
         (weights, prompt, its key, i) alone: keys are signed 64-bit (`tepo.randomness.derive`).
-        Temperature 0 is greedy. `on_group` is called once for each prompt, from the calling thread,
-        as early as the sampler knows the group."""
+        `on_group` is called once for each prompt, from the calling thread, as early as the sampler knows the group."""
         ...
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,7 @@
 """The embedded sampler: batched generation inside the training process, on the live weights."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +13,8 @@ from tepo.sampling.cache import Arena
 from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.forward import KERNELS
-from tepo.sampling.generation import Generation
-from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.generation import Generation, Shared
+from tepo.sampling.sampler import OnGroup, Response, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
@@ -48,15 +49,13 @@ class TorchSampler:
         self,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
+        params: SamplingParams,
         *,
-        n: int,
-        temperature: float,
-        max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
         """See `Sampler.sample`.
         Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
-        self._check(prompts, keys, n, temperature, max_new_tokens)
+        self._check(prompts, keys, params)
         results: list[list[Response]] = [[] for _ in prompts]
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
@@ -64,19 +63,19 @@ class TorchSampler:
                 Arena(decoder.dtype, decoder.device),
                 Arena(decoder.dtype, decoder.device),
             )
+            graphs = self.graphs and decoder.device.type == "cuda"
+            shared = Shared(decoder, arenas, self.stop, graphs)
             # Longest first: rows side by side are padded to the longest prompt among them.
             waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
             cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
             while waiting:
-                room = self._room(decoder, len(prompts[waiting[0]]) + max_new_tokens, cache_bytes)
-                chunk, waiting = waiting[: max(1, room // n)], waiting[max(1, room // n) :]
-                for first in range(0, n, room):
-                    count = min(room, n - first)
-                    responses = Generation(
-                        decoder, arenas, [prompts[i] for i in chunk], [keys[i] for i in chunk],
-                        first=first, count=count, temperature=temperature, max_new_tokens=max_new_tokens,
-                        stop=self.stop, graphs=self.graphs and decoder.device.type == "cuda",
-                    ).run()  # fmt: skip
+                room = self._room(decoder, len(prompts[waiting[0]]) + params.max_new_tokens, cache_bytes)
+                together = max(1, room // params.n)
+                chunk, waiting = waiting[:together], waiting[together:]
+                for first in range(0, params.n, room):
+                    count = min(room, params.n - first)
+                    part, part_keys = [prompts[i] for i in chunk], [keys[i] for i in chunk]
+                    responses = Generation(shared, part, part_keys, replace(params, n=count), first).run()
                     for place, i in enumerate(chunk):
                         results[i] += responses[place * count : (place + 1) * count]
                 for i in chunk if on_group else ():
@@ -105,21 +104,19 @@ class TorchSampler:
         per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=decoder.device.type == "cuda")
         return max(1, min(self.max_rows, cache_bytes // per_row))
 
-    def _check(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], n: int, temperature: float, max_new_tokens: int
-    ) -> None:
+    def _check(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams) -> None:
         if len(prompts) != len(keys):
             raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys")
-        if n < 1 or max_new_tokens < 1 or temperature < 0:
-            what = f"n is {n}, max_new_tokens {max_new_tokens}, temperature {temperature}"
+        if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
+            what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
             raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
         lengths = [len(prompt) for prompt in prompts]
         if 0 in lengths:
             raise UserError(f"prompt {lengths.index(0)} is empty", fix="give every prompt at least one token")
         limit = longest(self.model.config)
-        if max(lengths, default=0) + max_new_tokens > limit:
+        if max(lengths, default=0) + params.max_new_tokens > limit:
             what = (
-                f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones "
+                f"a prompt of {max(lengths)} tokens and {params.max_new_tokens} new ones "
                 f"exceed the {limit} the model can attend to"
             )
             raise UserError(what, fix="lower the response length, or take another model")

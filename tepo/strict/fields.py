@@ -11,7 +11,7 @@ class Exclusive(float):
     """A bound that is itself outside."""
 
 
-def option(
+def option(  # noqa: PLR0913 — keywords of a declaration
     default: Any,
     meaning: str,
     *,

@@ -9,7 +9,7 @@ from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.machines import Machine, StepTime, step_time
-from tepo.studies.memory import GIB, Memory, memory
+from tepo.studies.memory import GIB, Gpus, Memory, memory
 from tepo.training.engines import engine_backend
 
 
@@ -61,14 +61,8 @@ def needs_reference(config: RunConfig) -> bool:
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
     """The memory, and what stands against it, the ranks and settings first."""
     ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
-    result = memory(
-        config,
-        shape,
-        ranks=ranks,
-        node_ranks=min(ranks, machine.node_gpus),
-        device_bytes=machine.bytes,
-        reference=reference,
-    )
+    gpus = Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
+    result = memory(config, shape, gpus, reference=reference)
     try:
         engine_backend(config.engine.kind).check_settings(config, ranks)
         sampler_backend(config.sampler.kind).check_settings(config, ranks)

@@ -18,6 +18,15 @@ _CONTEXT = 1.5 * GIB  # CUDA, its libraries, fragmentation
 
 
 @dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU)."""
+
+    ranks: int = 1
+    node_ranks: int = 1
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of one GPU by part.
 
@@ -58,21 +67,13 @@ class Memory:
         return max(self.updating, self.sampling)
 
 
-def memory(
-    config: RunConfig,
-    shape: Shape,
-    *,
-    ranks: int = 1,
-    node_ranks: int = 1,
-    device_bytes: float = 0.0,
-    reference: bool = False,
-) -> Memory:
-    """The memory of each of `ranks` GPUs of `device_bytes`, `node_ranks` of them on a node."""
+def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
+    """The memory of each GPU. reference: the objective keeps a copy of the first policy."""
     size = number_bytes(config.model.dtype)
-    engine = engine_backend(config.engine.kind).memory(config, shape, ranks, node_ranks)
+    engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size)
     kept = size * shape.parameters * reference
-    room = Room(device_bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shares_weights(config))
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shares_weights(config))
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
         engine.weights,

@@ -123,11 +123,10 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     ):
         stream = PromptStream(config, policy.tokenizer)
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
-        dtypes = {"sampler_dtype": config.model.dtype, "trainer_dtype": config.model.dtype}
         alarm = GapAlarm(
             bound,
             temperature=config.train.temperature,
-            **dtypes,
+            dtypes=(config.model.dtype, config.model.dtype),
             comm=engine.comm,
             fresh=sampler.score,
         )

@@ -12,7 +12,7 @@ from tepo.errors import RunFailed
 from tepo.evaluation.scores import pass_at_k
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
-from tepo.sampling.sampler import Response, Sampler
+from tepo.sampling.sampler import Response, Sampler, SamplingParams
 from tepo.training.engine import Comm
 from tepo.training.flat_rollout import Group
 from tepo.training.prompt_stream import Prompt, PromptStream
@@ -129,15 +129,16 @@ class Collector:
             return []
         train = self.config.train
         keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
+        params = SamplingParams(
+            n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
+        )
         graded: dict[int, Future[Group]] = {}
         with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
             with recorder.time("gen"):
                 self.sampler.sample(
                     [prompt.tokens for prompt in prompts],
                     keys,
-                    n=train.samples_per_prompt,
-                    temperature=train.temperature,
-                    max_new_tokens=train.max_new_tokens,
+                    params,
                     on_group=lambda index, group: graded.update(
                         {index: aside.submit(self._grade, prompts[index], group)}
                     ),

@@ -20,7 +20,7 @@ import torch
 
 from tepo.config.compose import compose
 from tepo.policy.load_policy import load_policy
-from tepo.sampling.sampler import Response
+from tepo.sampling.sampler import Response, SamplingParams
 from tepo.training import distributed, parts
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs
@@ -43,14 +43,10 @@ class Branching:
         self.drawn: list[tuple[list[int], list[int]]] = []
         self.score = sampler.score  # the gap alarm's
 
-    def sample(self, prompts, keys, *, n, temperature, max_new_tokens, on_group):
+    def sample(self, prompts, keys, params, *, on_group):
+        n, greedily = params.n, SamplingParams(n=1, temperature=0.0, max_new_tokens=params.max_new_tokens - 1)
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
-        greedy = [
-            group[0]
-            for group in self.sampler.sample(
-                asked, list(range(len(asked))), n=1, temperature=0.0, max_new_tokens=max_new_tokens - 1
-            )
-        ]
+        greedy = [group[0] for group in self.sampler.sample(asked, list(range(len(asked))), greedily)]
         begun = [
             [*first, *map(int, response.tokens)]
             for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)

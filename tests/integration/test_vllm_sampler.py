@@ -6,7 +6,8 @@ import torch
 
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.sampling.vllm_sampler import VllmSampler, sample_seed
+from tepo.sampling.sampler import SamplingParams
+from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler, sample_seed
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
 
 pytestmark = pytest.mark.vllm
@@ -19,12 +20,9 @@ def start(request, tmp_path_factory):
     """A starting model and a sampler that holds it."""
     model = tiny_model(0, tied=request.param)
     sampler = VllmSampler(
-        save(model, tmp_path_factory.mktemp("tiny")),
+        EngineOptions(save(model, tmp_path_factory.mktemp("tiny")), "float32", 256, max_rows=64),
         [EOS],
-        dtype="float32",
-        max_length=256,
         memory_fraction=0.06,
-        max_rows=64,
     )
     yield model, sampler
     sampler.close()
@@ -40,7 +38,7 @@ def engine(start):
 
 def draw(sampler, *, length=LONG, temperature=1.0, seed=0, n=3):
     asked = prompts(3, length, seed)
-    groups = sampler.sample(asked, [11, 12, 13], n=n, temperature=temperature, max_new_tokens=24)
+    groups = sampler.sample(asked, [11, 12, 13], SamplingParams(n=n, temperature=temperature, max_new_tokens=24))
     return [(prompt, response) for prompt, group in zip(asked, groups, strict=True) for response in group]
 
 
@@ -75,10 +73,10 @@ def test_responses_stop_where_they_should(engine):
 def test_a_response_depends_on_its_key_and_index_alone(engine):
     _, sampler = engine
     asked = prompts(3, 9)
-    wide = sampler.sample(asked, [5, 6, 7], n=4, temperature=1.0, max_new_tokens=12)
-    narrow = sampler.sample([asked[2]], [7], n=2, temperature=1.0, max_new_tokens=12)
+    wide = sampler.sample(asked, [5, 6, 7], SamplingParams(n=4, temperature=1.0, max_new_tokens=12))
+    narrow = sampler.sample([asked[2]], [7], SamplingParams(n=2, temperature=1.0, max_new_tokens=12))
     assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(wide[2], narrow[0], strict=False))
-    twins = sampler.sample([asked[0], asked[0]], [5, 6], n=4, temperature=1.0, max_new_tokens=12)
+    twins = sampler.sample([asked[0], asked[0]], [5, 6], SamplingParams(n=4, temperature=1.0, max_new_tokens=12))
     assert len({response.tokens.tobytes() for group in twins for response in group}) == 8
     assert len({sample_seed(key, index) for key in range(-50, 50) for index in range(16)}) == 1600
 
@@ -86,7 +84,7 @@ def test_a_response_depends_on_its_key_and_index_alone(engine):
 def test_greedy_is_the_arg_max(engine):
     model, sampler = engine
     prompt = prompts(1, 20, seed=3)[0]
-    group = sampler.sample([prompt], [1], n=2, temperature=0.0, max_new_tokens=8)[0]
+    group = sampler.sample([prompt], [1], SamplingParams(n=2, temperature=0.0, max_new_tokens=8))[0]
     ids = torch.tensor([prompt])
     for token in group[0].tokens:
         assert int(model(ids).logits[0, -1].argmax()) == token
@@ -109,27 +107,25 @@ def test_sync_reaches_every_weight_and_the_cache(engine):
 def test_bad_requests(engine):
     model, sampler = engine
     with pytest.raises(UserError, match="do not fit"):
-        sampler.sample(prompts(1, 250), [1], n=1, temperature=1.0, max_new_tokens=24)
+        sampler.sample(prompts(1, 250), [1], SamplingParams(n=1, temperature=1.0, max_new_tokens=24))
     with pytest.raises(ValueError, match="lm_head"):
         sampler.sync({name: value for name, value in model.state_dict().items() if name != "lm_head.weight"})
 
 
 def test_starts_that_fail_say_why(tmp_path):
     with pytest.raises(UserError, match="cannot load the model"):
-        VllmSampler(str(tmp_path / "nowhere"), [EOS], dtype="float32", max_length=64)
+        VllmSampler(EngineOptions(str(tmp_path / "nowhere"), "float32", 64), [EOS])
     path = save(tiny_model(0, tied=True), tmp_path)
     with pytest.raises(UserError, match="512 positions"):
-        VllmSampler(path, [EOS], dtype="float32", max_length=513)
+        VllmSampler(EngineOptions(path, "float32", 513), [EOS])
     with pytest.raises(UserError, match="too little memory"):
-        VllmSampler(path, [EOS], dtype="float32", max_length=512, memory_fraction=0.0003)
+        VllmSampler(EngineOptions(path, "float32", 512), [EOS], memory_fraction=0.0003)
 
 
 # the alarm ------------------------------------------------------------------------------------------------------------
 def ring(model, sampler, previous, *, temperature=1.0, drawn_at=1.0):
     """Sample, check, and return what the alarm said. `model` is the trainer's."""
-    alarm = GapAlarm(
-        1e-3, temperature=temperature, sampler_dtype="float32", trainer_dtype="float32", fresh=sampler.score
-    )
+    alarm = GapAlarm(1e-3, temperature=temperature, dtypes=("float32", "float32"), fresh=sampler.score)
     alarm.synced(previous.state_dict())
     alarm.synced(model.state_dict())
     drawn = draw(sampler, temperature=drawn_at)
@@ -172,7 +168,7 @@ def test_alarm_names_a_wrong_temperature(engine):
 def test_alarm_is_silent_when_all_is_well(engine):
     model, sampler = engine
     drawn = draw(sampler)
-    alarm = GapAlarm(1e-3, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    alarm = GapAlarm(1e-3, temperature=1.0, dtypes=("float32", "float32"))
     metrics = alarm.check(sampled(drawn), trainer(model, drawn))
     assert metrics["training/rollout_logprobs_diff_max"] < 1e-4
     assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.9999
@@ -186,6 +182,8 @@ def test_groups_are_handed_over_while_others_are_sampled(engine):
         seen[place] = group
         running.append(sampler.llm.llm_engine.has_unfinished_requests())
 
-    groups = sampler.sample(asked, list(range(40)), n=2, temperature=1.0, max_new_tokens=24, on_group=note)
+    groups = sampler.sample(
+        asked, list(range(40)), SamplingParams(n=2, temperature=1.0, max_new_tokens=24), on_group=note
+    )
     assert [seen[place] for place in range(40)] == groups
     assert running[0]

@@ -10,7 +10,9 @@ import torch
 from tepo.errors import RunFailed, UserError
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.sampling.vllm_server import VllmServerSampler, local_server
 from tests.integration.tiny import logprobs
 
@@ -30,19 +32,18 @@ def test_a_server_samples_and_syncs_as_the_contract_says(tmp_path):
         policy.tokenizer("7*8=", add_special_tokens=False)["input_ids"],
     ]
     stops = stop_tokens(policy.model, policy.tokenizer)
-    with local_server(path, port=free_port(), log=tmp_path / "log", dtype="float32", max_length=128, cpu=True) as url:
+    options = EngineOptions(path, "float32", 128)
+    with local_server(options, port=free_port(), log=tmp_path / "log", cpu=True) as url:
         sampler = VllmServerSampler([url], stops, max_length=128, exchange=tmp_path / "exchange")
         handed: dict[int, list] = {}
         drawn = sampler.sample(
             prompts,
             [1, 2],
-            n=4,
-            temperature=0.8,
-            max_new_tokens=30,
+            SamplingParams(n=4, temperature=0.8, max_new_tokens=30),
             on_group=lambda place, group: handed.update({place: group}),
         )
         assert [handed[0], handed[1]] == drawn
-        again = sampler.sample(prompts[1:], [2], n=2, temperature=0.8, max_new_tokens=30)
+        again = sampler.sample(prompts[1:], [2], SamplingParams(n=2, temperature=0.8, max_new_tokens=30))
         assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(drawn[1], again[0], strict=False))
         assert len({response.tokens.tobytes() for response in drawn[0]}) > 1
         check(policy, prompts, drawn, stops, 0.8)
@@ -50,9 +51,10 @@ def test_a_server_samples_and_syncs_as_the_contract_says(tmp_path):
             for parameter in policy.model.parameters():
                 parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
         sampler.sync(policy.model.state_dict())
-        check(policy, prompts, sampler.sample(prompts, [1, 2], n=4, temperature=1.0, max_new_tokens=30), stops, 1.0)
+        after = sampler.sample(prompts, [1, 2], SamplingParams(n=4, temperature=1.0, max_new_tokens=30))
+        check(policy, prompts, after, stops, 1.0)
         with pytest.raises(UserError, match="do not fit"):
-            sampler.sample([[2] * 120], [1], n=1, temperature=1.0, max_new_tokens=30)
+            sampler.sample([[2] * 120], [1], SamplingParams(n=1, temperature=1.0, max_new_tokens=30))
         assert not list((tmp_path / "exchange").iterdir())
         sampler.close()
     gone = VllmServerSampler.__new__(VllmServerSampler)
@@ -80,7 +82,7 @@ def test_a_taken_port(tmp_path):
         holder.bind(("127.0.0.1", 0))
         with (
             pytest.raises(UserError, match="is taken"),
-            local_server("nowhere", port=holder.getsockname()[1], log=tmp_path / "log", dtype="float32", max_length=8),
+            local_server(EngineOptions("nowhere", "float32", 8), port=holder.getsockname()[1], log=tmp_path / "log"),
         ):
             pass
 
@@ -88,6 +90,6 @@ def test_a_taken_port(tmp_path):
 def test_a_server_that_cannot_start_says_why(tmp_path):
     with (
         pytest.raises(UserError, match="did not start: Invalid repository"),
-        local_server(str(tmp_path), port=free_port(), log=tmp_path / "log", dtype="float32", max_length=8, cpu=True),
+        local_server(EngineOptions(str(tmp_path), "float32", 8), port=free_port(), log=tmp_path / "log", cpu=True),
     ):
         pass

@@ -130,7 +130,7 @@ def run(
     config = configuration(len(groups))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
     engine = KeepingEngine(make_policy(dtype), comm)
-    alarm = GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
     initial = (
         make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
     )

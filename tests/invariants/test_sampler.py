@@ -1,5 +1,6 @@
 """Response i of a prompt is a function of (weights, prompt, its key, i) alone."""
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 
 from tepo.sampling import torch_sampler
 from tepo.sampling.generation import Generation
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
 
-SETTINGS = {"n": 4, "temperature": 1.0, "max_new_tokens": 30}
+PARAMS = SamplingParams(n=4, temperature=1.0, max_new_tokens=30)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def whole(model):
-    return TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, **SETTINGS)
+    return TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS)
 
 
 def assert_same(groups, expected, *, exact=False):
@@ -39,8 +41,8 @@ def assert_same(groups, expected, *, exact=False):
 
 def test_the_same_call_gives_the_same_bits(model, whole):
     sampler = TorchSampler(model, TOKENIZER)
-    sampler.sample([[9] * 20], [5], n=7, temperature=1.0, max_new_tokens=90)  # leaves used buffers behind
-    assert_same(sampler.sample(PROMPTS, KEYS, **SETTINGS), whole, exact=True)
+    sampler.sample([[9] * 20], [5], replace(PARAMS, n=7, max_new_tokens=90))  # leaves used buffers behind
+    assert_same(sampler.sample(PROMPTS, KEYS, PARAMS), whole, exact=True)
 
 
 def test_the_same_bits_wherever_the_weights_lie(model):
@@ -49,22 +51,20 @@ def test_the_same_bits_wherever_the_weights_lie(model):
     for parameter in other.parameters():
         shifted = torch.empty(parameter.numel() + 2)[2:].view_as(parameter)
         parameter.data = shifted.copy_(parameter.data)
-    one = {"n": 1, "temperature": 1.0, "max_new_tokens": 60}  # a single row is where MKL's result depends on it
-    expected = TorchSampler(model, TOKENIZER).sample(PROMPTS[2:3], KEYS[:1], **one)
-    assert_same(TorchSampler(other, TOKENIZER).sample(PROMPTS[2:3], KEYS[:1], **one), expected, exact=True)
+    one = replace(PARAMS, n=1, max_new_tokens=60)  # a single row is where MKL's result depends on it
+    expected = TorchSampler(model, TOKENIZER).sample(PROMPTS[2:3], KEYS[:1], one)
+    assert_same(TorchSampler(other, TOKENIZER).sample(PROMPTS[2:3], KEYS[:1], one), expected, exact=True)
 
 
 def test_alone_or_in_company(model, whole):
     sampler = TorchSampler(model, TOKENIZER)
-    assert_same(
-        [sampler.sample([prompt], [key], **SETTINGS)[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)], whole
-    )
-    assert_same(sampler.sample(PROMPTS[::-1], KEYS[::-1], **SETTINGS)[::-1], whole)
+    assert_same([sampler.sample([prompt], [key], PARAMS)[0] for prompt, key in zip(PROMPTS, KEYS, strict=True)], whole)
+    assert_same(sampler.sample(PROMPTS[::-1], KEYS[::-1], PARAMS)[::-1], whole)
 
 
 @pytest.mark.parametrize("limits", [{"max_rows": 1}, {"max_rows": 3}, {"max_rows": 9}, {"cache_bytes": 1}])
 def test_however_many_rows_at_a_time(model, whole, limits):
-    assert_same(TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, **SETTINGS), whole)
+    assert_same(TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, PARAMS), whole)
 
 
 def test_whatever_memory_is_free(model, whole, monkeypatch):
@@ -74,7 +74,7 @@ def test_whatever_memory_is_free(model, whole, monkeypatch):
     monkeypatch.setattr(Generation, "run", lambda self: rows.append(len(self.lengths)) or run(self))
     for free in (1, 250_000, 1 << 40):
         monkeypatch.setattr(torch_sampler, "free_bytes", lambda device, free=free: free)
-        assert_same(TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, **SETTINGS), whole)
+        assert_same(TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS), whole)
     assert {1, 2, 16} <= set(rows)
 
 
@@ -85,15 +85,15 @@ def test_the_cache_of_a_gpu_is_what_is_free_less_a_reserve():
 
 
 def test_more_samples_or_more_tokens_extend(model, whole):
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=9, temperature=1.0, max_new_tokens=50)
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, replace(PARAMS, n=9, max_new_tokens=50))
     for group, other in zip(groups, whole, strict=True):
         for a, b in zip(group, other, strict=False):
             assert a.tokens[:30].tolist() == b.tokens.tolist()
 
 
 def test_other_keys_give_other_samples(model, whole):
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, [key + 1 for key in KEYS], **SETTINGS)
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, [key + 1 for key in KEYS], PARAMS)
     assert all(a.tokens.tolist() != b.tokens.tolist() for a, b in zip(groups[2], whole[2], strict=True))
-    twins = TorchSampler(model, TOKENIZER).sample([PROMPTS[2]] * 2, [3, 4], **SETTINGS)
+    twins = TorchSampler(model, TOKENIZER).sample([PROMPTS[2]] * 2, [3, 4], PARAMS)
     texts = {tuple(response.tokens) for group in twins for response in group}
     assert len(texts) == 8

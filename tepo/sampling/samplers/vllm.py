@@ -41,19 +41,18 @@ class VllmBackend:
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
-        from tepo.sampling.vllm_sampler import VllmSampler
+        from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 
-        return VllmSampler(
+        options = EngineOptions(
             source,
-            stop_tokens(policy.model, policy.tokenizer),
-            dtype=config.model.dtype,
-            max_length=longest_sequence(config),
-            memory_fraction=config.sampler.memory_fraction,
+            config.model.dtype,
+            longest_sequence(config),
             max_rows=config.sampler.max_rows,
-            sleep=True,
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
         )
+        stop = stop_tokens(policy.model, policy.tokenizer)
+        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction, sleep=True)
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
@@ -66,19 +65,18 @@ class VllmBackend:
             return
         from tepo.policy.location import resolve
         from tepo.sampling.stop_tokens import stop_tokens_of
-        from tepo.sampling.vllm_sampler import VllmSampler
+        from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 
-        engine = VllmSampler(
+        engine = EngineOptions(
             resolve(path),
-            stop_tokens_of(path, options.revision, options.trust_remote_code),
-            dtype=options.resolved_dtype(),
-            max_length=options.max_length,
-            memory_fraction=options.memory,
+            options.resolved_dtype(),
+            options.max_length,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
         )
-        with contextlib.closing(engine):
-            yield engine
+        stop = stop_tokens_of(path, options.revision, options.trust_remote_code)
+        with contextlib.closing(VllmSampler(engine, stop, memory_fraction=options.memory)) as sampler:
+            yield sampler
 
     def preferred(self) -> bool:
         if importlib.util.find_spec("vllm") is None:

@@ -47,24 +47,28 @@ class VllmServerBackend:
         """One server a copy of the model, each on GPUs of its own; without a GPU they share the CPU."""
         from tepo.policy.location import resolve
         from tepo.sampling.stop_tokens import stop_tokens_of
+        from tepo.sampling.vllm_sampler import EngineOptions
         from tepo.sampling.vllm_server import VllmServerSampler, local_server
 
         stop = stop_tokens_of(path, options.revision, options.trust_remote_code)
+        engine = EngineOptions(
+            resolve(path),
+            options.resolved_dtype(),
+            options.max_length,
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
+        )
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             urls = []
             for copy, own in enumerate(_visible(options)):
                 with _environment(own):
                     server = local_server(
-                        resolve(path),
+                        engine,
                         port=_free_port(),
                         log=scratch / f"server_{copy}.log",
-                        dtype=options.resolved_dtype(),
-                        max_length=options.max_length,
                         tensor_parallel=options.tensor_parallel,
                         cpu=options.device() == "cpu",
-                        revision=options.revision,
-                        trust_remote_code=options.trust_remote_code,
                     )
                     urls.append(stack.enter_context(server))
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")

@@ -18,7 +18,7 @@ from tepo.policy.packing import pack
 from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import token_statistics
 from tepo.sampling.gap import Gap, default_bound
-from tepo.sampling.sampler import Response
+from tepo.sampling.sampler import Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training.probes.models import GROUP, PROMPT, model_of
 from tepo.training.probes.record import Figure
@@ -81,12 +81,12 @@ def draw(model: Any, case: Case, graphs: bool) -> dict[str, Any]:
     device, prompts = model.device.type, prompts_of(model, case)
     tokenizer = SimpleNamespace(eos_token_id=model.config.eos_token_id)
     sampler, keys = TorchSampler(model, tokenizer, max_rows=case.rows, graphs=graphs), list(range(len(prompts)))
-    sampler.sample(prompts, keys, n=GROUP, temperature=1.0, max_new_tokens=8)
+    sampler.sample(prompts, keys, SamplingParams(n=GROUP, temperature=1.0, max_new_tokens=8))
     wait(device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
-    drawn = sampler.sample(prompts, keys, n=GROUP, temperature=1.0, max_new_tokens=case.new_tokens)
+    drawn = sampler.sample(prompts, keys, SamplingParams(n=GROUP, temperature=1.0, max_new_tokens=case.new_tokens))
     measured = {"seconds": time.perf_counter() - begin, "drawn": drawn}
     measured["tokens"] = sum(len(response.tokens) for group in drawn for response in group)
     if device == "cuda":

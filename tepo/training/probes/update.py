@@ -96,7 +96,7 @@ def _updater(case: Case, device: str) -> Updater:
     if case.checkpointing:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    alarm = GapAlarm(float("inf"), temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16")
+    alarm = GapAlarm(float("inf"), temperature=1.0, dtypes=("bfloat16", "bfloat16"))
     return Updater(config, load_objective("tepo"), TorchEngine(model, config.train), alarm)
 
 

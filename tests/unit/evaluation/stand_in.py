@@ -10,7 +10,7 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.sampler import OnGroup, Response
+from tepo.sampling.sampler import OnGroup, Response, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Dice:
         self,
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
+        params: SamplingParams,
         *,
-        n: int,
-        temperature: float,
-        max_new_tokens: int,
         on_group: OnGroup | None = None,
     ) -> list[list[Response]]:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:
             raise KeyboardInterrupt
-        return [[self._answer(draw) for draw in uniform(torch.tensor(key), torch.arange(n)).tolist()] for key in keys]
+        return [
+            [self._answer(draw) for draw in uniform(torch.tensor(key), torch.arange(params.n)).tolist()] for key in keys
+        ]
 
     def _answer(self, draw: float) -> Response:
         text = f"{int(draw * 1000)}\\boxed{{{int(draw * 3)}}}"

@@ -29,7 +29,7 @@ class Largest(TorchDispatchMode):
 def test_moved_rows_keep_their_tokens_and_are_copied_a_layer_at_a_time():
     """Beside a cache that fills a GPU there is no room for a copy of many rows in all layers."""
     arena = Arena(torch.float32, torch.device("cpu"))
-    cache = KeyValueCache(arena, LAYERS, 8, HEADS, 10, WIDTH)
+    cache = KeyValueCache(arena, (LAYERS, 8, HEADS, 10, WIDTH))
     cache.data.copy_(torch.arange(cache.data.numel()).view_as(cache.data))
     before, used = cache.data.clone(), 7
     source, target = torch.tensor([5, 6, 7]), torch.tensor([0, 2, 3])

@@ -12,7 +12,7 @@ from tepo.sampling.gap import Evidence, Gap, GapAlarm, borrowed_weights, default
 
 
 def alarm(bound=1e-3, sampler_dtype="float32", trainer_dtype="float32", temperature=1.0):
-    return GapAlarm(bound, temperature=temperature, sampler_dtype=sampler_dtype, trainer_dtype=trainer_dtype)
+    return GapAlarm(bound, temperature=temperature, dtypes=(sampler_dtype, trainer_dtype))
 
 
 def test_gap_is_what_its_names_say():
@@ -117,8 +117,7 @@ def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
         alarm = GapAlarm(
             1e-3,
             temperature=1.0,
-            sampler_dtype="float32",
-            trainer_dtype="float32",
+            dtypes=("float32", "float32"),
             comm=Rank(rank),
             fresh=lambda pairs: [trainer.numpy() for _ in pairs],
         )

@@ -10,9 +10,10 @@ import torch
 from tepo.sampling import generation
 from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.decoder import Decoder
-from tepo.sampling.forward import Stepper
-from tepo.sampling.generation import Generation
+from tepo.sampling.forward import Stepper, Workspace
+from tepo.sampling.generation import Generation, Shared
 from tepo.sampling.graphed import StaticStep
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
@@ -22,14 +23,15 @@ ROWS, START, WINDOW = 5, 4, 16
 def stepper_of(decoder: Decoder) -> Stepper:
     """Rows with prompts of 1 to 4 tokens, the same random cache each time."""
     arenas = [Arena(decoder.dtype, decoder.device) for _ in range(2)]
-    cache = KeyValueCache(arenas[0], len(decoder.layers), ROWS, decoder.kv_heads, WINDOW, decoder.head_dim)
+    cache = KeyValueCache(arenas[0], (len(decoder.layers), ROWS, decoder.kv_heads, WINDOW, decoder.head_dim))
     cache.data.zero_()[..., :START, :, :] = torch.randn(
         cache.data[..., :START, :, :].shape, generator=torch.Generator().manual_seed(1)
     )
     lengths = torch.tensor([1, 4, 2, 3, 4])
     hidden = torch.ones(ROWS, WINDOW, dtype=torch.bool)
     hidden[:, :START] = torch.arange(START) >= lengths[:, None]
-    return Stepper(decoder, arenas[1], cache, hidden, lengths - START, decoder.turns(WINDOW)[:, None, None])
+    work = Workspace(decoder, arenas[1], ROWS)
+    return Stepper(work, cache, hidden, lengths - START, decoder.turns(WINDOW)[:, None, None])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -50,14 +52,10 @@ def test_generation_by_such_steps_over_several_windows_and_compactions(monkeypat
     monkeypatch.setattr(generation, "GraphedStep", StaticStep)  # the step without the graph
     model = tiny_model("qwen3", vocab_size=101)
     arenas = (Arena(torch.float32, torch.device("cpu")), Arena(torch.float32, torch.device("cpu")))
-    settings = {"temperature": 2.0, "max_new_tokens": 200}
-    found = Generation(
-        Decoder(model), arenas, PROMPTS, KEYS, first=0, count=12, stop=[EOS], graphs=True, **settings
-    ).run()
+    params = SamplingParams(n=12, temperature=2.0, max_new_tokens=200)
+    found = Generation(Shared(Decoder(model), arenas, [EOS], graphs=True), PROMPTS, KEYS, params, first=0).run()
     expected = [
-        response
-        for group in TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=12, **settings)
-        for response in group
+        response for group in TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, params) for response in group
     ]
     assert len({len(response.tokens) for response in expected}) > 20
     assert max(len(response.tokens) for response in expected) > 128
@@ -71,9 +69,9 @@ def test_generation_by_such_steps_over_several_windows_and_compactions(monkeypat
 @pytest.mark.parametrize("family", FAMILIES)
 def test_graphs_change_nothing_on_cuda(family, dtype):
     model = tiny_model(family, vocab_size=101).to("cuda", dtype)
-    settings = {"n": 12, "temperature": 2.0, "max_new_tokens": 200}
+    params = SamplingParams(n=12, temperature=2.0, max_new_tokens=200)
     with_graphs, without = (
-        TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, **settings) for graphs in (True, False)
+        TorchSampler(model, TOKENIZER, graphs=graphs).sample(PROMPTS, KEYS, params) for graphs in (True, False)
     )
     bound = 1e-4 if dtype == torch.float32 else 0.1
     for one, other in zip(chain(*with_graphs), chain(*without), strict=True):

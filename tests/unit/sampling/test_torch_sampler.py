@@ -1,14 +1,24 @@
 """The embedded sampler against the model it reads, run by `transformers`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from tepo.errors import RunFailed, UserError
 from tepo.randomness import derive
+from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
+
+SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=8)
+
+
+def drawn(model, **params):
+    """Groups for all prompts."""
+    return TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, SamplingParams(**params))
 
 
 def recomputed(model, prompt, response, temperature=1.0):
@@ -32,7 +42,7 @@ def largest_gap(model, reference, groups, temperature=1.0):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_equals_generate_token_for_token(family):
     model = tiny_model(family)
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=2, temperature=0.0, max_new_tokens=24)
+    groups = drawn(model, n=2, temperature=0.0, max_new_tokens=24)
     for prompt, group in zip(PROMPTS, groups, strict=True):
         expected = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False)[0, len(prompt) :]
         for response in group:
@@ -44,7 +54,7 @@ def test_greedy_equals_generate_token_for_token(family):
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 def test_logprobs_and_entropies_match_a_recompute(family, temperature):
     model = tiny_model(family)
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=4, temperature=temperature, max_new_tokens=20)
+    groups = drawn(model, n=4, temperature=temperature, max_new_tokens=20)
     assert largest_gap(model, model, groups, temperature or 1.0)[0] < 4e-5
 
 
@@ -57,14 +67,14 @@ def test_logprobs_and_entropies_match_a_recompute(family, temperature):
 )
 def test_scaled_rotary_embeddings(rope):
     model = tiny_model("llama", rope_parameters={"rope_theta": 10000.0, **rope})
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=20)
+    groups = drawn(model, n=2, temperature=1.0, max_new_tokens=20)
     assert largest_gap(model, model, groups)[0] < 4e-5
 
 
 def test_a_cache_that_grows_and_shrinks():
     """Beyond the first capacity, with rows ending at all times: the last rows still agree with a recompute."""
     model = tiny_model("qwen3", vocab_size=101)
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=12, temperature=2.0, max_new_tokens=200)
+    groups = drawn(model, n=12, temperature=2.0, max_new_tokens=200)
     lengths = {len(response.tokens) for group in groups for response in group}
     assert max(lengths) > 130
     assert len(lengths) > 10
@@ -77,9 +87,7 @@ def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape():
     TorchSampler(tiny_model(), TOKENIZER).sample(
         PROMPTS,
         KEYS,
-        n=2,
-        temperature=1.0,
-        max_new_tokens=4,
+        SamplingParams(n=2, temperature=1.0, max_new_tokens=4),
         on_group=lambda *_: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()),
     )
     assert allowed == [False] * len(PROMPTS)
@@ -89,7 +97,7 @@ def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape():
 def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
     model = tiny_model("qwen2").bfloat16()
     exact = tiny_model("qwen2").bfloat16().float()
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=8, temperature=1.0, max_new_tokens=20)
+    groups = drawn(model, n=8, temperature=1.0, max_new_tokens=20)
     theirs = [
         np.abs(np.subtract(recomputed(model, prompt, response), recomputed(exact, prompt, response))).ravel()
         for prompt, group in zip(PROMPTS, groups, strict=True)
@@ -100,7 +108,7 @@ def test_bfloat16_is_as_close_to_the_exact_policy_as_transformers():
 
 def test_end_of_sequence_and_length():
     model = tiny_model()
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=32, temperature=1.0, max_new_tokens=12)
+    groups = drawn(model, n=32, temperature=1.0, max_new_tokens=12)
     responses = [response for group in groups for response in group]
     for response in responses:
         ends = np.flatnonzero(response.tokens == EOS)
@@ -115,7 +123,7 @@ def test_samples_follow_the_softmax():
     """Chi-square of the first token's frequencies in 20,000 samples, at temperature 1.3."""
     model, prompt, draws = tiny_model(), [5, 7], 20000
     [group] = TorchSampler(model, TOKENIZER).sample(
-        [prompt], [derive(0, "test")], n=draws, temperature=1.3, max_new_tokens=1
+        [prompt], [derive(0, "test")], SamplingParams(n=draws, temperature=1.3, max_new_tokens=1)
     )
     counts = np.bincount([response.tokens[0] for response in group], minlength=29)
     with torch.no_grad():
@@ -130,26 +138,28 @@ def test_samples_follow_the_softmax():
 def test_updates_in_place_and_by_sync_are_seen():
     model, other = tiny_model(), tiny_model()
     sampler = TorchSampler(model, TOKENIZER)
-    before = sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+    before = sampler.sample(PROMPTS, KEYS, SHORT)
     with torch.no_grad():
         for module in (model, other):
             for parameter in module.parameters():
                 parameter.mul_(1.1)
-    after = sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+    after = sampler.sample(PROMPTS, KEYS, SHORT)
     assert largest_gap(model, model, after)[0] < 4e-5
     assert largest_gap(model, model, before)[0] > 1e-3
     sampler.sync({name: 1.1 * value for name, value in other.state_dict().items()})
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(1.1)
-    assert largest_gap(model, other, sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8))[0] < 4e-5
+    assert largest_gap(model, other, sampler.sample(PROMPTS, KEYS, SHORT))[0] < 4e-5
 
 
 def test_all_stop_tokens_end_a_response():
     model = tiny_model()
     model.generation_config.eos_token_id = [EOS, 9]
     assert stop_tokens(model, TOKENIZER) == [EOS, 9]
-    [group] = TorchSampler(model, TOKENIZER).sample([[5, 7]], [0], n=64, temperature=1.0, max_new_tokens=40)
+    [group] = TorchSampler(model, TOKENIZER).sample(
+        [[5, 7]], [0], SamplingParams(n=64, temperature=1.0, max_new_tokens=40)
+    )
     last = {int(response.tokens[-1]) for response in group if response.finished}
     assert last == {EOS, 9}
     assert all(not set(response.tokens[:-1].tolist()) & {EOS, 9} for response in group)
@@ -169,16 +179,15 @@ def test_models_it_cannot_run(family, changes, word):
 
 def test_bad_requests():
     sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
+    one = SamplingParams(n=1, temperature=1.0, max_new_tokens=8)
     for prompts, settings, word in [
         ([[5], []], {}, "prompt 1 is empty"),
         ([[5]], {"temperature": -1.0}, "not negative"),
         ([[5] * 9], {}, "16 the model can attend to"),
     ]:
         with pytest.raises(UserError, match=word):
-            sampler.sample(
-                prompts, [0] * len(prompts), **({"n": 1, "temperature": 1.0, "max_new_tokens": 8} | settings)
-            )
-    assert sampler.sample([], [], n=1, temperature=1.0, max_new_tokens=8) == []
+            sampler.sample(prompts, [0] * len(prompts), replace(one, **settings))
+    assert sampler.sample([], [], one) == []
 
 
 def test_diverged_weights_are_named_and_leave_nothing_behind():
@@ -188,14 +197,14 @@ def test_diverged_weights_are_named_and_leave_nothing_behind():
         model.model.norm.weight.fill_(float("nan"))
         model.model.layers[0].self_attn.v_proj.weight.fill_(float("nan"))
     with pytest.raises(RunFailed, match="diverged"):
-        sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8)
+        sampler.sample(PROMPTS, KEYS, SHORT)
     sampler.sync(healthy.state_dict())
-    assert largest_gap(model, healthy, sampler.sample(PROMPTS, KEYS, n=2, temperature=1.0, max_new_tokens=8))[0] < 4e-5
+    assert largest_gap(model, healthy, sampler.sample(PROMPTS, KEYS, SHORT))[0] < 4e-5
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
 def test_on_cuda(family):
     model = tiny_model(family).cuda()
-    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, n=4, temperature=1.0, max_new_tokens=100)
+    groups = drawn(model, n=4, temperature=1.0, max_new_tokens=100)
     assert largest_gap(model, model, groups)[0] < 1e-4

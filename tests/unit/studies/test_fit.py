@@ -9,7 +9,7 @@ from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
-from tepo.studies.memory import GIB, memory
+from tepo.studies.memory import GIB, Gpus, memory
 from tepo.training.engines import engine_backend
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
@@ -78,7 +78,7 @@ def test_a_step_gets_shorter_with_more_and_better_gpus_and_longer_with_epochs() 
         machine = BY_NAME[name]
         changed = replace(config, train=replace(config.train, epochs=epochs))
         return step_time(
-            changed, shape, machine, memory(changed, shape, ranks=machine.ranks, device_bytes=machine.bytes)
+            changed, shape, machine, memory(changed, shape, Gpus(machine.ranks, bytes=machine.bytes))
         ).total
 
     assert seconds("8 A100") > seconds("8 H100") > seconds("2 x 8 H100")

@@ -8,7 +8,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.studies.memory import GIB, memory
+from tepo.studies.memory import GIB, Gpus, memory
 from tests.integration.commands import program
 
 DEEP = {
@@ -96,13 +96,13 @@ def test_known_shapes_have_the_published_sizes(path: str, billions: float) -> No
 
 def test_sharding_divides_what_it_should() -> None:
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    one, eight = (memory(compose(["scale=paper", "engine.zero_stage=2"]), shape, ranks=ranks) for ranks in (1, 8))
+    one, eight = (memory(compose(["scale=paper", "engine.zero_stage=2"]), shape, Gpus(ranks)) for ranks in (1, 8))
     assert one.optimiser == pytest.approx(12 * shape.parameters)
     assert eight.optimiser == pytest.approx(one.optimiser / 8)
     assert eight.weights == one.weights == 2 * shape.parameters
-    whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, ranks=8)
+    whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, Gpus(8))
     assert whole.weights < one.weights / 3
-    assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, ranks=8).optimiser == 0
+    assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, Gpus(8)).optimiser == 0
 
 
 def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:
@@ -110,15 +110,15 @@ def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:
     rows."""
     shape, device = KNOWN["Qwen/Qwen2.5-7B"], 80 * GIB
     config = compose(["scale=paper", "sampler=torch"])
-    found = memory(config, shape, ranks=8, device_bytes=device)
+    found = memory(config, shape, Gpus(8, bytes=device))
     row = 2 * shape.cache_numbers * (2048 + 8192 + 64)
     free = device - found.resident - 2 * 2 * shape.parameters
     assert found.cache == pytest.approx(gpu_cache_bytes(free, device), abs=row)
     assert found.cache > 20 * row
     assert found.sampling < device
-    few = memory(compose(["scale=paper", "sampler=torch", "sampler.max_rows=4"]), shape, ranks=8, device_bytes=device)
+    few = memory(compose(["scale=paper", "sampler=torch", "sampler.max_rows=4"]), shape, Gpus(8, bytes=device))
     assert few.cache == 4 * row
-    full = memory(config, shape, ranks=8, device_bytes=found.resident)  # nothing left: one row all the same
+    full = memory(config, shape, Gpus(8, bytes=found.resident))  # nothing left: one row all the same
     assert full.cache == row
 
 

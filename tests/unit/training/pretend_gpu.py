@@ -168,7 +168,7 @@ def main() -> None:
             config,
             load_objective("tepo"),
             engine,
-            GapAlarm(1.0, temperature=1.0, sampler_dtype="bfloat16", trainer_dtype="bfloat16"),
+            GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16")),
         )
         rollout = rollout_of(CASE, 512, DEVICE)
         flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))

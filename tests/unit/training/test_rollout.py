@@ -16,7 +16,7 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.randomness import derive
 from tepo.sampling import torch_sampler
-from tepo.sampling.sampler import Response
+from tepo.sampling.sampler import OnGroup, Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompt_stream
 from tepo.training.flat_rollout import Group
@@ -122,11 +122,12 @@ class EveryThird:
 
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    def sample(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], **more: Any) -> None:
-        on_group = more.pop("on_group")
-        self.asked.append({"prompts": [tokens[0] for tokens in prompts], "keys": list(keys), **more})
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams, *, on_group: OnGroup
+    ) -> None:
+        self.asked.append({"prompts": [tokens[0] for tokens in prompts], "keys": list(keys), "params": params})
         for place in reversed(range(len(prompts))):  # in any order
-            right = [prompts[place][0] % 3 == 0 and i == 2 for i in range(more["n"])]
+            right = [prompts[place][0] % 3 == 0 and i == 2 for i in range(params.n)]
             tokens = [np.array([*map(ord, "\\boxed{1}" if yes else "\\boxed{0}")], dtype=np.int32) for yes in right]
             on_group(place, [Response(row, np.zeros(len(row), np.float32), None, True) for row in tokens])
 
@@ -164,7 +165,7 @@ def test_each_round_draws_as_many_prompts_as_groups_are_missing(tmp_path: Path) 
     assert (rollout.consumed, rollout.rounds, rollout.all_right, rollout.all_wrong) == (16, 3, 0, 10)
     for call in sampler.asked:
         assert call["keys"] == [derive(3, "rollout", 5, number) for number in call["prompts"]]
-        assert (call["n"], call["temperature"], call["max_new_tokens"]) == (4, 0.7, 40)
+        assert call["params"] == SamplingParams(n=4, temperature=0.7, max_new_tokens=40)
 
 
 def test_no_more_is_drawn_when_the_groups_are_there(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
         config,
         load_objective(source),
         engine,
-        GapAlarm(1e9, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32"),
+        GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32")),
     )
 
 
@@ -194,7 +194,7 @@ def test_sampler_and_trainer_are_compared_before_the_first_step() -> None:
     updater.config = replace(updater.config, train=replace(updater.config.train, epochs=1))
     assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, Recorder())
     assert len(engine.kept) == 1
-    updater.alarm = GapAlarm(1e-6, temperature=1.0, sampler_dtype="float32", trainer_dtype="float32")
+    updater.alarm = GapAlarm(1e-6, temperature=1.0, dtypes=("float32", "float32"))
     with pytest.raises(RunFailed, match="step 2"):
         update(updater, rollout_of(), 2, Recorder())
     assert len(engine.kept) == 1

@@ -134,6 +134,14 @@ def test_batch_statistics_span_groups():
     assert by_batch.mean().item() == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("statistics", ["group", "batch"])
+def test_equal_rewards_leave_no_advantage_not_even_of_rounding(statistics):
+    """The mean of six times 1.1 is not 1.1."""
+    given = Groups(torch.ones(6).double(), torch.zeros(6).long(), torch.ones(6).long(), torch.full((6,), 0.5).double())
+    objective = load_objective(changed("gtpo", {"advantage": {"statistics": statistics, "alpha": 0.1}}))
+    assert objective.advantages(given).tolist() == [0.0] * 6
+
+
 def test_length_term_of_4_5_1():
     """L2 = 10, L1 = 2: continuous -(T - 8)/2; as printed -(T - 8)/10, then a jump to -1 beyond L2."""
     given = Groups(tensor(1, 1, 1, 1), IDS, torch.tensor([8, 9, 10, 11]), max_new_tokens=10)

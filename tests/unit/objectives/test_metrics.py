@@ -64,12 +64,12 @@ def test_kl_cov_reports_the_size_of_log_ratios():
 def test_gmpo_counts_log_ratios_outside_both_bounds_by_the_sign_of_the_advantage():
     """As verl does. e^-1 at A > 0 counts, though its gradient flows: only e^1 stops there."""
     objective = load_objective("gmpo")
-    ratios = [math.exp(d) for d in (1.0, -1.0, 0.1, -1.0, 0.0)]
-    batch = by_hand(ratios, [1.0, 1.0, 1.0, -1.0, -1.0], [3, 2])
+    ratios = [math.exp(d) for d in (1.0, -1.0, 0.1, 0.2, -1.0, 0.0)]
+    batch = by_hand(ratios, [1.0, 1.0, 1.0, 1.0, -1.0, -1.0], [4, 2])
     means = objective.loss(batch, objective.prepare(batch)).metrics.means()
-    assert means["actor/pg_clipfrac"] == pytest.approx(2 / 5)
-    assert means["actor/pg_clipfrac_lower"] == pytest.approx(1 / 5)
-    assert means["actor/clipped_tokens"] == pytest.approx(2 / 5)
+    assert means["actor/pg_clipfrac"] == pytest.approx(2 / 6)
+    assert means["actor/pg_clipfrac_lower"] == pytest.approx(1 / 6)
+    assert means["actor/clipped_tokens"] == pytest.approx(2 / 6)
 
 
 def test_means_over_mini_batches_weigh_tokens_and_updates():

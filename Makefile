@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Bytecode is written when a module is first imported: compiling all of them would take longer than everything else.
+# Where an environment forbids that (containers do), every process would compile torch and transformers anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # uv where it is installed, which takes the CPU's build of torch on a machine without a GPU; pip where uv finds no index.
 UV := $(shell command -v uv 2>/dev/null)

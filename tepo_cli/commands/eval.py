@@ -19,7 +19,7 @@ def evaluate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be evaluated and the first prompt as the model sees it.")
     ] = False,
-    backend: Annotated[str, typer.Option(help="auto, torch or vllm.")] = "auto",
+    backend: Annotated[str, typer.Option(help="auto, torch, vllm or vllm_server.")] = "auto",
     tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1,
     data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",

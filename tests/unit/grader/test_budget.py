@@ -45,6 +45,7 @@ def signalled(pid: int, number: signal.Signals) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_a_worker_that_gets_a_tenth_of_a_core_gives_the_same_verdict() -> None:
     """About 0.2 s of CPU time under a limit of 1 s, spread over ten times as long."""
     pair = ("F=ma", r"\boxed{a=\frac{F}{m}}")
@@ -67,6 +68,7 @@ def test_a_worker_that_gets_a_tenth_of_a_core_gives_the_same_verdict() -> None:
         assert grader.worker_pids() == [pid]
 
 
+@pytest.mark.slow
 def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
     with Grader(GraderOptions(timeout=0.6, workers=1)) as grader:
         grader.grade([WARM])
@@ -78,6 +80,7 @@ def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
         assert given_up([verdict.reason, "different", "crash"]) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_stands_still_is_ended_and_another_gives_the_verdict() -> None:
     with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:
         grader.grade([WARM])
@@ -89,6 +92,7 @@ def test_a_worker_that_stands_still_is_ended_and_another_gives_the_verdict() -> 
         assert pid not in grader.worker_pids()
 
 
+@pytest.mark.slow
 def test_a_machine_that_stands_still_is_no_property_of_the_answer() -> None:
     """Both tries stall: wrong, with a reason of its own, and judged anew when it comes again."""
     with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:

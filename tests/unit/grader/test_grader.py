@@ -33,6 +33,7 @@ def test_exact_answers_start_no_worker_and_import_no_sympy() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_stuck_answer_is_a_timeout_and_its_neighbours_are_unharmed() -> None:
     with Grader(GraderOptions(timeout=1.5, workers=2)) as grader:
         grader.grade([("x+1", r"\boxed{1+x}")])  # start-up does not count

@@ -101,6 +101,7 @@ def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_short_recipe_learns():
     """An easy task in two hundred steps;
     a random order of three digits would be right in under a fifth of the cases."""

@@ -44,6 +44,7 @@ def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
     assert "did you mean 'objective'" in (tmp_path / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_server_that_imports_does_not_hear_ctrl_c() -> None:
     """In a process of its own, because the server of this one is up:
     asked at once, seconds before the imports are done."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tepo.problems.grader import Grader, GraderOptions, given_up
 
 TOWER = r"\boxed{9^{9^{9^9}}}"

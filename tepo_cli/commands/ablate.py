@@ -1,4 +1,4 @@
-"""`tepo ablate` and `tepo reproduce`: plan, run what is missing, measure, render."""
+"""`tepo ablate`: plan a panel or table, run what is missing, measure, render."""
 
 from pathlib import Path
 from typing import Annotated

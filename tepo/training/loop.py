@@ -5,7 +5,7 @@ for each micro-batch log-probs, loss, backward; optimiser step; at the end weigh
 """
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
@@ -16,6 +16,7 @@ from tepo.training.checks import check_backends, check_settings
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts
+from tepo.training.progress import Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -23,14 +24,6 @@ from tepo.training.update import MiniBatch, Updater
 
 # What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands: the last finished step and the number of prompts drawn so far."""
-
-    step: int = 0
-    prompts: int = 0
 
 
 def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
@@ -74,7 +67,7 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
     with distributed.lost_ranks(), open_parts(config, run) as parts:
         check_unchanged(config, run)
-        progress = Progress(parts.start_step, parts.start_prompts)
+        progress = parts.start
         log = MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:
@@ -88,7 +81,8 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    rollout = parts.collector.collect(progress.prompts, step, recorder)  # sample, grade, keep the mixed groups
+    # sample, grade, keep the first mixed groups
+    rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
     parts.sampler.sleep()
     flat = FlatRollout(rollout.groups, parts.device)
     metrics = update(parts.updater, flat, step, recorder)
@@ -98,7 +92,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
-    progress = Progress(step, progress.prompts + rollout.consumed)
+    progress = Progress(step, progress.prompts + rollout.consumed, rollout.consumed)
     row = {
         "training/global_step": step,
         "training/prompts": progress.prompts,
@@ -110,7 +104,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        run.save_checkpoint(step, {"prompts": progress.prompts}, parts.write, parts.engine.comm)
+        run.save_checkpoint(step, progress.record(), parts.write, parts.engine.comm)
     if log:
         log.report(step, row)
     return progress

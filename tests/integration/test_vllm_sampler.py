@@ -7,7 +7,8 @@ import torch
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler, sample_seed
+from tepo.sampling.vllm_groups import sample_seed
+from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
 
 pytestmark = pytest.mark.vllm

@@ -52,7 +52,7 @@ class Collector:
         cap = train.prompts_per_step * train.max_rounds
         choice = FirstMixed(start, train.prompts_per_step, cap, before, self.config.sampler.margin)
         ranks = slice(None) if self.comm is None else slice(self.comm.rank, None, self.comm.world_size)
-        with closing(_UnderWay(self, step, recorder)) as under_way:
+        with closing(UnderWay(self, step, recorder)) as under_way:
             while not choice.complete:
                 for block in choice.blocks():
                     under_way.add(self.stream.take(block.start, len(block))[ranks])
@@ -86,7 +86,7 @@ class Collector:
             return list(chain(*self.comm.all_gather_object(values)))
 
 
-class _UnderWay:
+class UnderWay:
     """The prompts that this rank has under way in a step: at the sampler, then at the grader, in a thread beside.
 
     groups: number -> the graded group.

@@ -87,6 +87,8 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("store=", "store is empty"),
         ("sampler.gap_bound=0", "sampler.gap_bound must be positive"),
         ("sampler.gap_bound=nan", "sampler.gap_bound must be a number, not nan"),
+        ("sampler.margin=0.9", "sampler.margin must be at least 1"),
+        ("sampler.margin=inf", "sampler.margin must be a number, not inf"),
         ("sampler.memory_fraction=-3", "sampler.memory_fraction must be positive"),
         ("grader.workers=-1", "grader.workers must be at least 0"),
         ("data.kind=problems", "names no problems"),
@@ -175,6 +177,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "wandb.mode=offline",
                 "train.checkpoint_every=7",
                 "grader.workers=3",
+                "sampler.margin=3",
                 "data.benchmarks=[add3]",
             ]
         )

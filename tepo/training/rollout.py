@@ -124,9 +124,8 @@ class UnderWay:
             with self.recorder.time("gen"):
                 for number, responses in self.queue.finished(_SECONDS):
                     self.judged[number] = self.aside.submit(self._grade, self.sampled.pop(number), responses)
-        if not self.sampled:
-            with self.recorder.time("reward"):
-                wait(self.judged.values(), _SECONDS)
+        with self.recorder.time("reward"):
+            wait(self.judged.values(), 0 if self.sampled else _SECONDS)
         done = {number: self.judged.pop(number).result() for number in list(self.judged) if self.judged[number].done()}
         self.groups |= done
         return list(done.values())

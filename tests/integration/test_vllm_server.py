@@ -153,7 +153,7 @@ def test_a_server_gives_up_what_is_aborted_and_takes_weights_at_once(served):
 
 def test_prompts_that_do_not_fit_into_one_step_of_a_server(served):
     with opened(served) as sampler:
-        prompts = [[2 + (number + place) % 10 for place in range(110)] for number in range(128)]
+        prompts = [[2 + (number + column) % 10 for column in range(110)] for number in range(128)]
         groups = sampler.sample(prompts, range(128), SamplingParams(n=2, temperature=1.0, max_new_tokens=4))
     check(served[0], prompts[:4], groups[:4], stop_tokens(served[0].model, served[0].tokenizer), 1.0)
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from tepo.errors import RunFailed, UserError
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
+_AGAIN = "start it again and resume the run; finished steps are kept"
 
 
 class Connections:
@@ -48,7 +49,7 @@ class Connections:
 
 
 def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connections | None = None) -> dict[str, Any]:
-    """JSON in (None: a GET), JSON out. Raises RunFailed when the server is gone, UserError when it refuses."""
+    """JSON in (None: a GET), JSON out. Raises RunFailed when the server is gone or fails, UserError when it refuses."""
     parts = urlsplit(url + path)
     data = None if body is None else json.dumps(body)
     try:
@@ -58,11 +59,9 @@ def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connec
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise RunFailed(
-            f"the vLLM server does not answer: {error}",
-            where=url,
-            fix="start it again and resume the run; finished steps are kept",
-        ) from None
+        raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix=_AGAIN) from None
+    if answer.status >= 500:  # of an engine that ended, too
+        raise RunFailed(f"the vLLM server failed ({answer.status}): {text[:300]}", where=url, fix=_AGAIN)
     if answer.status == 404:
         raise UserError(
             f"the server does not know {path}",

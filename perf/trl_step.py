@@ -103,6 +103,7 @@ class Ours:
         groups = [under_way.groups[number] for number in sorted(under_way.groups)]
         rollout = cpu_seconds(workers)
         flat = FlatRollout(groups, parts.device)
+        parts.updater.old_values(flat)
         metrics = update(parts.updater, flat, self.done + 1, recorder)
         end = cpu_seconds(workers)
         self.done += 1

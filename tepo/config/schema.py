@@ -91,6 +91,8 @@ class TrainConfig:
     weight_decay: float = option(0.0, "of AdamW", low=0)
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clip", low=POSITIVE, high=math.inf)
     kl_estimator: KlEstimator | None = option(None, "takes the place of k3 in the objective")
+    # a departure from both papers, to study how objectives bear stale data
+    staleness: int = option(0, "steps between the policy that samples and the one that trains on it", low=0)
     checkpoint_every: int = option(1, "steps between checkpoints", low=1)
     token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)
 

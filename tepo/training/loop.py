@@ -1,11 +1,13 @@
 """The RL loop in its order of events.
 
-A step samples, grades, keeps the mixed groups, takes old values and advantages; then for each mini-batch: prepare, and
-for each micro-batch log-probs, loss, backward; optimiser step; at the end weights to the sampler, metrics, checkpoint.
+A step samples, grades, keeps the first mixed groups, takes old values (`draw`) and advantages; then for each
+mini-batch: prepare, and for each micro-batch log-probs, loss, backward; optimiser step (`update`); at the end weights
+to the sampler, metrics, checkpoint.
 """
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
@@ -16,7 +18,7 @@ from tepo.training.checks import check_backends, check_settings
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts
-from tepo.training.progress import Progress
+from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -77,58 +79,75 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
-    """A rollout and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
+    """A rollout (`draw`) and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    # sample, grade, keep the first mixed groups
-    rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
-    parts.sampler.sleep()
-    flat = FlatRollout(rollout.groups, parts.device)
-    metrics = update(parts.updater, flat, step, recorder)
+    progress = draw(parts, progress, recorder)
+    drawn, *later = progress.pending
+    metrics = update(parts.updater, drawn.rollout, step, recorder)
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
-        entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
+        entries = token_entries(drawn.rollout, recorder.tokens, parts.policy.tokenizer)
         write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
-    progress = Progress(step, progress.prompts + rollout.consumed, rollout.consumed)
+    progress = replace(progress, step=step, pending=tuple(later))
     row = {
         "training/global_step": step,
         "training/prompts": progress.prompts,
-        "perf/trained_tokens": float(flat.lengths.sum()),
-        **rollout.metrics(),
+        "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
+        **drawn.metrics,
         **metrics,
         **recorder.timings(),
     }
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        run.save_checkpoint(step, progress.record(), parts.write, parts.engine.comm)
+        saved = {"prompts": progress.prompts, "consumed": progress.consumed}
+        run.save_checkpoint(step, saved, partial(parts.write, pending=later), parts.engine.comm)
     if log:
         log.report(step, row)
     return progress
 
 
+def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
+    """The rollout of the next step, by the policy as it is: sample, grade, keep the first mixed groups, and take the
+    values of the policy that sampled. With `train.staleness` = k, those of the k steps after it too, if they are not
+    there yet: so each is drawn k steps before it is trained."""
+    train, drawn = parts.config.train, []
+    last = min(progress.step + 1 + train.staleness, train.steps)
+    for step in range(progress.step + 1 + len(progress.pending), last + 1):
+        rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
+        progress = replace(progress, prompts=progress.prompts + rollout.consumed, consumed=rollout.consumed)
+        drawn.append(Pending(step, FlatRollout(rollout.groups, parts.device), rollout.metrics()))
+    parts.sampler.sleep()
+    with recorder.time("old_log_prob"):
+        for pending in drawn:
+            parts.updater.old_values(pending.rollout)
+            if train.staleness:  # at its updates, the policy will not be the one that sampled
+                pending.metrics.update(parts.updater.check_drawn(pending.rollout, pending.step))
+    return replace(progress, pending=(*progress.pending, *drawn))
+
+
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
-    """All updates of a rollout: TEPO's Algorithm 1 on each mini-batch of each epoch.
+    """All updates of a rollout with its old values: TEPO's Algorithm 1 on each mini-batch of each epoch.
 
     Returns metrics under verl's names. Raises RunFailed on a NaN loss, or where sampler and trainer disagree.
     """
-    objective, engine, gap = updater.objective, updater.engine, {}
-    with recorder.time("old_log_prob"):
-        updater.old_values(rollout)
+    objective, engine, first = updater.objective, updater.engine, {}
     with recorder.time("adv"):
         advantages = objective.advantages(rollout.for_advantages(updater.config.train.max_new_tokens))
     learning_rate = updater.learning_rate(step)
     with recorder.time("update_actor"):
         for mini_batch in updater.mini_batches(rollout, advantages, step):
             any_tokens = accumulate(updater, mini_batch, recorder)
-            if mini_batch.number == 0:  # the policy is still the one that sampled
-                gap = updater.check_gap(mini_batch, recorder.gap)
+            if mini_batch.number == 0:
+                stale = updater.config.train.staleness > 0  # otherwise the policy is still the one that sampled
+                first = (updater.drift if stale else updater.check_gap)(mini_batch, recorder.gap)
             recorder.add_update(engine.step(learning_rate) if any_tokens else SKIPPED)
     settings = {"actor/lr": learning_rate, "actor/updates": float(recorder.updates)}
-    return gap | recorder.means(engine.comm) | settings
+    return first | recorder.means(engine.comm) | settings
 
 
 def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:

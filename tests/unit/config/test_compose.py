@@ -77,6 +77,7 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("seed=-1", "seed must be at least 0"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),
         ("train.weight_decay=-1", "train.weight_decay must be at least 0"),
+        ("train.staleness=-1", "train.staleness must be at least 0"),
         ("train.warmup_steps=-5", "train.warmup_steps must be at least 0"),
         ("train.learning_rate=inf", "train.learning_rate must be a number, not inf"),
         ("train.temperature=nan", "train.temperature must be a number, not nan"),
@@ -178,6 +179,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "train.checkpoint_every=7",
                 "grader.workers=3",
                 "sampler.margin=3",
+                "train.staleness=0",
                 "data.benchmarks=[add3]",
             ]
         )
@@ -191,6 +193,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
         "data.tasks.add3=2",
         "engine.micro_batch_tokens=99",
         "train.epochs=1",
+        "train.staleness=1",
     ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids

@@ -105,7 +105,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
         saved = {"prompts": progress.prompts, "consumed": progress.consumed}
-        run.save_checkpoint(step, saved, partial(parts.write, pending=later), parts.engine.comm)
+        run.save_checkpoint(step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
     if log:
         log.report(step, row)
     return progress
@@ -115,19 +115,21 @@ def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
     """The rollout of the next step, by the policy as it is: sample, grade, keep the first mixed groups, and take the
     values of the policy that sampled. With `train.staleness` = k, those of the k steps after it too, if they are not
     there yet: so each is drawn k steps before it is trained."""
-    train, drawn = parts.config.train, []
+    train, updater, drawn, pending = parts.config.train, parts.updater, [], list(progress.pending)
     last = min(progress.step + 1 + train.staleness, train.steps)
-    for step in range(progress.step + 1 + len(progress.pending), last + 1):
+    for step in range(progress.step + 1 + len(pending), last + 1):
         rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
         progress = replace(progress, prompts=progress.prompts + rollout.consumed, consumed=rollout.consumed)
-        drawn.append(Pending(step, FlatRollout(rollout.groups, parts.device), rollout.metrics()))
+        drawn.append((step, rollout))
     parts.sampler.sleep()
-    with recorder.time("old_log_prob"):
-        for pending in drawn:
-            parts.updater.old_values(pending.rollout)
-            if train.staleness:  # at its updates, the policy will not be the one that sampled
-                pending.metrics.update(parts.updater.check_drawn(pending.rollout, pending.step))
-    return replace(progress, pending=(*progress.pending, *drawn))
+    for step, rollout in drawn:
+        flat = FlatRollout(rollout.groups, parts.device)
+        with recorder.time("old_log_prob"):
+            updater.old_values(flat)
+            # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
+            gap = updater.check_drawn(flat, step) if train.staleness else {}
+        pending.append(Pending(step, flat, rollout.metrics() | gap))
+    return replace(progress, pending=tuple(pending))
 
 
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:

@@ -218,6 +218,23 @@ def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) 
     assert [len(sampler.added) for _, sampler in ranks] == [3 + ranks[0][0].left_over, 0]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: int) -> None:
+    """By one rank and by two, at several margins, with lengths and rewards at random."""
+    draw = Random(seed)
+    answers = [[(draw.randint(10, 200), draw.random() < 0.2) for _ in range(4)] for _ in range(48)]
+    mixed = [number for number, group in enumerate(answers) if 0 < sum(right for _, right in group) < 4]
+    expected = mixed[:8]
+    assert len(expected) == 8
+    for margin in (1.0, 1.7, 4.0):
+        config = small(tmp_path, "train.max_rounds=6", f"sampler.margin={margin}")
+        alone, sampler = collected(config, Clock(answers.__getitem__), before=draw.randint(0, 30))
+        assert sampler.ended != sorted(sampler.ended)
+        for rollout in (alone, *(rollout for rollout, _ in on_two_ranks(config, lambda: Clock(answers.__getitem__)))):
+            assert numbers(rollout) == expected
+            assert rollout.consumed == expected[-1] + 1
+
+
 def longer_is_wrong(number: int) -> list[tuple[int, bool]]:
     """Of every four prompts, three hard ones: responses of up to 400 tokens, half of them wrong. The easy ones are
     short and mixed too."""

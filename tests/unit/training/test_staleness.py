@@ -125,6 +125,7 @@ def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_pat
     assert weights(RunFolder.of(config).path) == weights(stale.run.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["grpo", "grpo_dapo"])
 def test_other_objectives_train_on_stale_rollouts(tmp_path: Path, objective: str) -> None:
     """grpo is anchored on the initial policy, tepo (above) on all of the old one's distribution."""

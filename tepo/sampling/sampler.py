@@ -35,8 +35,40 @@ class SamplingParams:
     max_new_tokens: int
 
 
-OnGroup = Callable[[int, list[Response]], None]
-"""Takes the place of a prompt and its finished group, while other groups are still being sampled."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A group to sample.
+
+    number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
+    (`tepo.randomness.derive`).
+    """
+
+    number: int
+    prompt: Sequence[int]
+    key: int
+
+
+class Queue(Protocol):
+    """Groups under way at a sampler, with the weights it holds: abort or finish them before its next `sync`.
+    Response i of a group is a function of (weights, prompt, key, i) alone."""
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Start `params.n` responses for each job, beside those under way."""
+        ...
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """(number, responses) of the groups that became complete since the last call, each once, in any order.
+
+        Waits until there is one, and gives [] when nothing is under way. With `seconds` it returns after about that
+        long whatever there is, so that ranks can meet.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Give up all that is under way; nothing of it is returned later, and its memory is free. The queue can be used
+        again."""
+        ...
+
 
 Score: TypeAlias = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[np.ndarray] | None]
 """Log-probs (float32 [T], temperature 1) of given responses after given prompts, made without a prefix cache; None
@@ -51,17 +83,15 @@ class Sampler(Protocol):
         """None for a sampler that cannot."""
         ...
 
+    def start(self, params: SamplingParams) -> Queue:
+        """An empty queue. One queue of a sampler has groups under way at a time."""
+        ...
+
     def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup | None = None,
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
     ) -> list[list[Response]]:
-        """`params.n` responses for each prompt (token ids). Response i of a prompt is a function of
-        (weights, prompt, its key, i) alone: keys are signed 64-bit (`tepo.randomness.derive`).
-        `on_group` is called once for each prompt, from the calling thread, as early as the sampler knows the group."""
+        """`params.n` responses for each prompt (token ids), in the order of the prompts. Response i of a prompt is a
+        function of (weights, prompt, its key, i) alone."""
         ...
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
@@ -75,3 +105,16 @@ class Sampler(Protocol):
     def close(self) -> None:
         """Give memory, processes and connections back."""
         ...
+
+
+def sample_all(queue: Queue, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[list[Response]]:
+    """`Sampler.sample` over an empty queue: everything added at once, then gathered."""
+    jobs = [Job(number, prompt, key) for number, (prompt, key) in enumerate(zip(prompts, keys, strict=True))]
+    groups: dict[int, list[Response]] = {}
+    try:
+        queue.add(jobs)
+        while len(groups) < len(jobs):
+            groups.update(queue.finished())
+    finally:
+        queue.abort()  # where it did not come to an end
+    return [groups[job.number] for job in jobs]

@@ -1,7 +1,9 @@
 """The embedded sampler: batched generation inside the training process, on the live weights."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,22 +16,26 @@ from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.sampling.decoder import Decoder, check_supported, longest
 from tepo.sampling.forward import KERNELS
 from tepo.sampling.generation import Generation, Shared
-from tepo.sampling.sampler import OnGroup, Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.waves import Waves
 
-_KEPT = 64 << 20  # bytes of a buffer that stay allocated between calls
+_KEPT = 64 << 20  # bytes of a buffer that stay allocated between batches
+# A step reads the keys and values of all its rows. On a CPU a batch takes up to twice the time a row when they outgrow
+# the cache. So it is cut at so many bytes, but not below so many rows, for which a step's fixed cost counts.
+_SWIFT, _LEAST = 12 << 20, 128
 
 
 class TorchSampler:
     """`tepo.sampling.sampler.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
 
-    Each `sample` reads the weights of `model` as they are then. It needs, for the call, a second copy of the layers'
+    Each batch reads the weights of `model` as they are then. It needs, while it runs, a second copy of the layers'
     weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
-    lowers that number for long responses (None: what is free at each call, see `free_bytes`); graphs: on a GPU, steps
+    lowers that number for long responses (None: what is free at each batch, see `free_bytes`); graphs: on a GPU, steps
     as CUDA graphs.
     """
 
-    score = None  # it keeps no prefixes between calls
+    score = None  # it keeps no prefixes between batches
 
     def __init__(
         self,
@@ -45,51 +51,48 @@ class TorchSampler:
         self.arenas: tuple[Arena, Arena] | None = None
         self.stop = stop_tokens(model, tokenizer)
 
+    def start(self, params: SamplingParams) -> Waves:
+        """See `Sampler.start`. Raises UserError for a negative temperature, or for lengths and counts below 1."""
+        if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
+            what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
+            raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
+        return Waves(partial(self._check, params.max_new_tokens), partial(self._batch, params))
+
     def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup | None = None,
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
     ) -> list[list[Response]]:
-        """See `Sampler.sample`.
-        Raises UserError for an empty prompt, a length beyond the model, a negative temperature."""
-        self._check(prompts, keys, params)
-        results: list[list[Response]] = [[] for _ in prompts]
+        """See `Sampler.sample`, and `start` and `Waves.add` for what they raise."""
+        return sample_all(self.start(params), prompts, keys)
+
+    def _batch(self, params: SamplingParams, jobs: Sequence[Job]) -> list[list[Response]]:
+        """Groups of as many of the first jobs as fit side by side, of which the first has the longest prompt."""
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or (
                 Arena(decoder.dtype, decoder.device),
                 Arena(decoder.dtype, decoder.device),
             )
-            graphs = self.graphs and decoder.device.type == "cuda"
-            shared = Shared(decoder, arenas, self.stop, graphs)
-            # Longest first: rows side by side are padded to the longest prompt among them.
-            waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-            cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
-            while waiting:
-                room = self._room(decoder, len(prompts[waiting[0]]) + params.max_new_tokens, cache_bytes)
-                together = max(1, room // params.n)
-                chunk, waiting = waiting[:together], waiting[together:]
-                for first in range(0, params.n, room):
-                    count = min(room, params.n - first)
-                    part, part_keys = [prompts[i] for i in chunk], [keys[i] for i in chunk]
-                    responses = Generation(shared, part, part_keys, replace(params, n=count), first).run()
-                    for place, i in enumerate(chunk):
-                        results[i] += responses[place * count : (place + 1) * count]
-                for i in chunk if on_group else ():
-                    on_group(i, results[i])  # type: ignore[misc]
+            shared = Shared(decoder, arenas, self.stop, self.graphs and decoder.device.type == "cuda")
+            room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
+            batches = math.ceil(len(jobs) / max(1, room // params.n))
+            jobs = jobs[: math.ceil(len(jobs) / batches)]
+            prompts, keys = [job.prompt for job in jobs], [job.key for job in jobs]
+            groups: list[list[Response]] = [[] for _ in jobs]
+            for first in range(0, params.n, room):
+                part = replace(params, n=min(room, params.n - first))
+                responses = Generation(shared, prompts, keys, part, first).run()
+                for index, group in enumerate(groups):
+                    group += responses[index * part.n : (index + 1) * part.n]
             for arena in arenas:
                 arena.reset(keep=_KEPT)
-        return results
+        return groups
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Load the trainer's weights, for a trainer whose model is another object."""
         self.model.load_state_dict(weights)
 
     def sleep(self) -> None:
-        """The weights are the trainer's and the cache lives for a call: give torch's store of freed memory back, in
+        """The weights are the trainer's and the cache lives for a batch: give torch's store of freed memory back, in
         which the cache is one large piece."""
         if self.model.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -98,28 +101,26 @@ class TorchSampler:
         """Give the buffers back."""
         self.arenas = None
 
-    def _room(self, decoder: Decoder, length: int, cache_bytes: int) -> int:
+    def _room(self, decoder: Decoder, length: int) -> int:
         """Rows of `length` tokens whose cache fits."""
+        cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
         numbers = 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim
-        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=decoder.device.type == "cuda")
-        return max(1, min(self.max_rows, cache_bytes // per_row))
+        gpu = decoder.device.type == "cuda"
+        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=gpu)
+        swift = self.max_rows if gpu else max(_LEAST, _SWIFT // (numbers * decoder.dtype.itemsize * length))
+        return max(1, min(self.max_rows, swift, cache_bytes // per_row))
 
-    def _check(self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams) -> None:
-        if len(prompts) != len(keys):
-            raise ValueError(f"{len(prompts)} prompts but {len(keys)} keys")
-        if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
-            what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
-            raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
-        lengths = [len(prompt) for prompt in prompts]
-        if 0 in lengths:
-            raise UserError(f"prompt {lengths.index(0)} is empty", fix="give every prompt at least one token")
+    def _check(self, max_new_tokens: int, jobs: Sequence[Job]) -> None:
         limit = longest(self.model.config)
-        if max(lengths, default=0) + params.max_new_tokens > limit:
-            what = (
-                f"a prompt of {max(lengths)} tokens and {params.max_new_tokens} new ones "
-                f"exceed the {limit} the model can attend to"
-            )
-            raise UserError(what, fix="lower the response length, or take another model")
+        for job in jobs:
+            if len(job.prompt) == 0:
+                raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")
+            if len(job.prompt) + max_new_tokens > limit:
+                what = (
+                    f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones "
+                    f"exceed the {limit} the model can attend to"
+                )
+                raise UserError(what, fix="lower the response length, or take another model")
 
 
 def free_bytes(device: torch.device) -> int:

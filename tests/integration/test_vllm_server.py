@@ -1,7 +1,10 @@
 """A real vLLM server behind the sampler's contract, and what happens when it is not there."""
 
+import contextlib
 import os
 import socket
+import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import torch
 from tepo.errors import RunFailed, UserError
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
-from tepo.sampling.sampler import SamplingParams
+from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.sampling.vllm_server import VllmServerSampler, local_server
@@ -25,41 +28,141 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_a_server_samples_and_syncs_as_the_contract_says(tmp_path):
-    policy, path = load_policy("package:laptop"), resolve("package:laptop")
-    prompts = [
-        policy.tokenizer("12+34=", add_special_tokens=False)["input_ids"],
-        policy.tokenizer("7*8=", add_special_tokens=False)["input_ids"],
-    ]
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The laptop model, a server that has it, a folder shared with the server, and two prompts."""
+    policy, folder = load_policy("package:laptop"), tmp_path_factory.mktemp("server")
+    options = EngineOptions(resolve("package:laptop"), "float32", 128)
+    prompts = [policy.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("12+34=", "7*8=")]
+    with local_server(options, port=free_port(), log=folder / "log", cpu=True) as url:
+        yield policy, url, folder / "exchange", prompts
+
+
+@contextlib.contextmanager
+def opened(served, stops=None):
+    """A sampler at the server, with the policy's own stop tokens unless others are given."""
+    policy, url, exchange, _ = served
+    stops = stop_tokens(policy.model, policy.tokenizer) if stops is None else stops
+    with contextlib.closing(VllmServerSampler([url], stops, max_length=128, exchange=exchange)) as sampler:
+        yield sampler
+
+
+def test_a_server_samples_and_syncs_as_the_contract_says(served):
+    policy, _, exchange, prompts = served
     stops = stop_tokens(policy.model, policy.tokenizer)
-    options = EngineOptions(path, "float32", 128)
-    with local_server(options, port=free_port(), log=tmp_path / "log", cpu=True) as url:
-        sampler = VllmServerSampler([url], stops, max_length=128, exchange=tmp_path / "exchange")
-        handed: dict[int, list] = {}
-        drawn = sampler.sample(
-            prompts,
-            [1, 2],
-            SamplingParams(n=4, temperature=0.8, max_new_tokens=30),
-            on_group=lambda place, group: handed.update({place: group}),
-        )
-        assert [handed[0], handed[1]] == drawn
+    with opened(served) as sampler:
+        drawn = sampler.sample(prompts, [1, 2], SamplingParams(n=4, temperature=0.8, max_new_tokens=30))
         again = sampler.sample(prompts[1:], [2], SamplingParams(n=2, temperature=0.8, max_new_tokens=30))
         assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(drawn[1], again[0], strict=False))
         assert len({response.tokens.tobytes() for response in drawn[0]}) > 1
         check(policy, prompts, drawn, stops, 0.8)
+        other = load_policy("package:laptop")
         with torch.no_grad():
-            for parameter in policy.model.parameters():
+            for parameter in other.model.parameters():
                 parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-        sampler.sync(policy.model.state_dict())
+        sampler.sync(other.model.state_dict())
         after = sampler.sample(prompts, [1, 2], SamplingParams(n=4, temperature=1.0, max_new_tokens=30))
-        check(policy, prompts, after, stops, 1.0)
+        check(other, prompts, after, stops, 1.0)
         with pytest.raises(UserError, match="do not fit"):
             sampler.sample([[2] * 120], [1], SamplingParams(n=1, temperature=1.0, max_new_tokens=30))
-        assert not list((tmp_path / "exchange").iterdir())
-        sampler.close()
-    gone = VllmServerSampler.__new__(VllmServerSampler)
-    with pytest.raises(RunFailed, match="does not answer"):
-        gone._post(url, "/v1/completions", {})
+        assert not list(exchange.iterdir())
+        sampler.sync(policy.model.state_dict())
+
+
+def test_groups_of_a_server_finish_in_any_order_and_more_are_added_beside_them(served):
+    prompts = served[-1] * 50
+    params = SamplingParams(n=2, temperature=1.0, max_new_tokens=60)
+    with opened(served) as sampler:
+        expected = sampler.sample(prompts, range(100), params)
+        queue = sampler.start(params)
+        jobs = [Job(number, prompt, number) for number, prompt in enumerate(prompts)]
+        queue.add(jobs[:60])
+        assert queue.finished(0.0) == []
+        done = queue.finished()
+        queue.add(jobs[60:])
+        while len(done) < 100:
+            done += queue.finished(0.2)
+        assert queue.finished() == queue.finished(10.0) == []
+    numbers = [number for number, _ in done]
+    assert sorted(numbers) == [*range(100)] != numbers
+    for number, group in done:
+        for a, b in zip(group, expected[number], strict=True):
+            assert np.array_equal(a.tokens, b.tokens)
+            assert np.allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def test_a_greedy_group_is_one_response_repeated(served):
+    with opened(served) as sampler:
+        queue = sampler.start(SamplingParams(n=3, temperature=0.0, max_new_tokens=8))
+        queue.add([Job(7, served[-1][0], 1)])
+        [(number, group)] = queue.finished()
+    assert number == 7
+    assert len(group) == 3
+    assert len({response.tokens.tobytes() for response in group}) == 1
+
+
+def metric(url: str, name: str) -> float:
+    """A figure of the server's own, summed over its labels."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"vllm:{name}")]
+    assert lines
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def until(condition, seconds: float = 20.0) -> None:
+    """Wait for something that the server must come to."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_server_gives_up_what_is_aborted_and_takes_weights_at_once(served):
+    """5,120 responses that never end: a server that is idle before it has made them has given them up."""
+    policy, url, _, prompts = served
+    params = SamplingParams(n=8, temperature=1.0, max_new_tokens=110)
+    many = [Job(number, prompts[number % 2], number) for number in range(640)]
+
+    def busy():
+        return metric(url, "num_requests_running") > 100
+
+    def idle():
+        return metric(url, "num_requests_running") == metric(url, "num_requests_waiting") == 0
+
+    with opened(served, stops=[]) as sampler:
+        expected = sampler.sample(prompts, [1, 2], params)
+        made, queue = metric(url, "request_success_total"), sampler.start(params)
+        queue.add(many)
+        until(busy)
+        queue.abort()
+        assert queue.finished() == []
+        until(idle)
+        queue.add(many)
+        until(busy)
+        queue.abort()
+        sampler.sync(policy.model.state_dict())  # the server may still be giving them up
+        queue.add([Job(5, prompts[0], 1), Job(6, prompts[1], 2)])  # numbers of aborted ones
+        groups = dict(queue.finished(60.0))
+        for group, other in zip((groups[5], groups[6]), expected, strict=True):
+            assert [a.tokens.tolist() for a in group] == [b.tokens.tolist() for b in other]
+        queue.add(many)
+        until(busy)
+    until(idle)  # closing the sampler gives up what is under way
+    assert metric(url, "request_success_total") - made < len(many) * params.n / 2
+
+
+def test_prompts_that_do_not_fit_into_one_step_of_a_server(served):
+    with opened(served) as sampler:
+        prompts = [[2 + (number + column) % 10 for column in range(110)] for number in range(128)]
+        groups = sampler.sample(prompts, range(128), SamplingParams(n=2, temperature=1.0, max_new_tokens=4))
+    check(served[0], prompts[:4], groups[:4], stop_tokens(served[0].model, served[0].tokenizer), 1.0)
+
+
+def test_a_server_that_went_away(served):
+    with opened(served) as sampler:
+        sampler.urls = [f"http://127.0.0.1:{free_port()}"]
+        with pytest.raises(RunFailed, match="does not answer"):
+            sampler.sample(served[-1], [1, 2], SamplingParams(n=4, temperature=1.0, max_new_tokens=30))
 
 
 def check(policy, prompts, drawn, stops, temperature):

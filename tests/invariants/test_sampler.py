@@ -9,7 +9,7 @@ import torch
 
 from tepo.sampling import torch_sampler
 from tepo.sampling.generation import Generation
-from tepo.sampling.sampler import SamplingParams
+from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
 
@@ -97,3 +97,76 @@ def test_other_keys_give_other_samples(model, whole):
     twins = TorchSampler(model, TOKENIZER).sample([PROMPTS[2]] * 2, [3, 4], PARAMS)
     texts = {tuple(response.tokens) for group in twins for response in group}
     assert len(texts) == 8
+
+
+# the queue ------------------------------------------------------------------------------------------------------------
+OTHERS = [Job(100 + number, [7 + number] * (3 + 5 * number), number) for number in range(5)]
+WAVE = [Job(number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
+
+
+def gathered(queue):
+    """The groups of `WAVE` in its order, once nothing is under way."""
+    groups = {}
+    while done := queue.finished():
+        groups.update(done)
+    return [groups[job.number] for job in WAVE]
+
+
+def after_others(queue):
+    queue.add(OTHERS)
+    queue.add(WAVE)
+
+
+def before_others(queue):
+    queue.add(WAVE)
+    queue.add(OTHERS)
+
+
+def beside_others_one_by_one(queue):
+    for job in OTHERS:
+        queue.add([job])
+    queue.finished()
+    queue.add(WAVE)
+    for job in OTHERS:
+        queue.add([replace(job, number=job.number + 100)])
+
+
+def after_an_abort(queue):
+    queue.add(OTHERS)
+    queue.add(WAVE)
+    queue.finished()
+    queue.abort()
+    queue.add(WAVE)
+
+
+def after_an_abort_in_its_midst(queue):
+    queue.add(WAVE)
+    queue.finished(0.0)
+    queue.abort()
+    before_others(queue)
+
+
+@pytest.mark.parametrize(
+    "history", [after_others, before_others, beside_others_one_by_one, after_an_abort, after_an_abort_in_its_midst]
+)
+@pytest.mark.parametrize("limits", [{}, {"max_rows": 9}, {"max_rows": 3}])
+def test_the_same_bits_whatever_else_is_queued_finished_or_aborted(model, limits, history):
+    expected = TorchSampler(model, TOKENIZER, **limits).sample(PROMPTS, KEYS, PARAMS)
+    queue = TorchSampler(model, TOKENIZER, **limits).start(PARAMS)
+    history(queue)
+    assert_same(gathered(queue), expected, exact=True)
+
+
+def test_rows_of_two_waves_never_run_together(model, monkeypatch):
+    """Nor do those of two queues of a sampler."""
+    together = []
+    run = Generation.run
+    monkeypatch.setattr(Generation, "run", lambda self: together.append(len(self.prompts)) or run(self))
+    sampler = TorchSampler(model, TOKENIZER)
+    queue, other = sampler.start(PARAMS), sampler.start(PARAMS)
+    queue.add(OTHERS[:2])
+    queue.add(OTHERS[2:])
+    other.add(WAVE)
+    numbers = [{number for number, _ in part.finished()} for part in (queue, other, queue, queue)]
+    assert numbers == [{100, 101}, {job.number for job in WAVE}, {102, 103, 104}, set()]
+    assert together == [2, len(WAVE), 3]

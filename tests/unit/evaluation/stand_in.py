@@ -10,7 +10,7 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.sampler import OnGroup, Response, SamplingParams
+from tepo.sampling.sampler import Response, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,7 @@ class Dice:
         self.stop_after = stop_after
 
     def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup | None = None,
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
     ) -> list[list[Response]]:
         self.asked += ["".join(map(chr, prompt)) for prompt in prompts]
         if self.stop_after is not None and len(self.asked) > self.stop_after:

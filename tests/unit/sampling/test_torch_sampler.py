@@ -8,6 +8,7 @@ import torch
 
 from tepo.errors import RunFailed, UserError
 from tepo.randomness import derive
+from tepo.sampling.generation import Generation
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.torch_sampler import TorchSampler
@@ -81,16 +82,14 @@ def test_a_cache_that_grows_and_shrinks():
     assert largest_gap(model, model, groups, 2.0)[0] < 4e-5
 
 
-def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape():
+def test_sampling_leaves_out_the_kernels_that_are_planned_for_every_shape(monkeypatch):
     """cuDNN's, which torch takes first on Hopper; afterwards they are allowed again."""
-    allowed = []
-    TorchSampler(tiny_model(), TOKENIZER).sample(
-        PROMPTS,
-        KEYS,
-        SamplingParams(n=2, temperature=1.0, max_new_tokens=4),
-        on_group=lambda *_: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()),
+    allowed, run = [], Generation.run
+    monkeypatch.setattr(
+        Generation, "run", lambda self: allowed.append(torch.backends.cuda.cudnn_sdp_enabled()) or run(self)
     )
-    assert allowed == [False] * len(PROMPTS)
+    drawn(tiny_model(), n=2, temperature=1.0, max_new_tokens=4)
+    assert allowed == [False]
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 

@@ -16,7 +16,7 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.randomness import derive
 from tepo.sampling import torch_sampler
-from tepo.sampling.sampler import OnGroup, Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompt_stream
 from tepo.training.flat_rollout import Group
@@ -122,14 +122,26 @@ class EveryThird:
 
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams, *, on_group: OnGroup
-    ) -> None:
-        self.asked.append({"prompts": [tokens[0] for tokens in prompts], "keys": list(keys), "params": params})
-        for place in reversed(range(len(prompts))):  # in any order
-            right = [prompts[place][0] % 3 == 0 and i == 2 for i in range(params.n)]
-            tokens = [np.array([*map(ord, "\\boxed{1}" if yes else "\\boxed{0}")], dtype=np.int32) for yes in right]
-            on_group(place, [Response(row, np.zeros(len(row), np.float32), None, True) for row in tokens])
+    def start(self, params: SamplingParams) -> "EveryThird":
+        self.params, self.jobs = params, []
+        return self
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.asked.append(
+            {"prompts": [job.prompt[0] for job in jobs], "keys": [job.key for job in jobs], "params": self.params}
+        )
+        self.jobs += jobs
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        if not self.jobs:
+            return []
+        job = self.jobs.pop()  # in any order
+        right = [job.prompt[0] % 3 == 0 and i == 2 for i in range(self.params.n)]
+        tokens = [np.array([*map(ord, "\\boxed{1}" if yes else "\\boxed{0}")], dtype=np.int32) for yes in right]
+        return [(job.number, [Response(row, np.zeros(len(row), np.float32), None, True) for row in tokens])]
+
+    def abort(self) -> None:
+        self.jobs.clear()
 
 
 @dataclass

@@ -1,0 +1,59 @@
+"""What both vLLM samplers share: the seed of a response, and groups whose responses come one by one."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tepo.errors import UserError
+from tepo.randomness import derive
+from tepo.sampling.sampler import Job, Response, SamplingParams
+
+
+def sample_seed(key: int, index: int) -> int:
+    """vLLM's seed of response `index` of the prompt with this key, in [0, 2^63).
+
+    vLLM itself gives response i of n the seed s + i, so neighbouring prompt seeds share responses, and torch's CPU
+    generator keeps only the low 32 bits. A hash per response needs no stride and has no such neighbours.
+    """
+    return derive(key, "vllm response", index) & (2**63 - 1)
+
+
+class Groups:
+    """Groups under way. A greedy group is drawn as one response and given `params.n` times."""
+
+    def __init__(self, params: SamplingParams):
+        self.params, self.draws = params, params.n if params.temperature > 0 else 1
+        self.drawn: dict[int, dict[int, Response]] = {}
+
+    def begin(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        """Every response to draw: its job and its index."""
+        for job in jobs:
+            self.drawn[job.number] = {}
+            for index in range(self.draws):
+                yield job, index
+
+    def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
+        """Take a response; its group, where that is now complete."""
+        drawn = self.drawn[number]
+        drawn[index] = response
+        if len(drawn) < self.draws:
+            return []
+        del self.drawn[number]
+        return [(number, [drawn[index] for index in range(self.draws)] * (self.params.n // self.draws))]
+
+
+def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_length: int) -> None:
+    """Raise UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
+    longest = max(map(len, prompts), default=0)
+    if longest + max_new_tokens > max_length:
+        raise UserError(
+            f"a prompt of {longest} tokens and {max_new_tokens} new ones do not fit into the sampler's {max_length}",
+            where="train.max_prompt_tokens, train.max_new_tokens",
+            fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
+        )
+
+
+def to_response(tokens: Sequence[int], logprobs: Sequence[float], reason: str) -> Response:
+    """A Response from vLLM's fields; `reason` is "stop" or "length"."""
+    assert len(tokens) == len(logprobs), "vLLM gave more than the sampled token's log-prob"
+    return Response(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), None, reason == "stop")

@@ -1,0 +1,110 @@
+"""The edges of a sampler's queue, on the embedded one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tepo.errors import RunFailed, UserError
+from tepo.sampling.sampler import Job, SamplingParams
+from tepo.sampling.torch_sampler import TorchSampler
+from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
+
+PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)
+JOBS = [Job(40 + number, prompt, key) for number, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
+
+
+def texts(groups):
+    return {number: [response.tokens.tolist() for response in group] for number, group in groups}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    groups = TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, PARAMS)
+    return texts(zip((job.number for job in JOBS), groups, strict=True))
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, 60.0])
+def test_nothing_under_way(model, seconds):
+    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    assert queue.finished(seconds) == []
+    queue.add([])
+    queue.abort()
+    assert queue.finished(seconds) == []
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, 60.0])
+def test_a_batch_each_time_and_each_group_once(model, expected, seconds):
+    queue = TorchSampler(model, TOKENIZER, max_rows=2 * PARAMS.n).start(PARAMS)
+    queue.add(JOBS)
+    shares = []
+    while share := queue.finished(seconds):
+        shares.append(share)
+    assert [len(share) for share in shares[:-1]] == [2] * (len(shares) - 1)
+    groups = [group for share in shares for group in share]
+    assert len(groups) == len(JOBS)
+    assert texts(groups) == expected
+    assert queue.finished(seconds) == []
+
+
+def test_more_is_added_while_others_are_under_way(model, expected):
+    queue = TorchSampler(model, TOKENIZER, max_rows=PARAMS.n).start(PARAMS)
+    queue.add(JOBS[:2])
+    groups = queue.finished()
+    queue.add(JOBS[2:])
+    while done := queue.finished():
+        groups += done
+    assert texts(groups) == expected
+
+
+def test_an_aborted_queue_forgets_and_can_be_used_again(model, expected):
+    queue = TorchSampler(model, TOKENIZER, max_rows=PARAMS.n).start(PARAMS)
+    queue.add(JOBS)
+    [(first, _)] = queue.finished()
+    queue.abort()
+    assert queue.finished() == []
+    queue.add([job for job in JOBS if job.number == first])
+    assert texts(queue.finished()) == {first: expected[first]}
+
+
+def test_a_greedy_group_is_one_response_repeated(model):
+    queue = TorchSampler(model, TOKENIZER).start(replace(PARAMS, n=3, temperature=0.0))
+    queue.add(JOBS[:1])
+    [(number, group)] = queue.finished()
+    assert number == 40
+    assert len(group) == 3
+    assert len({response.tokens.tobytes() for response in group}) == 1
+
+
+def test_bad_jobs_are_refused_as_they_are_added(model):
+    sampler = TorchSampler(model, TOKENIZER)
+    for params in ({"n": 0}, {"max_new_tokens": 0}, {"temperature": -1.0}):
+        with pytest.raises(UserError, match="at least 1"):
+            sampler.start(replace(PARAMS, **params))
+    queue = sampler.start(PARAMS)
+    for prompt, word in (([], "prompt 7 is empty"), ([5] * 10_000, "can attend to")):
+        with pytest.raises(UserError, match=word):
+            queue.add([*JOBS, Job(7, prompt, 0)])
+    assert queue.finished() == []  # none of a refused call is under way
+
+
+def test_each_batch_reads_the_weights_of_the_moment_and_a_failed_one_can_be_aborted():
+    model = tiny_model()
+    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue.add(JOBS)
+    with torch.no_grad():
+        kept = model.model.norm.weight.clone()
+        model.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(RunFailed, match="diverged"):
+        queue.finished()
+    queue.abort()
+    assert queue.finished() == []
+    with torch.no_grad():
+        model.model.norm.weight.copy_(kept)
+    queue.add(JOBS)
+    assert len(queue.finished()) == len(JOBS)

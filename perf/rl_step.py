@@ -47,7 +47,7 @@ def measure(steps: int = 6, objectives: tuple[str, ...] = ("grpo_dapo", "tepo"))
                 "trained_tokens": median(row["perf/trained_tokens"] for row in metrics),
             }
             bare = products(int(trained))
-            rows[name]["bare_products_s"] = UPDATES * median(bare() for _ in range(5))
+            rows[name]["bare_products_s"] = UPDATES * median(bare() for _ in range(15))
     return {"name": "RL step at laptop scale", "rows": rows}
 
 

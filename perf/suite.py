@@ -82,7 +82,7 @@ def cli(turns: int, short: bool) -> Found:
 
 
 def sampler(turns: int, short: bool) -> Found:
-    found = _module("sampler").measure(turns=turns)
+    found = _module("sampler").measure(turns=3 * turns)
     peer = max(found["generate_dynamic"], found["generate_static"])
     return [
         Row(

@@ -15,7 +15,7 @@ from perf.suite import Guard, Row, fused_rows
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 
-INTEL, AMD = "Intel Xeon, AVX-512", "AMD EPYC, AVX2"
+INTEL, AMD, ARM = "Intel Xeon, AVX-512", "AMD EPYC, AVX2", "Graviton, NEON"
 
 
 def row(ratio: float, higher: bool = True, guard: Guard = "own CPU", name: str = "a") -> Row:
@@ -125,17 +125,39 @@ def test_only_the_baseline_of_the_same_kind_of_cpu_counts(results: Path, monkeyp
 
 
 @pytest.mark.parametrize(("ratio", "holds"), [(2.0, True), (2.3, True), (2.5, False)])
-def test_without_a_baseline_a_portable_row_is_held_to_its_target(
+def test_without_a_baseline_a_cost_over_its_products_is_held_to_its_target(
     results: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, holds: bool
 ) -> None:
-    found = [row(ratio, higher=False, guard="any CPU")]
+    on(INTEL, monkeypatch)
+    table.write("cli", True, [([row(9.0, higher=False, guard="target")], {})])
+    on(AMD, monkeypatch)
+    found = [row(ratio, higher=False, guard="target")]
     measured(monkeypatch, found, found)
     assert table.check("cli") == holds
 
 
-def test_a_baseline_goes_before_the_target(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.write("cli", True, [([row(3.0, higher=False, guard="any CPU")], {})])
-    measured(monkeypatch, [row(3.5, higher=False, guard="any CPU")])
+@pytest.mark.parametrize(
+    ("higher", "ratio", "holds"), [(True, 2.6, True), (True, 2.4, False), (False, 4.7, True), (False, 4.9, False)]
+)
+def test_a_ratio_that_no_cpu_changes_is_compared_with_the_worst_baseline(
+    results: Path, monkeypatch: pytest.MonkeyPatch, higher: bool, ratio: float, holds: bool
+) -> None:
+    for cpu, stored in ((INTEL, 3.0), (ARM, 4.0)):
+        on(cpu, monkeypatch)
+        table.write("cli", True, [([row(stored, higher, "any CPU")], {})])
+    on(AMD, monkeypatch)
+    found = [row(ratio, higher, "any CPU")]
+    measured(monkeypatch, found, found)
+    assert table.check("cli") == holds
+
+
+@pytest.mark.parametrize("guard", ["any CPU", "target"])
+def test_the_own_baseline_goes_before_the_rest(results: Path, monkeypatch: pytest.MonkeyPatch, guard: Guard) -> None:
+    on(INTEL, monkeypatch)
+    table.write("cli", True, [([row(2.0, False, guard)], {})])
+    on(AMD, monkeypatch)
+    table.write("cli", True, [([row(3.0, False, guard)], {})])
+    measured(monkeypatch, [row(3.5, False, guard)])
     assert table.check("cli")
 
 

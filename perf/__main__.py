@@ -3,47 +3,29 @@
     python -m perf [--short] [--check | --runs N | --stored] [NAME …]
 
 Names: cli sampler update grader fused step limit growth vllm (perf/suite.py). Each runs in a process of its own,
-measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json with
-machine and versions. `--stored` prints the committed table and measures nothing. `--short` takes a minute and leaves
-out what needs other environments. `--runs N` measures N times and keeps the worst of each ratio, which is how baselines
-are made: its spread over the runs is kept beside it. `--check` compares the guarded rows with the committed baseline,
-measures a row that is over 20% worse once more with three times the turns, and fails when it stays so;
-it writes nothing.
+measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json, one entry
+for each kind of CPU (model and widest vector unit) with machine and versions. `--stored` prints what is committed, each
+figure with its CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other environments.
+`--runs N` measures N times and keeps the worst of each ratio, which is how baselines are made: its spread over the runs
+is kept beside it. `--check` compares the guarded rows with the committed baseline of the same kind of CPU, or as the
+row's `guard` says where there is none (perf/suite.py). It measures a row that is over 20% worse once more with three
+times the turns, and fails when it stays so; it writes nothing.
 """
 
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from perf.machine import machine
 from perf.suite import BENCHMARKS, GUARDED, Row
 
 RESULTS = Path(__file__).parent / "results"
-SLACK = 1.2  # how much worse than its baseline a ratio may be
+SLACK = 1.2  # how much worse than its baseline or target a ratio may be
 TURNS, SHORT_TURNS, MORE = 7, 3, 3
-
-
-def machine() -> dict[str, str]:
-    """Where a result comes from."""
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
-    return {
-        "cpu": model,
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "transformers")},
-    }
 
 
 def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict[str, Any]]:
@@ -67,57 +49,80 @@ def path_of(name: str, short: bool) -> Path:
 
 
 def stored(name: str, short: bool) -> dict[str, Any]:
-    """The committed result, empty where there is none."""
+    """The committed results by kind of CPU, empty where there is none."""
     path = path_of(name, short)
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) -> list[Row]:
-    """Keep the worst of each ratio over the runs, and how far they lie apart. Returns the rows kept."""
+    """Keep the worst of each ratio over the runs, and how far they lie apart, beside the results of other kinds of CPU.
+    Returns the rows kept."""
     kept, spread = [], {}
     for same in zip(*(rows for rows, _ in runs), strict=True):
         ratios = [row.ratio for row in same]
         kept.append(max(same, key=lambda row: row.worse(same[0].ratio)))
         spread[kept[-1].name] = max(ratios) / min(ratios) - 1
+    here = machine()
     result = {
-        "machine": machine(),
+        "machine": here,
         "runs": len(runs),
         "rows": [vars(row) for row in kept],
         "spread": spread,
         "detail": runs[-1][1],
     }
     RESULTS.mkdir(exist_ok=True)
-    path_of(name, short).write_text(json.dumps(result, indent=1) + "\n")
+    path_of(name, short).write_text(json.dumps({**stored(name, short), here["cpu"]: result}, indent=1) + "\n")
     return kept
 
 
-def line(row: Row, note: str = "") -> str:
+def line(row: Row, note: str) -> str:
     """One line of the table."""
     bound = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.3g}"
     return (
         f"{row.name:52} {row.unit:14} {row.ours:10.4g} {row.peer:10.4g} {row.ratio:8.3g} {bound:>9} "
-        f"{'' if row.met else 'missed':7}{note}"
+        f"{'' if row.met else 'missed':7} {note}"
     )
 
 
+def bounds(name: str, rows: list[Row]) -> dict[str, tuple[float, str]]:
+    """The ratio that each guarded row is compared with, by the row's name, and what it is."""
+    entries = stored(name, True).items()
+    ratios = {cpu: {kept["name"]: kept["ratio"] for kept in entry["rows"]} for cpu, entry in entries}
+    own, found = ratios.pop(machine()["cpu"], {}), {}
+    for row in rows:
+        others = [kept[row.name] for kept in ratios.values() if row.name in kept]
+        if row.guard and row.name in own:
+            found[row.name] = own[row.name], "baseline"
+        elif row.guard == "any CPU" and others:
+            worst = min(others) if row.higher_is_better else max(others)
+            found[row.name] = worst, "baseline of another CPU"
+        elif row.guard == "target" and row.target is not None:
+            found[row.name] = row.target, "target"
+    return found
+
+
 def check(name: str) -> bool:
-    """Compare the guarded rows of the short form with their baselines;
+    """Compare the guarded rows of the short form with their bounds;
     a second, longer look at what seems worse. True when all hold."""
-    baselines = {row["name"]: row["ratio"] for row in stored(name, True).get("rows", []) if row["guarded"]}
 
     def failed(rows: list[Row]) -> set[str]:
-        return {row.name for row in rows if row.name in baselines and row.worse(baselines[row.name]) > SLACK}
+        held = bounds(name, rows)
+        return {row.name for row in rows if row.name in held and row.worse(held[row.name][0]) > SLACK}
 
     rows, _ = run(name, True)
     suspects = failed(rows)
     if suspects:
-        print(f"{', '.join(sorted(suspects))}: worse than the baseline, measured again", flush=True)
+        print(f"{', '.join(sorted(suspects))}: worse than the bound, measured again", flush=True)
         rows, _ = run(name, True, more=MORE)
         suspects &= failed(rows)
+    held = bounds(name, rows)
     for row in rows:
-        note = f" baseline {baselines[row.name]:.3g}" if row.name in baselines else ""
+        limit, what = held.get(row.name, (None, "not compared"))
+        note = what if limit is None else f"{what} {limit:.3g}"
         print(line(row, note + (" WORSE BY OVER 20%" if row.name in suspects else "")), flush=True)
-    return not suspects and {row.name for row in rows} >= baselines.keys()
+    own = stored(name, True).get(machine()["cpu"], {"rows": []})
+    gone = {kept["name"] for kept in own["rows"] if kept["guard"]} - {row.name for row in rows}
+    return bool(rows) and not suspects and not gone
 
 
 def main() -> None:
@@ -137,18 +142,20 @@ def main() -> None:
     if given.check and not given.short:
         parser.error("--check compares the short form: add --short")
     names = given.names or (GUARDED if given.short else tuple(BENCHMARKS))
-    print(f"{'ours / peer':52} {'unit':14} {'ours':>10} {'peer':>10} {'ratio':>8} {'limit':>9}")
+    last = f"compared with, on {machine()['cpu']}" if given.check else "CPU"
+    print(f"{'ours / peer':52} {'unit':14} {'ours':>10} {'peer':>10} {'ratio':>8} {'limit':>9} {'':7} {last}")
     if given.check:
         held = [check(name) for name in names]  # all of them, whatever the first says
         sys.exit(0 if all(held) else 1)
     for name in names:
-        if given.stored:
-            rows = [Row(**row) for row in stored(name, given.short).get("rows", [])]
-        else:
+        if not given.stored:
             runs = [found for _ in range(given.runs) if (found := run(name, given.short))[0]]
-            rows = write(name, given.short, runs) if runs else []
-        for row in rows:
-            print(line(row), flush=True)
+            shown = {machine()["cpu"]: write(name, given.short, runs)} if runs else {}
+        else:
+            shown = {cpu: [Row(**row) for row in entry["rows"]] for cpu, entry in stored(name, given.short).items()}
+        for cpu, rows in shown.items():
+            for row in rows:
+                print(line(row, cpu), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 64 prompts of the laptop training mix x 8 samples at temperature 1, at most 72 new tokens; stop at the end of sequence.
 Candidates take turns in one process and the ratio is the median over turns, so that a busy machine slows all alike.
-Ours returns log-probabilities and entropies as well, generate() tokens alone.
+Ours returns log-probabilities and entropies as well, generate() tokens alone. The limit beside them is the bare matrix
+products of as many decode steps.
 Run: OMP_NUM_THREADS=1 python -m perf.sampler
 """
 
@@ -15,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tepo
+from perf.products import products
 from tepo.problems.procedural import generate as generate_problems
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
@@ -75,6 +77,19 @@ def sampler_case(model, tokenizer, prompts: list[list[int]]) -> Callable[[int], 
     return run
 
 
+def products_case() -> Callable[[int], int]:
+    """The matrix products of decode steps in which every row takes part."""
+    rows, steps = PROMPTS * SAMPLES, 27
+    step = products(rows, backward=False)
+
+    def run(seed: int) -> int:
+        for _ in range(steps):
+            step()
+        return rows * steps
+
+    return run
+
+
 def interleaved(cases: dict[str, Callable[[int], int]], turns: int) -> dict[str, list[float]]:
     """Tokens per CPU second of each case in each turn, after one turn to warm up."""
     rates: dict[str, list[float]] = {name: [] for name in cases}
@@ -87,15 +102,19 @@ def interleaved(cases: dict[str, Callable[[int], int]], turns: int) -> dict[str,
 
 
 def measure(turns: int = 7) -> dict[str, float]:
-    """Medians of tokens per CPU second, and of the ratio to the better generate() of the same turn."""
+    """Medians of tokens per CPU second, of the ratio to the better generate() of the same turn, and of the cost of a
+    token in bare products."""
     torch.set_num_threads(1)
     model, tokenizer, prompts = laptop_case()
     peers = {f"generate_{cache}": generate_case(model, tokenizer, prompts, cache) for cache in ("dynamic", "static")}
-    rates = interleaved({"tepo": sampler_case(model, tokenizer, prompts), **peers}, turns)
-    ratios = [ours / max(rates[peer][turn] for peer in peers) for turn, ours in enumerate(rates["tepo"])]
-    return {name: statistics.median(values) for name, values in rates.items()} | {"ratio": statistics.median(ratios)}
+    ours = sampler_case(model, tokenizer, prompts)
+    rates = interleaved({"tepo": ours, "bare_products": products_case(), **peers}, turns)
+    ratios = [rate / max(rates[peer][turn] for peer in peers) for turn, rate in enumerate(rates["tepo"])]
+    costs = [bare / rate for rate, bare in zip(rates["tepo"], rates["bare_products"], strict=True)]
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    return medians | {"ratio": statistics.median(ratios), "ratio_products": statistics.median(costs)}
 
 
 if __name__ == "__main__":
     for name, value in measure().items():
-        print(f"{name:18} {value:10.2f}" if name == "ratio" else f"{name:18} {value:10.0f} tokens / CPU s")
+        print(f"{name:18} {value:10.2f}" if name.startswith("ratio") else f"{name:18} {value:10.0f} tokens / CPU s")

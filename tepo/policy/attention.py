@@ -44,11 +44,14 @@ def packed_attention(  # noqa: PLR0913 — the signature is transformers'
         )
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
     how = Attention(layout, q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window"))
-    if not q.is_cuda and layout.longest_key <= _SHORT:
-        out = BlockAttention.apply(q, k, v, how)
-    else:
-        out = attend(q, k, v, how)
-    return out[None], None
+    return attend_packed(q, k, v, how)[None], None
+
+
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """Attention over the packed layout: query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]."""
+    if not query.is_cuda and how.layout.longest_key <= _SHORT:
+        return BlockAttention.apply(query, key, value, how)
+    return attend(query, key, value, how)
 
 
 def prepare(model: PreTrainedModel) -> None:

@@ -1,17 +1,14 @@
 """Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from tepo.errors import UserError
 from tepo.policy import tile
-from tepo.policy.attention import prepare
 from tepo.policy.fused import linear_statistics
-from tepo.policy.layout import Layout
+from tepo.policy.hidden_states import hidden_states, output_matrix
 from tepo.policy.packing import Packed
 from tepo.policy.statistics_options import StatisticsOptions
 
@@ -31,42 +28,31 @@ class TokenStatistics:
     full_kl: Tensor | None
 
 
-def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
-    """Last hidden states [N, H] at the positions that predict each response token."""
-    policy = cast(PreTrainedModel, model)
-    prepare(policy)
-    output = policy.get_decoder()(
-        input_ids=packed.tokens[None],
-        position_ids=packed.positions[None],
-        attention_mask=packed.tokens.new_empty(
-            1, 1, 1, 1
-        ),  # four dimensions: transformers takes the mask for made and builds none
-        use_cache=False,
-        packed_layout=Layout(packed),
-    )
-    return output.last_hidden_state[0].index_select(0, packed.rows)
-
-
-def output_matrix(model: nn.Module) -> Tensor:
-    """The output matrix [V, H], tied to the embeddings or not."""
-    return cast(nn.Linear, cast(PreTrainedModel, model).get_output_embeddings()).weight
-
-
 def token_statistics(
-    model: nn.Module, packed: Packed, options: StatisticsOptions = StatisticsOptions()
+    model: nn.Module,
+    packed: Packed,
+    options: StatisticsOptions = StatisticsOptions(),
+    *,
+    hidden: Tensor | None = None,
 ) -> TokenStatistics:
-    """Log-probs, entropies and, with a reference policy among the options, the exact KL to it."""
-    hidden = hidden_states(model, packed)
+    """Log-probs, entropies and, with a reference policy among the options, the exact KL to it. hidden: the hidden
+    states [N, H] of `packed`, where they are known."""
+    hidden = hidden_states(model, packed) if hidden is None else hidden
     logprobs, entropies, full_kl = linear_statistics(hidden, output_matrix(model), packed.targets, options)
     return TokenStatistics(logprobs, entropies, full_kl)
 
 
 @torch.no_grad()
 def reference_logprobs(
-    model: nn.Module, packed: Packed, *, temperature: float = 1.0, budget: int = REFERENCE_BUDGET
+    model: nn.Module,
+    packed: Packed,
+    *,
+    temperature: float = 1.0,
+    budget: int = REFERENCE_BUDGET,
+    hidden: Tensor | None = None,
 ) -> Tensor:
-    """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later.
-    Raises UserError above `budget` bytes."""
+    """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later. hidden: as
+    `token_statistics`. Raises UserError above `budget` bytes."""
     weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)
     if needed > budget:
@@ -78,7 +64,7 @@ def reference_logprobs(
                 "which needs the sampled tokens alone"
             ),
         )
-    hidden = hidden_states(model, packed)
+    hidden = hidden_states(model, packed) if hidden is None else hidden
     wide = torch.promote_types(
         hidden.dtype, torch.float32
     )  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did

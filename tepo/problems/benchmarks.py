@@ -16,6 +16,7 @@ from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
+from tepo.problems.splits import HASH_RANGES
 from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.strict.document import load
 
@@ -72,7 +73,7 @@ class Benchmark:
         Raises UserError for a file of problems that is missing or broken.
         """
         if self.procedural:
-            source: dict[str, Any] = {"procedural": vars(self.procedural)}
+            source: dict[str, Any] = {"procedural": vars(self.procedural), "hash": HASH_RANGES[self.procedural.split]}
         elif self.hash or not self.dataset:
             source = {"hash": self.hash}
         else:

@@ -1,12 +1,9 @@
-"""Seeded problem sets made by rule: train and test disjoint by construction, prompts unique within a set.
+"""Seeded problem sets made by rule: splits are disjoint by construction, prompts unique within a set.
 
-The split of a prompt is a function of its text (a hash puts 20% of all prompts into `test`), so no training set of any
-seed can hold a problem of any test set. Problem i of a set is a function of (seed, split, tasks, i): a longer set
-starts with the shorter one.
+Problem i of a set is a function of (seed, split, tasks, i): a longer set starts with the shorter one.
 """
 
 import bisect
-import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Set
@@ -16,13 +13,12 @@ from random import Random
 from tepo.errors import UserError, unknown_name
 from tepo.problems.catalogue import TASKS
 from tepo.problems.problem import Problem
+from tepo.problems.splits import HASH_RANGES, SPLITS, Split, split_of
 from tepo.problems.tasks import Operands, Slip, Task, exact
 from tepo.randomness import derive
 
-SPLITS = ("train", "test")
-_TEST_SHARE = 0.2
 _GOES_ON = re.compile(r"=\d+(?=\+\d+=)")  # a result in the middle of a step
-_REDRAWS = 200  # draws to find an unused prompt before the space counts as used up
+_TRIES = 160  # draws that fall into the split, about, before its unused prompts count as used up
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +53,7 @@ class Example:
         return f"\\boxed{{{self.problem.answer}}}"
 
 
-def split_of(prompt: str) -> str:
-    """The split a prompt belongs to, whatever the seed."""
-    digest = hashlib.blake2b(prompt.encode(), digest_size=8, person=b"tepo-split").digest()
-    return "test" if int.from_bytes(digest, "little") < _TEST_SHARE * 2**64 else "train"
-
-
-def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Example]:
+def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: Split) -> list[Example]:
     """`count` examples with tasks drawn in proportion to their weights.
 
     Prompts repeat only where a task has no unused ones left. Raises UserError for an unknown task or split, a weight
@@ -83,10 +73,11 @@ def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: 
     return examples
 
 
-def _draw(task: Task, random: Random, split: str, seen: Set[str]) -> tuple[Operands, str]:
+def _draw(task: Task, random: Random, split: Split, seen: Set[str]) -> tuple[Operands, str]:
     """Operands and prompt in the split, unseen where one turns up within the redraws."""
     result = None
-    for _ in range(_REDRAWS):
+    low, high = HASH_RANGES[split]
+    for _ in range(round(_TRIES / (high - low))):
         operands = task.draw(random)
         prompt = task.prompt(operands)
         if split_of(prompt) == split:
@@ -100,12 +91,12 @@ def _draw(task: Task, random: Random, split: str, seen: Set[str]) -> tuple[Opera
     return result
 
 
-def generate(tasks: Mapping[str, float], count: int, seed: int, split: str) -> list[Problem]:
+def generate(tasks: Mapping[str, float], count: int, seed: int, split: Split) -> list[Problem]:
     """The problems of `generate_examples`, without what is needed to solve them."""
     return [example.problem for example in generate_examples(tasks, count, seed, split)]
 
 
-def check_tasks(tasks: Mapping[str, float], split: str) -> tuple[list[str], list[float]]:
+def check_tasks(tasks: Mapping[str, float], split: Split) -> tuple[list[str], list[float]]:
     """Task names and the running sum of their weights. Raises UserError as `examples` does."""
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)

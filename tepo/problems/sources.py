@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo.files import file_digest
 from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
+from tepo.problems.splits import Split
 from tepo.strict import REQUIRED, option
 from tepo.words import install_line
 
@@ -22,7 +23,7 @@ class Procedural:
 
     tasks: dict[str, float] = option(REQUIRED, "task and its weight")
     seed: int = option(REQUIRED, "of the draw")
-    split: str = option("test", "train or test, which keep training and test problems apart")
+    split: Split = option("test", "of the prompts: train, validation and test have none in common")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The embedded sampler: batched generation inside the training process, on the live weights."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,9 @@ from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.waves import Waves
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between batches
+# A step reads the keys and values of all its rows. On a CPU a batch takes up to twice the time a row when they outgrow
+# the cache. So it is cut at so many bytes, but not below so many rows, for which a step's fixed cost counts.
+_SWIFT, _LEAST = 12 << 20, 128
 
 
 class TorchSampler:
@@ -70,7 +74,8 @@ class TorchSampler:
             )
             shared = Shared(decoder, arenas, self.stop, self.graphs and decoder.device.type == "cuda")
             room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
-            jobs = jobs[: max(1, room // params.n)]
+            batches = math.ceil(len(jobs) / max(1, room // params.n))
+            jobs = jobs[: math.ceil(len(jobs) / batches)]
             prompts, keys = [job.prompt for job in jobs], [job.key for job in jobs]
             groups: list[list[Response]] = [[] for _ in jobs]
             for first in range(0, params.n, room):
@@ -100,8 +105,10 @@ class TorchSampler:
         """Rows of `length` tokens whose cache fits."""
         cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
         numbers = 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim
-        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=decoder.device.type == "cuda")
-        return max(1, min(self.max_rows, cache_bytes // per_row))
+        gpu = decoder.device.type == "cuda"
+        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=gpu)
+        swift = self.max_rows if gpu else max(_LEAST, _SWIFT // (numbers * decoder.dtype.itemsize * length))
+        return max(1, min(self.max_rows, swift, cache_bytes // per_row))
 
     def _check(self, max_new_tokens: int, jobs: Sequence[Job]) -> None:
         limit = longest(self.model.config)

@@ -37,7 +37,7 @@ class FlatRollout:
     """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
 
     sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
-    policy that an exact KL is taken to, or None.
+    policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
     """
 
     def __init__(self, groups: Sequence[Group], device: torch.device):
@@ -60,6 +60,14 @@ class FlatRollout:
         self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
         self.old_distribution: Tensor | None = None
         self.initial_logprobs: Tensor | None = None
+        self.kept: tuple[list[int], Tensor] | None = None
+
+    def take_kept(self, sequences: Sequence[int]) -> Tensor | None:
+        """The hidden states kept for just these sequences; a graph serves one backward."""
+        if self.kept is None or self.kept[0] != list(sequences):
+            return None
+        (_, hidden), self.kept = self.kept, None
+        return hidden
 
     def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
         return (

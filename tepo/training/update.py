@@ -15,6 +15,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.plan import Plan
+from tepo.policy.hidden_states import hidden_states, output_matrix
 from tepo.policy.packing import split_by_tokens
 from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
@@ -131,7 +132,7 @@ class Updater:
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
             reference=rollout.reference(part or [0]) if needs.full_kl else None,
         )
-        done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
+        done = token_statistics(self.engine.model, rollout.pack(part or [0]), options, hidden=rollout.take_kept(part))
         if part:
             return done
         values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
@@ -187,7 +188,7 @@ class Updater:
         compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
         own = compared or self.config.model.dtype != "float32" or self.config.train.staleness > 0
         if needs.full_kl and needs.full_kl_anchor == "old":
-            rollout.old_distribution = self._distribution(rollout, self.engine.model)
+            rollout.old_distribution = self._old_distribution(rollout)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
         elif rollout.old_entropies is None or own:
@@ -204,13 +205,31 @@ class Updater:
         parts = self._all_parts(rollout)
         return torch.cat([token_statistics(model, rollout.pack(part), options).logprobs for part in parts])
 
-    def _distribution(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
-        """Log-probs [N, V] of the full vocabulary."""
-        temperature, parts = self.config.train.temperature, self._all_parts(rollout)
-        return torch.cat([reference_logprobs(model, rollout.pack(part), temperature=temperature) for part in parts])
+    def _old_distribution(self, rollout: FlatRollout) -> Tensor:
+        """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the
+        first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it."""
+        model, temperature = self.engine.model, self.config.train.temperature
+        runs = even_chunks(rollout.group_count, self.config.train.mini_batches)
+        first = rollout.sequences_of(runs[0])
+        if self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
+            return self._distribution(rollout, model)
+        packed = rollout.pack(first)
+        with torch.enable_grad():
+            rollout.kept = first, hidden_states(model, packed)
+        own = reference_logprobs(model, packed, temperature=temperature, hidden=rollout.kept[1].detach())
+        return torch.cat([own, self._distribution(rollout, model, after=len(first))])
 
-    def _all_parts(self, rollout: FlatRollout) -> list[list[int]]:
-        return split_by_tokens(*rollout.costs(range(rollout.sequence_count)), self.config.engine.micro_batch_tokens)
+    def _distribution(self, rollout: FlatRollout, model: nn.Module, after: int = 0) -> Tensor:
+        """Log-probs [n, V] of the full vocabulary for the sequences number `after` and up."""
+        temperature, parts = self.config.train.temperature, self._all_parts(rollout, after)
+        pieces = [reference_logprobs(model, rollout.pack(part), temperature=temperature) for part in parts]
+        return torch.cat(pieces) if pieces else output_matrix(model).new_empty(0, len(output_matrix(model)))
+
+    def _all_parts(self, rollout: FlatRollout, after: int = 0) -> list[list[int]]:
+        """Micro-batches of the sequences number `after` and up."""
+        sequences = list(range(after, rollout.sequence_count))
+        parts = split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
+        return [[sequences[index] for index in part] for part in parts]
 
     def _spread(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies [N] of the full rollout, each rank scoring its share."""

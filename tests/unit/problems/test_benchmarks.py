@@ -11,6 +11,7 @@ from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benc
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
+from tepo.problems.splits import HASH_RANGES
 
 PAPER = {
     "aime24": (30, 32),
@@ -72,6 +73,7 @@ def test_every_shipped_benchmark_is_valid():
         (GOOD.replace("count: 4\n", ""), "count is missing: number of problems"),
         (GOOD.replace("count: 4", "count: four"), "count must be a whole number, not 'four'"),
         (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
+        (GOOD.replace("seed: 1", "seed: 1, split: validaton"), "did you mean 'validation'"),
         (GOOD.replace("count: 4", "count: 0"), "count must be at least 1"),
         (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
         (GOOD.replace("temperature: 1.0", "temperature: -1"), "temperature must be at least 0, not -1"),
@@ -132,6 +134,13 @@ def test_a_fingerprint_changes_with_what_changes_responses_only():
     ]
     assert {part.fingerprint for part in same} == {benchmark.fingerprint}
     assert len({part.fingerprint for part in [benchmark, *other]}) == 7
+
+
+def test_a_fingerprint_changes_when_the_split_holds_other_prompts(monkeypatch):
+    """Else a result on the problems of an earlier version would stand beside those of this one."""
+    before = load_benchmark("add3").fingerprint
+    monkeypatch.setitem(HASH_RANGES, "test", (0.0, 0.2))
+    assert load_benchmark("add3").fingerprint != before
 
 
 def test_tepo_data_goes_in_front_of_the_hub(toy, tmp_path, monkeypatch):

@@ -5,6 +5,8 @@ from operator import floordiv, mod, mul
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tepo import paths
 from tepo.config.compose import compose
@@ -12,11 +14,14 @@ from tepo.errors import UserError
 from tepo.policy.alphabet import CHARACTERS, build_tokenizer
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.catalogue import TASKS
+from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
-from tepo.problems.procedural import Example, generate, generate_examples, split_of
+from tepo.problems.procedural import Example, generate, generate_examples
+from tepo.problems.splits import SPLITS, split_of
 from tepo.problems.tasks import Task, exact
 
 MIXES = {"laptop": 7, "laptop_sparse": 3}  # benchmarks of each
+LAPTOP_TASKS = ("add3", "add4", "mul2", "mul3", "mod4", "gcd", "max4", "lin", "ds6")
 
 
 def _gcd(text: str) -> int:
@@ -115,7 +120,8 @@ def test_training_prompts_never_meet_a_benchmark(mix):
     held_out = {problem.prompt for name in data.benchmarks for problem in load_benchmark(name).load_problems()}
     assert len(held_out) == MIXES[mix] * 200
     for seed in range(3):
-        assert not held_out & {problem.prompt for problem in generate(data.tasks, 1500, seed, "train")}
+        for split, count in (("train", 1500), ("validation", 300)):
+            assert not held_out & {problem.prompt for problem in generate(data.tasks, count, seed, split)}
     assert {split_of(prompt) for prompt in held_out} == {"test"}
 
 
@@ -131,6 +137,46 @@ def test_the_benchmarks_of_a_mix_fit_the_model(mix):
         for example in generate_examples(benchmark.procedural.tasks, 100, benchmark.procedural.seed, "test"):
             assert len(tokenizer(example.solution())["input_ids"]) < benchmark.max_new_tokens
             assert len(tokenizer(example.problem.prompt)["input_ids"]) + benchmark.max_new_tokens <= 256
+
+
+@given(st.lists(st.sampled_from(sorted(TASKS)), min_size=1, max_size=4), st.lists(st.integers(0), min_size=3))
+def test_splits_have_no_prompt_in_common(names, seeds):
+    """Whatever the tasks, and whichever seed each split is drawn by."""
+    tasks = dict.fromkeys(names, 1.0)
+    drawn = [
+        {problem.prompt for problem in generate(tasks, 2, seed, split)}
+        for split, seed in zip(SPLITS, seeds, strict=False)
+    ]
+    assert len(set.union(*drawn)) == sum(map(len, drawn))
+    assert [{split_of(prompt) for prompt in prompts} for prompts in drawn] == [{split} for split in SPLITS]
+
+
+def test_a_split_has_its_share_of_all_prompts():
+    prompts = [f"{one}+{two}=" for one in range(100, 300) for two in range(100, 300)]
+    shares = {split: sum(split_of(prompt) == split for prompt in prompts) / len(prompts) for split in SPLITS}
+    assert shares == pytest.approx({"train": 0.8, "validation": 0.05, "test": 0.15}, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "count", "seed", "expected"),
+    [
+        (LAPTOP_TASKS, 500, 0, "d9fee8a1b9264c7a6f3138a6e22d859e8419450b9b4dd4b8d8df7e93dc190de1"),
+        (("ds14", "sort10", "mod9"), 500, 7, "51af14e632e9d3fdb7f8720436d9273882598047f609e7da8d2da03881b26655"),
+        (tuple(TASKS), 1000, 3, "f9ef9d012834ad46c551160d6ff852cb82d1d5c7171ae0d276f9e29adf9372c5"),
+    ],
+    ids=["laptop", "laptop_sparse", "all"],
+)
+def test_training_problems_are_those_from_before_there_was_a_validation_split(tasks, count, seed, expected):
+    """The shipped bases saw them: ids, prompts and answers as the version before made them."""
+    assert rows_hash(generate(dict.fromkeys(tasks, 1.0), count, seed, "train"), ids=True) == expected
+
+
+def test_every_split_of_a_large_task_has_unique_prompts_and_a_small_one_uses_all_it_has():
+    for split in SPLITS:
+        assert len({problem.prompt for problem in generate({"mul3": 1}, 300, 0, split)}) == 300
+    all_of_bin6 = [f"{number}:2=" for number in range(8, 64)]
+    drawn = {problem.prompt for problem in generate({"bin6": 1}, 10, 0, "validation")}
+    assert drawn == {prompt for prompt in all_of_bin6 if split_of(prompt) == "validation"}
 
 
 def test_problem_i_depends_on_seed_split_and_i_alone():
@@ -157,9 +203,9 @@ def test_a_small_space_repeats_instead_of_hanging():
 
 def test_a_split_without_any_prompt_says_so(monkeypatch):
     monkeypatch.setitem(TASKS, "one", Task(lambda random: (3, 4), lambda operands: "3+4=", TASKS["add2"].chain))
-    other = "test" if split_of("3+4=") == "train" else "train"
-    with pytest.raises(UserError, match=f"no prompt in the {other} split"):
-        generate({"one": 1}, 1, 0, other)
+    for other in set(SPLITS) - {split_of("3+4=")}:
+        with pytest.raises(UserError, match=f"no prompt in the {other} split"):
+            generate({"one": 1}, 1, 0, other)
 
 
 @pytest.mark.parametrize(

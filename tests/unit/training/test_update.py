@@ -13,8 +13,9 @@ from tepo.config.compose import compose
 from tepo.errors import RunFailed
 from tepo.objectives import load_objective
 from tepo.policy.fused import linear_statistics
+from tepo.policy.hidden_states import hidden_states, output_matrix
 from tepo.policy.packing import pack
-from tepo.policy.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
+from tepo.policy.token_statistics import reference_logprobs, token_statistics
 from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
 from tepo.training.flat_rollout import FlatRollout, Group, even_chunks

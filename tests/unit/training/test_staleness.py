@@ -110,6 +110,17 @@ def test_the_log_shows_how_far_the_policy_has_moved_since_it_sampled(stale: Kept
     assert max(gaps) < 1e-5
 
 
+@pytest.mark.parametrize("step", [2, 3, 5])
+def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept, step: int) -> None:
+    """The ratio's numerator is the policy after the step before: not the one that sampled, and no pass kept of it."""
+    waiting = stale.pending(step - 1)[step].rollout
+    first = waiting.sequences_of(range(4))  # of two mini-batches
+    with torch.no_grad():
+        now = token_statistics(load_policy(str(stale.checkpoint(step - 1))).model, waiting.pack(first)).logprobs
+    moved = float((now - waiting.old_logprobs[waiting.tokens_of(first)]).abs().mean())
+    assert stale.run.metrics()[step - 1]["training/stale_log_ratio"] == pytest.approx(moved, rel=1e-3)
+
+
 @pytest.mark.parametrize(("every", "stop"), [(1, 1), (1, 3), (1, 4), (2, 3)])
 def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_path: Path, every: int, stop: int) -> None:
     config = small(tmp_path, *WORDS, f"train.checkpoint_every={every}")

@@ -82,6 +82,7 @@ def stepper(cell: Cell, samples: int) -> Any:
             torch.device("cpu"),
         )
         assert int(rollout.lengths.sum()) == count * samples * length
+        updater.old_values(rollout)
         update(updater, rollout, 1, Recorder())
         return (
             sampled - begin,

@@ -24,7 +24,7 @@ import json
 import os
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +37,7 @@ from tepo.training.flat_rollout import FlatRollout
 from tepo.training.loop import update
 from tepo.training.parts import Parts, open_parts
 from tepo.training.recorder import Recorder
+from tepo.training.rollout import UnderWay
 from tepo.training.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
@@ -95,9 +96,14 @@ class Ours:
         parts, collector, recorder = self.parts, self.parts.collector, Recorder()
         count, workers = parts.config.train.prompts_per_step, collector.grader.worker_pids()
         begin = cpu_seconds(workers)
-        groups = collector.draw(collector.stream.take(self.done * count, count), self.done + 1, recorder)
+        with closing(UnderWay(collector, self.done + 1, recorder)) as under_way:
+            under_way.add(collector.stream.take(self.done * count, count))
+            while len(under_way.groups) < count:
+                under_way.graded()
+        groups = [under_way.groups[number] for number in sorted(under_way.groups)]
         rollout = cpu_seconds(workers)
         flat = FlatRollout(groups, parts.device)
+        parts.updater.old_values(flat)
         metrics = update(parts.updater, flat, self.done + 1, recorder)
         end = cpu_seconds(workers)
         self.done += 1

@@ -58,6 +58,7 @@ class SamplerConfig:
     gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
     memory_fraction: float = option(0.4, "vLLM: share of the device (GPU), or GiB of cache on CPU", low=POSITIVE)
     servers: list[str] = option([], "vllm_server: their URLs")
+    margin: float = option(1.2, "prompts under way, over those that should hold the missing groups", low=1)
 
 
 @dataclass
@@ -78,7 +79,7 @@ class TrainConfig:
     steps: int = option(REQUIRED, "rollouts, each with its updates", low=1)
     prompts_per_step: int = option(REQUIRED, "mixed groups of a full rollout", low=1)
     samples_per_prompt: int = option(REQUIRED, "responses of a group; a group of one has no advantage", low=2)
-    max_rounds: int = option(REQUIRED, "rounds of sampling per step until enough mixed groups are there", low=1)
+    max_rounds: int = option(REQUIRED, "a step draws at most so many times prompts_per_step prompts", low=1)
     temperature: float = option(REQUIRED, "of the rollout; greedy groups are all alike", low=POSITIVE)
     max_prompt_tokens: int = option(REQUIRED, "limit of a prompt", low=1)
     max_new_tokens: int = option(REQUIRED, "limit of a response", low=1)
@@ -90,6 +91,8 @@ class TrainConfig:
     weight_decay: float = option(0.0, "of AdamW", low=0)
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clip", low=POSITIVE, high=math.inf)
     kl_estimator: KlEstimator | None = option(None, "takes the place of k3 in the objective")
+    # a departure from both papers, to study how objectives bear stale data
+    staleness: int = option(0, "steps between the policy that samples and the one that trains on it", low=0)
     checkpoint_every: int = option(1, "steps between checkpoints", low=1)
     token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)
 

@@ -1,11 +1,13 @@
 """The RL loop in its order of events.
 
-A step samples, grades, keeps the mixed groups, takes old values and advantages; then for each mini-batch: prepare, and
-for each micro-batch log-probs, loss, backward; optimiser step; at the end weights to the sampler, metrics, checkpoint.
+A step samples, grades, keeps the first mixed groups, takes old values (`draw`) and advantages; then for each
+mini-batch: prepare, and for each micro-batch log-probs, loss, backward; optimiser step (`update`); at the end weights
+to the sampler, metrics, checkpoint.
 """
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
@@ -16,6 +18,7 @@ from tepo.training.checks import check_backends, check_settings
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts
+from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -23,14 +26,6 @@ from tepo.training.update import MiniBatch, Updater
 
 # What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands: the last finished step and the number of prompts drawn so far."""
-
-    step: int = 0
-    prompts: int = 0
 
 
 def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
@@ -74,7 +69,7 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
     """The steps from the newest checkpoint to the last."""
     with distributed.lost_ranks(), open_parts(config, run) as parts:
         check_unchanged(config, run)
-        progress = Progress(parts.start_step, parts.start_prompts)
+        progress = parts.start
         log = MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:
@@ -84,57 +79,77 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
-    """A rollout and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
+    """A rollout (`draw`) and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    rollout = parts.collector.collect(progress.prompts, step, recorder)  # sample, grade, keep the mixed groups
-    parts.sampler.sleep()
-    flat = FlatRollout(rollout.groups, parts.device)
-    metrics = update(parts.updater, flat, step, recorder)
+    progress = draw(parts, progress, recorder)
+    drawn, *later = progress.pending
+    metrics = update(parts.updater, drawn.rollout, step, recorder)
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
-        entries = token_entries(flat, recorder.tokens, parts.policy.tokenizer)
+        entries = token_entries(drawn.rollout, recorder.tokens, parts.policy.tokenizer)
         write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
-    progress = Progress(step, progress.prompts + rollout.consumed)
+    progress = replace(progress, step=step, pending=tuple(later))
     row = {
         "training/global_step": step,
         "training/prompts": progress.prompts,
-        "perf/trained_tokens": float(flat.lengths.sum()),
-        **rollout.metrics(),
+        "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
+        **drawn.metrics,
         **metrics,
         **recorder.timings(),
     }
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        run.save_checkpoint(step, {"prompts": progress.prompts}, parts.write, parts.engine.comm)
+        saved = {"prompts": progress.prompts, "consumed": progress.consumed}
+        run.save_checkpoint(step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
     if log:
         log.report(step, row)
     return progress
 
 
+def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
+    """The rollout of the next step, by the policy as it is: sample, grade, keep the first mixed groups, and take the
+    values of the policy that sampled. With `train.staleness` = k, those of the k steps after it too, if they are not
+    there yet: so each is drawn k steps before it is trained."""
+    train, updater, drawn, pending = parts.config.train, parts.updater, [], list(progress.pending)
+    last = min(progress.step + 1 + train.staleness, train.steps)
+    for step in range(progress.step + 1 + len(pending), last + 1):
+        rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
+        progress = replace(progress, prompts=progress.prompts + rollout.consumed, consumed=rollout.consumed)
+        drawn.append((step, rollout))
+    parts.sampler.sleep()
+    for step, rollout in drawn:
+        flat = FlatRollout(rollout.groups, parts.device)
+        with recorder.time("old_log_prob"):
+            updater.old_values(flat)
+            # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
+            gap = updater.check_drawn(flat, step) if train.staleness else {}
+        pending.append(Pending(step, flat, rollout.metrics() | gap))
+    return replace(progress, pending=tuple(pending))
+
+
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
-    """All updates of a rollout: TEPO's Algorithm 1 on each mini-batch of each epoch.
+    """All updates of a rollout with its old values: TEPO's Algorithm 1 on each mini-batch of each epoch.
 
     Returns metrics under verl's names. Raises RunFailed on a NaN loss, or where sampler and trainer disagree.
     """
-    objective, engine, gap = updater.objective, updater.engine, {}
-    with recorder.time("old_log_prob"):
-        updater.old_values(rollout)
+    objective, engine, first = updater.objective, updater.engine, {}
     with recorder.time("adv"):
         advantages = objective.advantages(rollout.for_advantages(updater.config.train.max_new_tokens))
     learning_rate = updater.learning_rate(step)
     with recorder.time("update_actor"):
         for mini_batch in updater.mini_batches(rollout, advantages, step):
             any_tokens = accumulate(updater, mini_batch, recorder)
-            if mini_batch.number == 0:  # the policy is still the one that sampled
-                gap = updater.check_gap(mini_batch, recorder.gap)
+            if mini_batch.number == 0:
+                stale = updater.config.train.staleness > 0  # otherwise the policy is still the one that sampled
+                first = (updater.drift if stale else updater.check_gap)(mini_batch, recorder.gap)
             recorder.add_update(engine.step(learning_rate) if any_tokens else SKIPPED)
     settings = {"actor/lr": learning_rate, "actor/updates": float(recorder.updates)}
-    return gap | recorder.means(engine.comm) | settings
+    return first | recorder.means(engine.comm) | settings
 
 
 def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:

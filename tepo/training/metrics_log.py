@@ -11,7 +11,8 @@ from tepo.words import install_line
 
 Report = Callable[[int, dict[str, Any]], None]
 
-VOLATILE = ("timing_s/", "perf/cpu")  # differ between two equal runs; everything else is bit-identical
+# What differs between two equal runs; everything else is bit-identical.
+VOLATILE = ("timing_s/", "perf/cpu", "rollout/left_over")
 
 
 class MetricsLog:

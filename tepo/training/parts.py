@@ -1,7 +1,7 @@
 """Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.engine import Engine
 from tepo.training.engines import engine_backend, shares_weights
+from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
 from tepo.training.run_folder import RunFolder
@@ -38,14 +39,15 @@ class Parts:
     updater: Updater
     alarm: GapAlarm
     device: torch.device
-    start_step: int
-    start_prompts: int
+    start: Progress
 
-    def write(self, folder: Path) -> None:
-        """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, and what the engine needs to resume."""
+    def write(self, folder: Path, pending: Sequence[Pending]) -> None:
+        """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, what the engine needs to resume, and the
+        rollouts that wait for their step."""
         weights = self.engine.weights()  # collective: every rank takes part
         if self.first:
             save_model(self.policy, weights, folder)
+            write_pending(folder, pending)
         self.engine.save(folder)
 
     @property
@@ -110,11 +112,8 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     engine = engine_backend(config.engine.kind).open(config, policy)
-    start = (0, 0)
     if latest is not None:
         engine.load(latest)
-        progress = run.progress(steps[-1])
-        start = (progress["step"], progress["prompts"])
     sampler = make_sampler(config, policy, resolve(source), run.exchange)
     objective = load_objective(config.objective)
     with (
@@ -132,7 +131,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         )
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
         collector = Collector(config, stream, sampler, grader, engine.comm)
-        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, *start)
+        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, resume(run, stream, device))
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts

@@ -1,91 +1,39 @@
-"""One rollout step: sample groups, grade them, keep the mixed ones, refill up to a cap
-(DAPO section 3.2, TEPO section 4.1)."""
+"""The rollout of a step: sample groups, grade them, keep the mixed ones (DAPO section 3.2, TEPO section 4.1).
+
+All prompts of a step run through one queue of the sampler, and groups are graded while others are sampled. Which
+groups are trained is decided in `first_mixed`.
+"""
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed
-from tepo.evaluation.scores import pass_at_k
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
+from tepo.training.drawn import Counts, Rollout
 from tepo.training.engine import Comm
+from tepo.training.first_mixed import FirstMixed
 from tepo.training.flat_rollout import Group
 from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
 
-
-@dataclass
-class Rollout:
-    """The mixed groups of a step and what it took to get them."""
-
-    groups: list[Group] = field(default_factory=list)
-    consumed: int = 0  # prompts drawn
-    rounds: int = 0
-    all_right: int = 0
-    all_wrong: int = 0
-    sampled_tokens: int = 0
-    right: list[tuple[int, int]] = field(default_factory=list)  # right answers and responses of every group drawn
-    scores: list[float] = field(default_factory=list)  # mean reward of every group drawn, dropped ones too
-    lengths: list[int] = field(default_factory=list)
-    cut: int = 0  # responses stopped by the length limit
-    timeouts: int = 0  # answers that ran out of the grader's budget
-
-    def add(self, drawn: Sequence[Group]) -> None:
-        """Count a round's groups and keep the mixed ones."""
-        self.consumed += len(drawn)
-        self.rounds += 1
-        for group in drawn:
-            mean = float(group.rewards.mean())
-            self.scores.append(mean)
-            self.right.append((int(group.rewards.sum()), len(group.rewards)))
-            self.lengths += [len(response.tokens) for response in group.responses]
-            self.timeouts += group.timeouts
-            self.cut += sum(not response.finished for response in group.responses)
-            self.sampled_tokens += sum(len(response.tokens) for response in group.responses)
-            if mean == 1.0:
-                self.all_right += 1
-            elif mean == 0.0:
-                self.all_wrong += 1
-            else:
-                self.groups.append(group)
-
-    def metrics(self) -> dict[str, float]:
-        """verl's names, and ours (rollout/, grader/);
-        rewards and lengths are over all responses drawn, before the filter."""
-        right, responses = np.array(self.right).T
-        return {
-            "critic/score/mean": float(np.mean(self.scores)),
-            **{
-                f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean())
-                for k in _halvings(int(responses[0]))
-            },
-            "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
-            "response_length/mean": float(np.mean(self.lengths)),
-            "response_length/max": float(np.max(self.lengths)),
-            "response_length/clip_ratio": self.cut / len(self.lengths),
-            "rollout/prompts": float(self.consumed),
-            "rollout/rounds": float(self.rounds),
-            "rollout/groups_kept": float(len(self.groups)),
-            "rollout/groups_all_right": float(self.all_right),
-            "rollout/groups_all_wrong": float(self.all_wrong),
-            "grader/timeouts": float(self.timeouts),
-            "perf/sampled_tokens": float(self.sampled_tokens),
-        }
-
-
-def _halvings(n: int) -> list[int]:
-    """n, n/2, n/4 … down to 2."""
-    return [n >> shift for shift in range(n.bit_length()) if n >> shift >= 2]
+_SECONDS = 0.25  # between two decisions, at which ranks meet and new verdicts count
+T = TypeVar("T")
 
 
 @dataclass
 class Collector:
-    """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold all of them."""
+    """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold the same groups.
+    comm: None in a single process."""
 
     config: RunConfig
     stream: PromptStream
@@ -93,29 +41,36 @@ class Collector:
     grader: Grader
     comm: Comm | None
 
-    def collect(self, start: int, step: int, recorder: Recorder) -> Rollout:
-        """Draw prompts from number `start` until `prompts_per_step` mixed groups are there
-        or `max_rounds` rounds are spent.
+    def collect(self, start: int, step: int, before: int, recorder: Recorder) -> Rollout:
+        """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
+        or `max_rounds` times as many prompts are graded. `before`: the prompts that the step before consumed.
 
-        Each round after the first draws as many prompts as groups are missing. Groups whose responses are all right or
-        all wrong have no advantage and are dropped. Raises RunFailed when no mixed group is left.
+        Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
+        the last group taken is given up. Raises RunFailed when no group is mixed.
         """
-        train, rollout = self.config.train, Rollout()
-        while len(rollout.groups) < train.prompts_per_step and rollout.rounds < train.max_rounds:
-            prompts = self.stream.take(start + rollout.consumed, train.prompts_per_step - len(rollout.groups))
-            ranks = 1 if self.comm is None else self.comm.world_size
-            own = [prompts[index::ranks] for index in range(ranks)]
-            groups = self.draw(own[0 if self.comm is None else self.comm.rank], step, recorder)
-            if self.comm is not None:
-                with recorder.time("gather"):
-                    shares = self.comm.all_gather_object(groups)
-                groups = [shares[index % ranks][index // ranks] for index in range(len(prompts))]
-            rollout.add(groups)
+        train = self.config.train
+        cap = train.prompts_per_step * train.max_rounds
+        choice = FirstMixed(start, train.prompts_per_step, cap, before, self.config.sampler.margin)
+        ranks = slice(None) if self.comm is None else slice(self.comm.rank, None, self.comm.world_size)
+        with closing(UnderWay(self, step, recorder)) as under_way:
+            while not choice.complete:
+                for block in choice.blocks():
+                    under_way.add(self.stream.take(block.start, len(block))[ranks])
+                verdicts = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
+                for number, mixed in self._gather(verdicts, recorder):
+                    choice.grade(number, mixed)
+        own = [
+            (number, Counts.of(group), group if number in choice.taken else None)
+            for number, group in under_way.groups.items()
+            if number < choice.end
+        ]
+        _, counts, groups = zip(*sorted(self._gather(own, recorder), key=itemgetter(0)), strict=True)
+        rollout = Rollout([group for group in groups if group], list(counts), choice.added - choice.decided)
         if not rollout.groups:
             raise RunFailed(
                 f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers "
                 f"({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
-                where=f"{rollout.rounds} rounds of sampling (train.max_rounds)",
+                where=f"{train.max_rounds} times train.prompts_per_step is the most (train.max_rounds)",
                 fix=(
                     "raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; "
                     "the last checkpoint is kept"
@@ -123,31 +78,66 @@ class Collector:
             )
         return rollout
 
-    def draw(self, prompts: list[Prompt], step: int, recorder: Recorder) -> list[Group]:
-        """Sample and grade some prompts; a rank may have none in a small refill."""
-        if not prompts:
-            return []
-        train = self.config.train
-        keys = [derive(self.config.seed, "rollout", step, prompt.number) for prompt in prompts]
+    def _gather(self, values: list[T], recorder: Recorder) -> list[T]:
+        """Those of all ranks."""
+        if self.comm is None:
+            return values
+        with recorder.time("gather"):
+            return list(chain(*self.comm.all_gather_object(values)))
+
+
+class UnderWay:
+    """The prompts that this rank has under way in a step: at the sampler, then at the grader, in a thread beside.
+
+    groups: number -> the graded group.
+    """
+
+    def __init__(self, collector: Collector, step: int, recorder: Recorder):
+        self.collector, self.step, self.recorder = collector, step, recorder
+        train = collector.config.train
         params = SamplingParams(
             n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
         )
-        graded: dict[int, Future[Group]] = {}
-        with ThreadPoolExecutor(1) as aside:  # a group is graded while others are sampled
-            with recorder.time("gen"):
-                queue = self.sampler.start(params)
-                queue.add(
-                    [Job(i, prompt.tokens, key) for i, (prompt, key) in enumerate(zip(prompts, keys, strict=True))]
-                )
-                while len(graded) < len(prompts):
-                    for index, group in queue.finished():
-                        graded[index] = aside.submit(self._grade, prompts[index], group)
-            with recorder.time("reward"):
-                return [graded[index].result() for index in range(len(prompts))]
+        self.queue = collector.sampler.start(params)
+        self.aside = ThreadPoolExecutor(1)
+        self.sampled: dict[int, Prompt] = {}
+        self.judged: dict[int, Future[Group]] = {}
+        self.groups: dict[int, Group] = {}
+
+    def add(self, prompts: Sequence[Prompt]) -> None:
+        """This rank's part of a block; it may be empty."""
+        if not prompts:
+            return
+        seed = self.collector.config.seed
+        self.sampled |= {prompt.number: prompt for prompt in prompts}
+        self.queue.add(
+            [Job(prompt.number, prompt.tokens, derive(seed, "rollout", self.step, prompt.number)) for prompt in prompts]
+        )
+
+    def graded(self) -> list[Group]:
+        """The groups that were graded since the last call; waits a moment for some.
+
+        While the sampler has work it is not kept waiting by the grader. When it has none, all verdicts that come in
+        time are awaited: with them, what to add is known best.
+        """
+        if self.sampled:
+            with self.recorder.time("gen"):
+                for number, responses in self.queue.finished(_SECONDS):
+                    self.judged[number] = self.aside.submit(self._grade, self.sampled.pop(number), responses)
+        with self.recorder.time("reward"):
+            wait(self.judged.values(), 0 if self.sampled else _SECONDS)
+        done = {number: self.judged.pop(number).result() for number in list(self.judged) if self.judged[number].done()}
+        self.groups |= done
+        return list(done.values())
+
+    def close(self) -> None:
+        """Give up what is still under way."""
+        self.queue.abort()
+        self.aside.shutdown(cancel_futures=True)
 
     def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:
         """A group with its rewards."""
-        texts = self.stream.decode([response.tokens for response in responses])
-        verdicts = self.grader.grade([(prompt.problem.answer, text) for text in texts])
+        texts = self.collector.stream.decode([response.tokens for response in responses])
+        verdicts = self.collector.grader.grade([(prompt.problem.answer, text) for text in texts])
         rewards = np.array([verdict.correct for verdict in verdicts], dtype=np.float32)
         return Group(prompt, responses, rewards, given_up(verdict.reason for verdict in verdicts))

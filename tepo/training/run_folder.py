@@ -5,7 +5,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           manifest.json             status: running | finished | interrupted | failed
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
-          checkpoints/step_000036/  model, tokenizer, optimiser; loads with `from_pretrained`
+          checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
           figures/                  training curves

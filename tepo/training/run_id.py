@@ -26,8 +26,8 @@ _UNHASHED = {
     "model": ("name", "path", "revision"),
     "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
     "grader": ("workers",),
-    "sampler": ("servers",),
-}  # labels, paths, and what `identity` covers by its content
+    "sampler": ("servers", "margin"),
+}  # labels, paths, what `identity` covers by its content, and what changes no result
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

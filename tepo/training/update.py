@@ -141,8 +141,30 @@ class Updater:
     def check_gap(self, mini_batch: MiniBatch, gap: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
         """Sampler against trainer on the first mini-batch; gap: log-probs [n] of both for each micro-batch.
         Raises RunFailed beyond the bound, with the likely cause."""
-        rollout = mini_batch.rollout
         parts = [mini_batch.sequences_at(indices) for indices in mini_batch.micro_batches]
+        sampler, trainer = (torch.cat(values) for values in zip(*gap, strict=True))
+        return self._compare(mini_batch.rollout, parts, (sampler, trainer), mini_batch.step)
+
+    def check_drawn(self, rollout: FlatRollout, step: int) -> dict[str, float]:
+        """The same on a full rollout, by the old log-probs that the trainer has just computed."""
+        own = rollout.share(range(rollout.sequence_count), self.engine.comm)
+        parts = [[own[index] for index in indices] for indices in self._micro_batches(rollout, own)]
+        tokens = rollout.tokens_of([sequence for part in parts for sequence in part])
+        return self._compare(rollout, parts, (rollout.sampler_logprobs[tokens], rollout.old_logprobs[tokens]), step)
+
+    def drift(self, mini_batch: MiniBatch, gap: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """How far the policy is from the one that sampled, on the first mini-batch; gap: as in `check_gap`."""
+        old = [mini_batch.batch.select(indices).old_logprobs for indices in mini_batch.micro_batches]
+        moved = (torch.cat([now for _, now in gap]) - torch.cat(old)).abs().double()
+        sums = torch.stack([moved.sum(), torch.ones_like(moved).sum()])
+        total, count = (sums if self.engine.comm is None else self.engine.comm.all_sum(sums)).tolist()
+        steps = min(self.config.train.staleness, mini_batch.step - 1)
+        return {"training/staleness": float(steps), "training/stale_log_ratio": total / count}
+
+    def _compare(
+        self, rollout: FlatRollout, parts: Sequence[Sequence[int]], logprobs: tuple[Tensor, Tensor], step: int
+    ) -> dict[str, float]:
+        """The alarm on this rank's sequences; logprobs: of sampler and trainer [n], in the order of `parts`."""
 
         def score(temperature: float) -> Tensor:
             options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
@@ -152,24 +174,24 @@ class Updater:
             return torch.cat(pieces)
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
-        sampler, trainer = (torch.cat(values) for values in zip(*gap, strict=True))
-        evidence = Evidence(score, pairs, self.engine.model)
-        return self.alarm.check(sampler, trainer, evidence, where=f"step {mini_batch.step}")
+        return self.alarm.check(*logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
 
     @torch.no_grad()
     def old_values(self, rollout: FlatRollout) -> None:
         """pi_old's log-probs and entropies.
         The sampler's own are taken where they serve; where the objective compares full distributions or corrects the
         gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more
-        than GSPO's clip distances, the trainer computes them on its own path (reading A2)."""
+        than GSPO's clip distances, the trainer computes them on its own path (reading A2). So it does for a rollout
+        that waits for its step: later, nothing could tell the sampler's error from what the policy has moved."""
         needs = self.objective.needs
         # What is compared: a difference must not be rounding, nor 0 by definition.
         compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
+        own = compared or self.config.model.dtype != "float32" or self.config.train.staleness > 0
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._old_distribution(rollout)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
-        elif rollout.old_entropies is None or compared or self.config.model.dtype != "float32":
+        elif rollout.old_entropies is None or own:
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
         if self.initial is not None:
             if needs.full_kl and needs.full_kl_anchor == "initial":
@@ -185,11 +207,13 @@ class Updater:
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the
-        first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it."""
+        first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it. Not for a
+        rollout that waits: its first update has other weights."""
         model, temperature = self.engine.model, self.config.train.temperature
         runs = even_chunks(rollout.group_count, self.config.train.mini_batches)
         first = rollout.sequences_of(runs[0])
-        if self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
+        waits = self.config.train.staleness > 0
+        if waits or self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
             return self._distribution(rollout, model)
         packed = rollout.pack(first)
         with torch.enable_grad():

@@ -13,28 +13,29 @@ from tests.unit.training.small import SMALL, lasting, small, weights
 STEPS = "train.steps=12"
 
 
-def start(store: Path) -> Started:
-    return started("train", *SMALL, STEPS, f"store={store}", "--quiet")
+def start(store: Path, *words: str) -> Started:
+    return started("train", *SMALL, STEPS, *words, f"store={store}", "--quiet")
 
 
 @pytest.mark.slow
-def test_five_kills_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("train.staleness=2", "sampler.margin=2")], ids=["plain", "stale"])
+def test_five_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     from tepo.training.run_folder import RunFolder
 
     draw = random.Random(7)
-    run = RunFolder.of(small(tmp_path / "killed", STEPS))
+    run = RunFolder.of(small(tmp_path / "killed", STEPS, *words))
     for _ in range(5):
         done = len(run.metrics())
-        process = start(tmp_path / "killed")
+        process = start(tmp_path / "killed", *words)
         until(lambda done=done: len(run.metrics()) > done, process)  # a step was added …
         time.sleep(draw.random() * 0.3)  # … and then anywhere in the next ones
         process.kill()
         if run.finished():
             break
     for store in ("killed", "whole"):
-        done = start(tmp_path / store).end()
+        done = start(tmp_path / store, *words).end()
         assert done.returncode == 0, done.stderr
-    other = RunFolder.of(small(tmp_path / "whole", STEPS))
+    other = RunFolder.of(small(tmp_path / "whole", STEPS, *words))
     assert lasting(run.path) == lasting(other.path)
     assert weights(run.path) == weights(other.path)
     (whole_session,), sessions = provenance.sessions(other.path), provenance.sessions(run.path)

@@ -23,10 +23,10 @@ WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2",
 BOUND = 45  # seconds from the kill to the end of every process; the launcher itself gives a stubborn rank 30
 
 
-def start(store: Path) -> "subprocess.Popen[str]":
+def start(store: Path, extra: tuple[str, ...]) -> "subprocess.Popen[str]":
     """Two ranks."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *launcher, "-m", "tepo_cli", "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
+    words = [sys.executable, *launcher, "-m", "tepo_cli", "train", *SMALL, *WORDS, *extra, f"store={store}", "--quiet"]
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -38,9 +38,9 @@ def process_of(launcher: int, rank: int) -> int:
     raise AssertionError(f"no rank {rank}")
 
 
-def kill(store: Path, run: RunFolder, rank: int) -> str:
+def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
     """Start two ranks, kill one once three more steps are done, and return what the other one said."""
-    done, process, limit = len(run.metrics()), start(store), time.monotonic() + 120
+    done, process, limit = len(run.metrics()), start(store, extra), time.monotonic() + 120
     while len(run.metrics()) < done + 3 and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     assert process.poll() is None, process.communicate()[1]
@@ -53,23 +53,24 @@ def kill(store: Path, run: RunFolder, rank: int) -> str:
     return errors
 
 
-def test_the_others_end_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = RunFolder.of(small(tmp_path / "killed", *WORDS))
-    errors = kill(tmp_path / "killed", run, rank=1)
+@pytest.mark.parametrize("extra", [(), ("train.staleness=1",)], ids=["plain", "stale"])
+def test_the_others_end_and_the_run_goes_on(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    run = RunFolder.of(small(tmp_path / "killed", *WORDS, *extra))
+    errors = kill(tmp_path / "killed", run, 1, extra)
     assert "error: rank 0 of 2: " in errors
     assert "the same command goes on from the last checkpoint" in errors
     assert run.manifest()["status"] == "failed"
     assert "rank 0 of 2" in run.manifest()["error"]
     kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
-    errors = kill(tmp_path / "killed", run, rank=0)
+    errors = kill(tmp_path / "killed", run, 0, extra)
     assert "error: rank 1 of 2: " in errors
     assert run.metrics()[: len(kept)] == kept  # it went on from the checkpoint
     assert 0 < run.checkpoints()[-1] < STEPS
 
     for store in ("killed", "whole"):  # two ranks' checkpoint goes on alone
-        done = tepo("train", *SMALL, *WORDS, f"store={tmp_path / store}", "--quiet")
+        done = tepo("train", *SMALL, *WORDS, *extra, f"store={tmp_path / store}", "--quiet")
         assert done.returncode == 0, done.stderr
-    whole = RunFolder.of(small(tmp_path / "whole", *WORDS))
+    whole = RunFolder.of(small(tmp_path / "whole", *WORDS, *extra))
     assert [row["training/prompts"] for row in run.metrics()] == [row["training/prompts"] for row in whole.metrics()]
     for one, other in zip(run.metrics(), whole.metrics(), strict=True):
         assert one["critic/score/mean"] == pytest.approx(other["critic/score/mean"])

@@ -135,5 +135,7 @@ def run(
         make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
     )
     updater = Updater(config, objective, engine, alarm, initial)
-    metrics = update(updater, FlatRollout(groups, torch.device("cpu")), 1, Recorder())
+    rollout = FlatRollout(groups, torch.device("cpu"))
+    updater.old_values(rollout)
+    metrics = update(updater, rollout, 1, Recorder())
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

@@ -73,6 +73,8 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         recorder = _Synchronised(device)
+        with recorder.time("old_log_prob"):
+            updater.old_values(rollout)
         updates = loop.update(updater, rollout, turn, recorder)["actor/updates"]
         taken.append(recorder.seconds["update_actor"])
         scoring.append(recorder.seconds["old_log_prob"])
@@ -101,11 +103,12 @@ def _updater(case: Case, device: str) -> Updater:
 
 
 def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
-    """How often the host waits for the GPU in one call of `update`, as torch tells, and where."""
+    """How often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            updater.old_values(rollout)
             loop.update(updater, rollout, 0, Recorder())
     finally:
         torch.cuda.set_sync_debug_mode("default")

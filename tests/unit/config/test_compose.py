@@ -77,6 +77,7 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("seed=-1", "seed must be at least 0"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),
         ("train.weight_decay=-1", "train.weight_decay must be at least 0"),
+        ("train.staleness=-1", "train.staleness must be at least 0"),
         ("train.warmup_steps=-5", "train.warmup_steps must be at least 0"),
         ("train.learning_rate=inf", "train.learning_rate must be a number, not inf"),
         ("train.temperature=nan", "train.temperature must be a number, not nan"),
@@ -87,6 +88,8 @@ def test_a_bad_value_is_one_message(override: str) -> None:
         ("store=", "store is empty"),
         ("sampler.gap_bound=0", "sampler.gap_bound must be positive"),
         ("sampler.gap_bound=nan", "sampler.gap_bound must be a number, not nan"),
+        ("sampler.margin=0.9", "sampler.margin must be at least 1"),
+        ("sampler.margin=inf", "sampler.margin must be a number, not inf"),
         ("sampler.memory_fraction=-3", "sampler.memory_fraction must be positive"),
         ("grader.workers=-1", "grader.workers must be at least 0"),
         ("data.kind=problems", "names no problems"),
@@ -175,6 +178,8 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "wandb.mode=offline",
                 "train.checkpoint_every=7",
                 "grader.workers=3",
+                "sampler.margin=3",
+                "train.staleness=0",
                 "data.benchmarks=[add3]",
             ]
         )
@@ -188,6 +193,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
         "data.tasks.add3=2",
         "engine.micro_batch_tokens=99",
         "train.epochs=1",
+        "train.staleness=1",
     ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids

@@ -68,21 +68,41 @@ def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_
     assert not steps
 
 
+def refilled(drawn: list[float]) -> bool:
+    """Whether a step but the first drew more than the one before it, which is what it drew at first."""
+    return any(after > max(before, 8) for before, after in itertools.pairwise(drawn))
+
+
+@pytest.mark.slow
+def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
+    words = ("train.steps=4", "train.max_rounds=8")
+    runs = {m: train(small(tmp_path / str(m), *words, f"sampler.margin={m}")) for m in (1.0, 1.2, 3.0)}
+    rows = RunFolder(runs[3.0]).metrics()
+    first, second, *_ = drawn = [row["rollout/prompts"] for row in rows]
+    assert refilled(drawn)
+    assert rows[1]["rollout/left_over"] >= 3 * first - second
+    for margin in (1.2, 3.0):
+        assert lasting(runs[margin]) == lasting(runs[1.0])
+        assert weights(runs[margin]) == weights(runs[1.0])
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: int) -> None:
     def stop(step: int, row: dict) -> None:
         if step == 2:
             raise KeyboardInterrupt
 
+    steps = "train.steps=5"
     with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path / "a", f"train.checkpoint_every={every}"), stop)
-    interrupted = RunFolder.of(small(tmp_path / "a"))
+        train(small(tmp_path / "a", steps, f"train.checkpoint_every={every}"), stop)
+    interrupted = RunFolder.of(small(tmp_path / "a", steps))
     assert interrupted.manifest()["status"] == "interrupted"
     with (interrupted.path / "metrics.jsonl").open("a") as file:  # what a kill in the middle of a write leaves
         file.write('{"training/global_step": 3, "critic/sc')
-    resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    resumed, whole = train(small(tmp_path / "a", steps)), train(small(tmp_path / "b", steps))
     assert lasting(resumed) == lasting(whole)
     assert weights(resumed) == weights(whole)
+    assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:

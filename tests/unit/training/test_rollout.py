@@ -1,10 +1,13 @@
 """A rollout: groups are graded while others are still being sampled."""
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,10 +22,10 @@ from tepo.sampling import torch_sampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompt_stream
-from tepo.training.flat_rollout import Group
+from tepo.training.drawn import Rollout
 from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector, Rollout
+from tepo.training.rollout import Collector
 from tests.unit.evaluation.stand_in import LastBox
 from tests.unit.training.small import small
 
@@ -48,61 +51,16 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     with Telling(GraderOptions()) as grader:
         two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
         rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(
-            0, 1, Recorder()
+            0, 1, 0, Recorder()
         )
     assert waited == [2, 2, 2, 2]
     monkeypatch.undo()
     with Grader(GraderOptions()) as grader:
         whole = Collector(
             config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None
-        ).collect(0, 1, Recorder())
+        ).collect(0, 1, 0, Recorder())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
-
-
-def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
-    """A graded group; the first `cut` responses were stopped by the length limit."""
-    responses = [
-        Response(np.zeros(length, np.int32), np.zeros(length, np.float32), None, place >= cut)
-        for place, length in enumerate(lengths)
-    ]
-    prompt = Prompt(number, Problem(str(number), "", ""), [1])
-    return Group(prompt, responses, np.array(rewards, dtype=np.float32), timeouts)
-
-
-def test_a_rollout_counts_all_that_was_drawn_and_keeps_the_mixed_groups() -> None:
-    first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
-    rollout = Rollout()
-    rollout.add([group(0, [1] * 4, [2] * 4), first, group(2, [0] * 4, [5] * 4, cut=4, timeouts=2)])
-    rollout.add([group(3, [0] * 4, [1] * 4), last])
-    assert rollout.groups == [first, last]
-    assert rollout.metrics() == pytest.approx(
-        {
-            "critic/score/mean": (1 + 1 / 4 + 3 / 4) / 5,
-            "critic/score/best@4": 3 / 5,
-            "critic/score/best@2": (1 + (1 - 3 / 6) + 1) / 5,  # of the 6 pairs, 3 hold the one right answer of `first`
-            "critic/rewards/kept_mean": (1 / 4 + 3 / 4) / 2,
-            "response_length/mean": (8 + 10 + 20 + 4 + 12) / 20,
-            "response_length/max": 9,
-            "response_length/clip_ratio": 5 / 20,
-            "rollout/prompts": 5,
-            "rollout/rounds": 2,
-            "rollout/groups_kept": 2,
-            "rollout/groups_all_right": 1,
-            "rollout/groups_all_wrong": 2,
-            "grader/timeouts": 3,
-            "perf/sampled_tokens": 54,
-        }
-    )
-
-
-@pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
-def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
-    rollout = Rollout()
-    rollout.add([group(0, [1] + [0] * (size - 1), [1] * size)])
-    rollout.groups = rollout.groups or [group(1, [1], [1])]
-    names = [name for name in rollout.metrics() if "best@" in name]
-    assert names == [f"critic/score/best@{k}" for k in expected]
 
 
 @dataclass
@@ -117,31 +75,53 @@ class Numbers:
 
 
 @dataclass
-class EveryThird:
-    """One right answer of four to every third prompt, none to the others; keeps what it was asked."""
+class Clock:
+    """A sampler whose groups end when their longest response does: all run side by side, a token each tick.
 
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    lengths: right and wrong responses to prompt number p, as (tokens, right?), of `answers(p)`. endless: the number of
+    a prompt whose responses have no end. Keeps what it was asked and the order in which groups ended.
+    """
 
-    def start(self, params: SamplingParams) -> "EveryThird":
-        self.params, self.jobs = params, []
+    answers: Callable[[int], list[tuple[int, bool]]]
+    endless: int = -1
+    added: list[list[Job]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    now: int = 0
+    running: dict[int, tuple[int, list[Response]]] = field(default_factory=dict)
+
+    def start(self, params: SamplingParams) -> "Clock":
+        self.params = params
         return self
 
     def add(self, jobs: Sequence[Job]) -> None:
-        self.asked.append(
-            {"prompts": [job.prompt[0] for job in jobs], "keys": [job.key for job in jobs], "params": self.params}
-        )
-        self.jobs += jobs
+        self.added.append(list(jobs))
+        for job in jobs:
+            answers = self.answers(job.number)
+            texts = [("\\boxed{1}" if right else "\\boxed{0}").rjust(length) for length, right in answers]
+            rows = [np.array([*map(ord, text)], dtype=np.int32) for text in texts]
+            group = [Response(row, np.zeros(len(row), np.float32), None, True) for row in rows]
+            self.running[job.number] = (self.now + max(map(len, rows)), group)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
-        if not self.jobs:
+        ends = {number: end for number, (end, _) in self.running.items() if number != self.endless}
+        if not ends:
+            assert seconds is not None, "would wait for ever"
+            time.sleep(min(seconds, 0.01))
             return []
-        job = self.jobs.pop()  # in any order
-        right = [job.prompt[0] % 3 == 0 and i == 2 for i in range(self.params.n)]
-        tokens = [np.array([*map(ord, "\\boxed{1}" if yes else "\\boxed{0}")], dtype=np.int32) for yes in right]
-        return [(job.number, [Response(row, np.zeros(len(row), np.float32), None, True) for row in tokens])]
+        self.now = min(ends.values())
+        done = [number for number, end in ends.items() if end == self.now]
+        self.ended += done
+        return [(number, self.running.pop(number)[1]) for number in done]
 
     def abort(self) -> None:
-        self.jobs.clear()
+        self.aborted += self.running
+        self.running.clear()
+
+
+def every_third(number: int) -> list[tuple[int, bool]]:
+    """One right answer of four to every third prompt, none to the others; later prompts end first."""
+    return [(100 - number, number % 3 == 0 and index == 2) for index in range(4)]
 
 
 @dataclass
@@ -156,51 +136,131 @@ class Exchange:
     def all_gather_object(self, value: Any) -> list[Any]:
         self.slots[self.rank] = value
         self.barrier.wait(timeout=30)
-        found = list(self.slots)
+        gathered = list(self.slots)
         self.barrier.wait(timeout=30)
-        return found
+        return gathered
 
 
-def collected(config: RunConfig, comm: Exchange | None = None, start: int = 0) -> tuple[Rollout, EveryThird]:
-    sampler = EveryThird()
+def collected(
+    config: RunConfig, sampler: Any = None, comm: Exchange | None = None, start: int = 0, before: int = 0
+) -> tuple[Rollout, Clock]:
+    sampler = sampler or Clock(every_third)
     collector = Collector(config, Numbers(), sampler, LastBox(), comm)  # type: ignore[arg-type]
-    return collector.collect(start, 5, Recorder()), sampler
+    return collector.collect(start, 5, before, Recorder()), sampler
 
 
-def test_each_round_draws_as_many_prompts_as_groups_are_missing(tmp_path: Path) -> None:
-    """Eight are wanted: 8 prompts give 3 mixed groups, 5 more give 2, 3 more give 1; three rounds are the most."""
-    config = small(tmp_path, "train.max_rounds=3", "train.temperature=0.7", "seed=3")
+def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[Rollout, Clock]]:
+    """The same collection by two ranks in two threads."""
+    slots, barrier = [None, None], threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda rank: collected(config, sampler(), Exchange(rank, slots, barrier)), range(2)))
+
+
+def numbers(rollout: Rollout) -> list[int]:
+    return [group.prompt.number for group in rollout.groups]
+
+
+def test_prompts_are_added_until_the_cap(tmp_path: Path) -> None:
+    """Eight are wanted, and at most 3 x 8 prompts are drawn, which hold as many."""
+    config = small(tmp_path, "train.max_rounds=2", "train.temperature=0.7", "seed=3")
     rollout, sampler = collected(config, start=30)
-    assert [call["prompts"] for call in sampler.asked] == [[*range(30, 38)], [*range(38, 43)], [43, 44, 45]]
-    assert [group.prompt.number for group in rollout.groups] == [30, 33, 36, 39, 42, 45]
+    assert numbers(rollout) == [30, 33, 36, 39, 42, 45]
     assert [group.rewards.tolist() for group in rollout.groups] == [[0, 0, 1, 0]] * 6
-    assert (rollout.consumed, rollout.rounds, rollout.all_right, rollout.all_wrong) == (16, 3, 0, 10)
-    for call in sampler.asked:
-        assert call["keys"] == [derive(3, "rollout", 5, number) for number in call["prompts"]]
-        assert call["params"] == SamplingParams(n=4, temperature=0.7, max_new_tokens=40)
+    assert (rollout.consumed, rollout.left_over, rollout.all_right, rollout.all_wrong) == (16, 0, 0, 10)
+    assert [len(jobs) for jobs in sampler.added] == [8, 2, 2, 2, 2]
+    jobs = list(chain(*sampler.added))
+    assert [(job.number, job.prompt, job.key) for job in jobs] == [
+        (number, [number], derive(3, "rollout", 5, number)) for number in range(30, 46)
+    ]
+    assert sampler.params == SamplingParams(n=4, temperature=0.7, max_new_tokens=40)
 
 
-def test_no_more_is_drawn_when_the_groups_are_there(tmp_path: Path) -> None:
-    config = small(tmp_path, "train.max_rounds=20")
-    rollout, sampler = collected(config)
-    assert len(rollout.groups) == 8
-    assert sum(len(call["prompts"]) for call in sampler.asked) == rollout.consumed == 22  # the eighth is number 21
+def test_the_first_mixed_groups_are_taken_and_the_rest_is_given_up(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    rollout, sampler = collected(config, before=22)
+    assert numbers(rollout) == list(range(0, 24, 3))
+    assert rollout.consumed == 22  # the eighth is number 21
+    assert [job.number for job in chain(*sampler.added)] == list(range(22 + rollout.left_over))
+    assert rollout.left_over >= 44  # three times 22 are under way at first
+    assert sampler.aborted == [number for number in range(22 + rollout.left_over) if number not in sampler.ended]
+
+
+def test_a_response_without_end_holds_up_nothing_that_does_not_need_it(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    rollout, sampler = collected(config, Clock(every_third, endless=22))
+    assert numbers(rollout) == list(range(0, 24, 3))
+    assert 22 in sampler.aborted
+    for ranks in on_two_ranks(config, lambda: Clock(every_third, endless=22)):
+        assert numbers(ranks[0]) == numbers(rollout)
 
 
 def test_two_ranks_draw_half_each_and_hold_the_same_groups_in_order(tmp_path: Path) -> None:
-    """In the last rounds one prompt is missing: then the second rank samples nothing."""
     config = small(tmp_path, "train.max_rounds=20")
-    slots, barrier = [None, None], threading.Barrier(2)
-    with ThreadPoolExecutor(2) as threads:
-        ranks = list(threads.map(lambda rank: collected(config, Exchange(rank, slots, barrier)), range(2)))
-    alone, sampler = collected(config)
+    ranks = on_two_ranks(config, lambda: Clock(every_third))
+    alone, _ = collected(config)
     for rollout, _ in ranks:
-        assert rollout.metrics() == alone.metrics()
-        assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in alone.groups]
-    for rank, (_, own) in enumerate(ranks):
-        shares = [call["prompts"][rank::2] for call in sampler.asked]
-        assert [call["prompts"] for call in own.asked] == [share for share in shares if share]
-    assert len(ranks[1][1].asked) < len(sampler.asked)
+        assert numbers(rollout) == numbers(alone)
+        assert rollout.counts == alone.counts
+        assert [group.rewards.tolist() for group in rollout.groups] == [
+            group.rewards.tolist() for group in alone.groups
+        ]
+    assert ranks[0][0].left_over == ranks[1][0].left_over
+    for rank, (_, sampler) in enumerate(ranks):
+        shares = [[job.number for job in jobs] for jobs in sampler.added]
+        assert shares[0] == list(range(8))[rank::2]
+        assert shares[1:] == [[number] for number in range(8 + rank, 8 + 2 * len(shares) - 2, 2)]
+
+
+def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.prompts_per_step=1", "train.mini_batch_prompts=1", "train.max_rounds=20")
+    ranks = on_two_ranks(config, lambda: Clock(lambda number: every_third(number + 1)))
+    assert [numbers(rollout) for rollout, _ in ranks] == [[2], [2]]
+    assert [len(sampler.added) for _, sampler in ranks] == [3 + ranks[0][0].left_over, 0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: int) -> None:
+    """By one rank and by two, at several margins, with lengths and rewards at random."""
+    draw = Random(seed)
+    answers = [[(draw.randint(10, 200), draw.random() < 0.2) for _ in range(4)] for _ in range(48)]
+    mixed = [number for number, group in enumerate(answers) if 0 < sum(right for _, right in group) < 4]
+    expected = mixed[:8]
+    assert len(expected) == 8
+    for margin in (1.0, 1.7, 4.0):
+        config = small(tmp_path, "train.max_rounds=6", f"sampler.margin={margin}")
+        alone, sampler = collected(config, Clock(answers.__getitem__), before=draw.randint(0, 30))
+        assert sampler.ended != sorted(sampler.ended)
+        for rollout in (alone, *(rollout for rollout, _ in on_two_ranks(config, lambda: Clock(answers.__getitem__)))):
+            assert numbers(rollout) == expected
+            assert rollout.consumed == expected[-1] + 1
+
+
+def longer_is_wrong(number: int) -> list[tuple[int, bool]]:
+    """Of every four prompts, three hard ones: responses of up to 400 tokens, half of them wrong. The easy ones are
+    short and mixed too."""
+    draw = Random(number)
+    longest = 40 if number % 4 == 0 else 400
+    lengths = [draw.randint(longest // 2, longest) for _ in range(4)]
+    return [(length, length < 0.75 * longest) for length in lengths]
+
+
+def mean_length(groups: Iterable[list[tuple[int, bool]]]) -> float:
+    return float(np.mean([length for group in groups for length, _ in group]))
+
+
+def test_short_responses_are_not_preferred(tmp_path: Path) -> None:
+    """Lengths go with success, short groups end first, and more are under way than are needed: what is trained is what
+    a plain refill would train. The groups that end first would be much shorter."""
+    config = small(tmp_path, "train.prompts_per_step=32", "train.max_rounds=20", "sampler.margin=4")
+    rollout, sampler = collected(config, Clock(longer_is_wrong), before=64)
+    mixed = [number for number in range(640) if 0 < sum(right for _, right in longer_is_wrong(number)) < 4]
+    plain = mixed[:32]
+    assert numbers(rollout) == plain
+    trained = [[(len(response.tokens), False) for response in group.responses] for group in rollout.groups]
+    assert mean_length(trained) == mean_length(map(longer_is_wrong, plain))
+
+    first_to_end = [number for number in sampler.ended if number in mixed][:32]
+    assert mean_length(map(longer_is_wrong, first_to_end)) < 0.5 * mean_length(trained)
 
 
 def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
@@ -215,7 +275,7 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
     for kind in (Grader, Towering):
         with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
             stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
-            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, Recorder()).metrics())
+            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, 0, Recorder()).metrics())
     assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
 
 

@@ -17,8 +17,9 @@ from tepo.policy.hidden_states import hidden_states, output_matrix
 from tepo.policy.packing import pack
 from tepo.policy.token_statistics import reference_logprobs, token_statistics
 from tepo.sampling.gap import GapAlarm
+from tepo.training import loop
 from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
-from tepo.training.loop import train, update
+from tepo.training.loop import train
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.torch_engine import TorchEngine
@@ -39,6 +40,12 @@ def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
         engine,
         GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32")),
     )
+
+
+def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
+    """A rollout of the policy as it is: its old values, and all updates."""
+    updater.old_values(rollout)
+    return loop.update(updater, rollout, step, recorder)
 
 
 def truncated(groups: list[Group]) -> list[Group]:

@@ -1,0 +1,106 @@
+"""Where a run stands, and the rollouts that wait for their step, as its checkpoints carry them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tepo.files import write_json
+from tepo.sampling.sampler import Response
+from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.prompt_stream import PromptStream
+from tepo.training.run_folder import RunFolder
+
+_OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A rollout that was drawn, with the values of the policy that sampled it. step: the one that trains it.
+    metrics: of the draw."""
+
+    step: int
+    rollout: FlatRollout
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """step: the last finished one. prompts: drawn so far. consumed: those of the last rollout (0: there was none).
+    pending: the rollouts of the next steps, in order, as many as are drawn."""
+
+    step: int = 0
+    prompts: int = 0
+    consumed: int = 0
+    pending: tuple[Pending, ...] = ()
+
+
+def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
+    """Add the rollouts to a checkpoint's folder, as `rollouts/step_000005.safetensors` and `.json`."""
+    for number, waiting in enumerate(pending):
+        file = folder / "rollouts" / f"step_{waiting.step:06d}.safetensors"
+        if number == 0:
+            file.parent.mkdir()
+        save_file(dict(_tensors(waiting.rollout)), file)
+        write_json(file.with_suffix(".json"), {"step": waiting.step, "metrics": waiting.metrics})
+
+
+def resume(run: RunFolder, stream: PromptStream, device: torch.device) -> Progress:
+    """Where the newest complete checkpoint of a run stands."""
+    steps = run.checkpoints()
+    if not steps:
+        return Progress()
+    saved, pending = run.progress(steps[-1]), read_pending(run.checkpoint(steps[-1]), stream, device)
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending)
+
+
+def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[Pending, ...]:
+    """The rollouts of a checkpoint's folder, by step. Prompts are those of the stream with the same numbers."""
+    pending: list[Pending] = []
+    for file in sorted((folder / "rollouts").glob("*.safetensors")):
+        saved, tensors = json.loads(file.with_suffix(".json").read_text(encoding="utf-8")), load_file(file)
+        rollout = FlatRollout(_groups(tensors, stream), device)
+        for name in _OLD:
+            if name in tensors:
+                setattr(rollout, name, tensors[name].to(device))
+        pending.append(Pending(saved["step"], rollout, saved["metrics"]))
+    return tuple(pending)
+
+
+def _tensors(rollout: FlatRollout) -> Iterator[tuple[str, Tensor]]:
+    """G groups, S sequences, N tokens."""
+    groups = rollout.groups
+    yield "numbers", torch.tensor([group.prompt.number for group in groups])  # [G]
+    yield "timeouts", torch.tensor([group.timeouts for group in groups])  # [G]
+    yield "lengths", rollout.lengths_tensor.cpu()  # [S]
+    yield "finished", rollout.finished.cpu()  # [S]
+    yield "rewards", rollout.rewards.cpu()  # [S]
+    yield "tokens", rollout.targets().to("cpu", torch.int32)  # [N]
+    yield "sampler_logprobs", rollout.sampler_logprobs.cpu()  # [N]
+    for name in _OLD:
+        value: Tensor | None = getattr(rollout, name)
+        if value is not None:
+            yield name, value.to("cpu", copy=True).contiguous()  # [N] or [N, V]; a copy, as two may be one tensor
+
+
+def _groups(tensors: dict[str, Tensor], stream: PromptStream) -> list[Group]:
+    """The groups of a saved rollout."""
+    bounds = np.cumsum(tensors["lengths"].numpy())[:-1]
+    tokens, logprobs = (np.split(tensors[name].numpy(), bounds) for name in ("tokens", "sampler_logprobs"))
+    # The sampler's entropies were replaced by the trainer's.
+    responses = [
+        Response(row, values, None, finished)
+        for row, values, finished in zip(tokens, logprobs, tensors["finished"].tolist(), strict=True)
+    ]
+    numbers, timeouts = tensors["numbers"].tolist(), tensors["timeouts"].tolist()
+    size = len(responses) // len(numbers)
+    rewards = np.split(tensors["rewards"].numpy(), len(numbers))
+    return [
+        Group(stream.take(number, 1)[0], responses[index * size : (index + 1) * size], rewards[index], timeouts[index])
+        for index, number in enumerate(numbers)
+    ]

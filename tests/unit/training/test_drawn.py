@@ -1,0 +1,53 @@
+"""What is counted of a step's prompts."""
+
+import numpy as np
+import pytest
+
+from tepo.problems.problem import Problem
+from tepo.sampling.sampler import Response
+from tepo.training.drawn import Counts, Rollout
+from tepo.training.flat_rollout import Group
+from tepo.training.prompt_stream import Prompt
+
+
+def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
+    """A graded group; the first `cut` responses were stopped by the length limit."""
+    responses = [
+        Response(np.zeros(length, np.int32), np.zeros(length, np.float32), None, index >= cut)
+        for index, length in enumerate(lengths)
+    ]
+    prompt = Prompt(number, Problem(str(number), "", ""), [1])
+    return Group(prompt, responses, np.array(rewards, dtype=np.float32), timeouts)
+
+
+def test_a_rollout_counts_all_that_was_consumed() -> None:
+    first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
+    dropped = [group(0, [1] * 4, [2] * 4), group(2, [0] * 4, [5] * 4, cut=4, timeouts=2), group(3, [0] * 4, [1] * 4)]
+    consumed = sorted([first, last, *dropped], key=lambda group: group.prompt.number)
+    assert [Counts.of(group).mixed for group in consumed] == [False, True, False, False, True]
+    rollout = Rollout([first, last], [Counts.of(group) for group in consumed], left_over=7)
+    assert rollout.metrics() == pytest.approx(
+        {
+            "critic/score/mean": (1 + 1 / 4 + 3 / 4) / 5,
+            "critic/score/best@4": 3 / 5,
+            "critic/score/best@2": (1 + (1 - 3 / 6) + 1) / 5,  # of the 6 pairs, 3 hold the one right answer of `first`
+            "critic/rewards/kept_mean": (1 / 4 + 3 / 4) / 2,
+            "response_length/mean": (8 + 10 + 20 + 4 + 12) / 20,
+            "response_length/max": 9,
+            "response_length/clip_ratio": 5 / 20,
+            "rollout/prompts": 5,
+            "rollout/groups_kept": 2,
+            "rollout/groups_all_right": 1,
+            "rollout/groups_all_wrong": 2,
+            "rollout/left_over": 7,
+            "grader/timeouts": 3,
+            "perf/sampled_tokens": 54,
+        }
+    )
+
+
+@pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
+def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
+    drawn = group(0, [1] + [0] * (size - 1), [1] * size)
+    names = [name for name in Rollout([drawn], [Counts.of(drawn)]).metrics() if "best@" in name]
+    assert names == [f"critic/score/best@{k}" for k in expected]

@@ -1,0 +1,112 @@
+"""The rule by which a step draws prompts and takes groups: prompt order alone, whatever is known first."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tepo.training.first_mixed import FirstMixed
+
+
+def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int], int]:
+    """Draw as many prompts as groups are missing, wait for all of them, and again: what is taken, what is consumed."""
+    taken: list[int] = []
+    drawn = 0
+    while len(taken) < count and drawn < cap:
+        more = min(count - len(taken), cap - drawn)
+        taken += [number for number in range(drawn, drawn + more) if mixed[number]]
+        drawn += more
+    return taken, drawn
+
+
+def finished(choice: FirstMixed, mixed: Sequence[bool], order: Random) -> list[range]:
+    """Play a step whose groups become known in a random order; the blocks that were added."""
+    blocks, under_way = [], []
+    while not choice.complete:
+        for block in choice.blocks():
+            blocks.append(block)
+            under_way += list(block)
+        assert under_way, "nothing to wait for"
+        order.shuffle(under_way)
+        for _ in range(order.randint(0, len(under_way))):
+            number = under_way.pop()
+            choice.grade(number, mixed[number - choice.start])
+    return blocks
+
+
+@given(
+    count=st.integers(1, 12),
+    rounds=st.integers(1, 5),
+    before=st.integers(0, 70),
+    margin=st.floats(1, 5),
+    share=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_what_is_taken_is_what_plain_refills_take(
+    count: int, rounds: int, before: int, margin: float, share: float, seed: int
+) -> None:
+    order, cap = Random(seed), rounds * count
+    mixed = [order.random() < share for _ in range(cap)]
+    choice = FirstMixed(100, count, cap, before, margin)
+    blocks = finished(choice, mixed, order)
+    taken, consumed = plain_refills(mixed, count, cap)
+    assert [number - 100 for number in choice.taken] == taken
+    assert choice.end == 100 + consumed
+
+    assert [number for block in blocks for number in block] == list(range(100, 100 + choice.added))
+    assert consumed <= choice.added <= cap
+    everything = FirstMixed(100, count, cap, before, 1e9)  # adds all at once: the same bounds
+    assert blocks == list(everything.blocks())[: len(blocks)]
+
+
+@pytest.mark.parametrize(
+    ("before", "margin", "sizes"),
+    [
+        (0, 1.0, [64]),
+        (100, 1.0, [100]),
+        (100, 1.2, [100, 16, 16]),  # 120 are wanted
+        (100, 1.33, [100, 16, 16, 16]),
+        (30, 1.0, [64]),
+        (1000, 1.0, [640]),
+        (600, 3.0, [600, 16, 16, 8]),
+    ],
+)
+def test_the_step_before_says_how_many_are_added_at_first(before: int, margin: float, sizes: list[int]) -> None:
+    choice = FirstMixed(0, 64, 640, before, margin)
+    assert [len(block) for block in choice.blocks()] == sizes
+    assert list(choice.blocks()) == []
+
+
+@pytest.mark.parametrize(
+    ("margin", "mixed", "more"),
+    [
+        (
+            1.0,
+            60,
+            1,
+        ),  # 4 are missing; the rate is (60 + 8) / (128 + 16), as the step before counts like 16 with 8 mixed
+        (2.0, 60, 2),
+        (1.0, 32, 8),
+        (1.0, 0, 32),  # the cap
+        (1.0, 64, 0),
+    ],
+)
+def test_later_the_keep_rate_of_the_step_says_it(margin: float, mixed: int, more: int) -> None:
+    choice = FirstMixed(0, 64, 640, 128, margin=1.0)
+    assert [len(block) for block in choice.blocks()] == [128]
+    choice.margin = margin
+    for number in range(128):
+        choice.grade(number, number < mixed)
+    assert [len(block) for block in choice.blocks()] == [16] * more
+
+
+def test_groups_behind_an_unknown_one_are_not_taken() -> None:
+    choice = FirstMixed(0, 2, 4, 0, 2.0)
+    assert [list(block) for block in choice.blocks()] == [[0, 1], [2], [3]]
+    for number in (3, 2, 1):
+        choice.grade(number, True)
+        assert (choice.taken, choice.complete) == ([], False)
+    choice.grade(0, False)
+    assert (choice.taken, choice.complete, choice.end) == ([1, 2], True, 3)

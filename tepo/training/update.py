@@ -207,11 +207,13 @@ class Updater:
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the
-        first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it."""
+        first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it. Not for a
+        rollout that waits: its first update has other weights."""
         model, temperature = self.engine.model, self.config.train.temperature
         runs = even_chunks(rollout.group_count, self.config.train.mini_batches)
         first = rollout.sequences_of(runs[0])
-        if self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
+        waits = self.config.train.staleness > 0
+        if waits or self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
             return self._distribution(rollout, model)
         packed = rollout.pack(first)
         with torch.enable_grad():

@@ -14,7 +14,7 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.token_statistics import token_statistics
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
 from tepo.training.loop import train
 from tepo.training.progress import Pending, read_pending
 from tepo.training.prompt_stream import PromptStream
@@ -108,6 +108,17 @@ def test_the_log_shows_how_far_the_policy_has_moved_since_it_sampled(stale: Kept
     assert min(moved) > 1e-3
     gaps = [row["training/rollout_logprobs_diff_mean"] for row in rows]  # sampler and trainer, when they were drawn
     assert max(gaps) < 1e-5
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept, step: int) -> None:
+    """The ratio's numerator is the policy after the step before: not the one that sampled, and no pass kept of it."""
+    waiting = stale.pending(step - 1)[step].rollout
+    first = waiting.sequences_of(even_chunks(waiting.group_count, 2)[0])  # of two mini-batches
+    with torch.no_grad():
+        now = token_statistics(load_policy(str(stale.checkpoint(step - 1))).model, waiting.pack(first)).logprobs
+    moved = float((now - waiting.old_logprobs[waiting.tokens_of(first)]).abs().mean())
+    assert stale.run.metrics()[step - 1]["training/stale_log_ratio"] == pytest.approx(moved, rel=1e-3)
 
 
 @pytest.mark.parametrize(("every", "stop"), [(1, 1), (1, 3), (1, 4), (2, 3)])

@@ -7,7 +7,7 @@ from tepo.config.schema import DataConfig, RunConfig
 from tepo.files import content_hash
 from tepo.policy.fingerprint import base_fingerprint
 
-RECIPE = 2  # raised when a change of the code changes what a configuration trains
+RECIPE = 3  # raised when a change of the code changes what a configuration trains
 _UNHASHED = {
     "seed": None,
     "store": None,

@@ -16,7 +16,8 @@ class FirstMixed:
     Prompts are added in blocks, the first of as many prompts as the step before consumed (`before`; 0: there was none)
     and the others of a quarter of `count`. The bounds of blocks depend on nothing that happens in the step, so that a
     sampler which decodes a block together gives the same bits whatever the margin and the order of finishing.
-    margin (at least 1): how many more prompts are under way than the keep rate asks for.
+    margin (at least 1): how many more prompts are under way than the keep rate asks for. At 1 prompts are added only
+    when all verdicts are known.
     """
 
     start: int
@@ -49,6 +50,8 @@ class FirstMixed:
 
     def blocks(self) -> Iterator[range]:
         """The prompts to add now, block by block."""
+        if self.margin == 1 and len(self.verdicts) < self.added:
+            return  # an estimate while others are under way often comes out too high, and what is added stays
         while not self.complete and self.added < min(self._wanted(), self.cap):
             size = self._block if self.added else max(self.before, self.count)
             block = range(self.start + self.added, self.start + min(self.added + size, self.cap))

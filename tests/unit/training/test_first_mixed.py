@@ -102,6 +102,18 @@ def test_later_the_keep_rate_of_the_step_says_it(margin: float, mixed: int, more
     assert [len(block) for block in choice.blocks()] == [16] * more
 
 
+@pytest.mark.parametrize(("margin", "more"), [(1.0, 0), (1.001, 32)])
+def test_without_a_margin_nothing_is_added_on_a_guess(margin: float, more: int) -> None:
+    choice = FirstMixed(0, 64, 640, 128, margin=1.0)
+    list(choice.blocks())
+    choice.margin = margin
+    for number in range(127):
+        choice.grade(number, False)
+    assert len(list(choice.blocks())) == more
+    choice.grade(127, False)
+    assert len(list(choice.blocks())) == 32 - more
+
+
 def test_groups_behind_an_unknown_one_are_not_taken() -> None:
     choice = FirstMixed(0, 2, 4, 0, 2.0)
     assert [list(block) for block in choice.blocks()] == [[0, 1], [2], [3]]

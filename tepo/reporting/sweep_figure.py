@@ -35,16 +35,18 @@ def sweep_figure(blocks: Sequence[Block]) -> Figure:
 
 
 def _draw(axes: Axes, block: Block) -> None:
-    positions = _positions([column.title for column in block.columns])
+    positions = np.array(_positions([column.title for column in block.columns]))
+    order = np.argsort(positions)  # values may be written in any order
     for row in block.rows:
         style = row.look or look(row.method)
         mean, low, high = (
-            np.array([getattr(cell, end) for cell in row.cells], dtype=float) for end in ("mean", "low", "high")
+            np.array([getattr(cell, end) for cell in row.cells], dtype=float)[order] for end in ("mean", "low", "high")
         )
         dashes = style.dash or (None, None)
-        axes.plot(positions, mean, color=style.colour, dashes=dashes, marker=".", linewidth=1.6, label=row.label)
-        axes.fill_between(positions, low, high, color=style.colour, alpha=0.12, linewidth=0)
-    if _is_scale(positions):
+        at = positions[order]
+        axes.plot(at, mean, color=style.colour, dashes=dashes, marker=".", linewidth=1.6, label=row.label)
+        axes.fill_between(at, low, high, color=style.colour, alpha=0.12, linewidth=0)
+    if positions.min() > 0 and positions.max() >= _SCALE * positions.min():
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(positions, [column.title for column in block.columns])
@@ -60,7 +62,3 @@ def _positions(values: Sequence[str]) -> list[float]:
         return [float(value) for value in values]
     except ValueError:
         return [float(index) for index in range(len(values))]
-
-
-def _is_scale(positions: Sequence[float]) -> bool:
-    return min(positions) > 0 and max(positions) >= _SCALE * min(positions)

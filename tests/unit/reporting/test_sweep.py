@@ -100,3 +100,10 @@ def test_the_axis_is_a_scale_numbers_or_names(values: tuple[str, ...], scale: st
     assert axes.get_xscale() == scale
     assert list(axes.lines[0].get_xdata()) == positions
     assert [text.get_text() for text in axes.get_xticklabels()] == list(values)
+
+
+def test_values_may_be_written_in_any_order() -> None:
+    first, second = (
+        sweep_figure(sweep_blocks(rows, table(rows).blocks)).axes[0].lines[0] for rows in (specs(), specs()[::-1])
+    )
+    assert list(first.get_xdata()) == list(second.get_xdata())

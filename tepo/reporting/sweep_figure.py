@@ -1,5 +1,6 @@
 """A sweep as lines over what varies."""
 
+import math
 from collections.abc import Sequence
 
 import matplotlib
@@ -57,8 +58,9 @@ def _draw(axes: Axes, block: Block) -> None:
 
 
 def _positions(values: Sequence[str]) -> list[float]:
-    """Numbers as they are; names at 0, 1, 2 …"""
+    """Numbers as they are; where one is a name or infinite, 0, 1, 2 …"""
     try:
-        return [float(value) for value in values]
+        numbers = [float(value) for value in values]
     except ValueError:
-        return [float(index) for index in range(len(values))]
+        numbers = [math.inf]
+    return numbers if all(map(math.isfinite, numbers)) else [float(index) for index in range(len(values))]

@@ -19,7 +19,6 @@ from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
 from tepo.studies.vary import key_of, varied_keys
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
-from tepo.words import with_setting
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,16 @@ class Unit:
     @property
     def label(self) -> str:
         """The row's label and setting as shown."""
-        return with_setting(self.row_label, self.row.setting.point)
+        return self._shown(self.row.name)
 
     @property
     def row_label(self) -> str:
-        """The row's label as shown, at any setting: `{steps}` is what this unit trains."""
-        return self.row.label.replace("{steps}", str(self.config.train.steps))
+        """The row's label as shown, the same at every setting."""
+        return self._shown(self.row.label)
+
+    def _shown(self, text: str) -> str:
+        """`{steps}` is what this unit trains."""
+        return text.replace("{steps}", str(self.config.train.steps))
 
     def sessions(self) -> list[dict[str, Any]]:
         """The processes that trained and measured the unit, as far as they are on record."""
@@ -98,8 +101,9 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
     for name in own:
         check_override(f"model={name}")
     extra = check_row_overrides([text for text in given if not text.startswith("model=")])
+    varied = varied_keys(study.vary_at(scale))
     for text in extra:
-        if key_of(text) in varied_keys(study.vary_at(scale)):
+        if key_of(text) in varied:
             fix = "leave it out, or change `vary:` in a study of your own (docs/tables.md)"
             raise UserError(f"{key_of(text)} is what the study {study.name} varies", where=text, fix=fix)
     chosen, recipes = study.scale(scale), {}

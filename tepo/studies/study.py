@@ -126,11 +126,6 @@ def study_names() -> list[str]:
     return sorted({*paths.names("experiments"), *paths.names("ablations")})
 
 
-def sweep_names() -> list[str]:
-    """The studies that vary something."""
-    return [name for name in study_names() if any(map((study := load_study(name)).vary_at, study.scales))]
-
-
 def file_stem(name: str) -> str:
     """The file's name of a study as it is asked for."""
     return f"table{name}" if name.isdigit() else name.replace("-", "_")
@@ -216,23 +211,27 @@ def _check_sweep(study: Study, scale: str, at: Location) -> None:
     for key in ("panels", "figures"):
         if getattr(study, key):
             raise at.at(key).error(f"`vary:` crosses rows; it cannot stand beside `{key}:`", fix="write two studies")
-    _check_free(study.scale(scale).overrides, vary, at.at("scales", scale, "overrides"))
+    names = [row.name for row in study.rows_at(scale)]
+    if len(set(names)) < len(names):
+        raise at.at("vary").error("two rows would be labelled alike at their settings", fix="give a row another label")
+    varied = varied_keys(vary)
+    _check_free(study.scale(scale).overrides, varied, at.at("scales", scale, "overrides"))
     for number, row in enumerate(study.rows):
         here = at.at("rows", number)
         if row.reference is not None:
             raise here.at("reference").error("the paper printed no sweep", fix="leave `reference:` out")
-        if "{steps}" in row.label and "train.steps" in varied_keys(vary):
+        if "{steps}" in row.label and "train.steps" in varied:
             raise here.at("label").error("train.steps varies, so the setting names the steps", fix="leave {steps} out")
         for part in ("overrides", scale):
-            _check_free(getattr(row, part), vary, here.at(part))
+            _check_free(getattr(row, part), varied, here.at(part))
         for model, words in row.by_model.items():
-            _check_free(words, vary, here.at("by_model", model))
+            _check_free(words, varied, here.at("by_model", model))
 
 
-def _check_free(words: Words, vary: Vary, at: Location) -> None:
+def _check_free(words: Words, varied: set[str], at: Location) -> None:
     for word in words:
-        if (key := key_of(word)) in varied_keys(vary):
-            raise at.error(f"{word!r} sets what `vary:` sets", fix=f"leave one of the two out: {key}")
+        if key_of(word) in varied:
+            raise at.error(f"{word!r} sets what `vary:` sets", fix="leave one of the two out")
 
 
 def _check_model(name: str, at: Location) -> None:

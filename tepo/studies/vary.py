@@ -93,7 +93,12 @@ def _number(text: str) -> float | str:
 
 
 def _text(value: Value) -> str:
-    """A value as an override writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value)
+    """A value as an override writes it; 2.5e-7 without the zero that Python puts into its exponent."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case float():
+            return str(value).replace("e-0", "e-")
+    return str(value)

@@ -31,24 +31,24 @@ def figure(
     A study with `vary:` has a figure of its name: accuracy over what varies."""
     from tepo.errors import unknown_name
     from tepo.studies.plan_all import plan_all
-    from tepo.studies.study import file_stem, load_study, sweep_names
+    from tepo.studies.study import file_stem, load_study, study_names
 
     known = [figure.name for figure in load_study("figures").figures]
     paper = name in (*known, "all")
-    if not paper and file_stem(name) not in (sweeps := sweep_names()):
-        raise unknown_name("figure", name, [*known, "all", *sweeps])
+    if not paper and file_stem(name) not in study_names():
+        raise unknown_name("figure", name, [*known, "all", *study_names()])
     overrides = row_overrides(override, data)
     planned = plan_all(
         ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
     )
     check_store_exists(store)
-    ((study, units),) = planned
-    if paper:
-        _paper_figures(known if name == "all" else [name], study, scale, units, out)
-    else:
-        from tepo.studies.study_figures import draw_sweep
+    for study, units in planned:
+        if paper:
+            _paper_figures(known if name == "all" else [name], study, scale, units, out)
+        else:
+            from tepo.studies.study_figures import draw_sweep
 
-        _save(draw_sweep(study, scale, units), study.name, out)
+            _save(draw_sweep(study, scale, units), study.name, out)
 
 
 def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path) -> None:

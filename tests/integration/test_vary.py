@@ -90,7 +90,7 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:
     for name, message in {
-        "plain": "unknown figure 'plain'",
+        "plain": "plain varies nothing at laptop scale",
         "my-sweeep": "did you mean 'my_sweep'",
         "stability": "nothing of stability was run",
     }.items():

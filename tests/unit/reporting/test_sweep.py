@@ -91,6 +91,7 @@ def test_the_figure_has_the_cells_of_the_table() -> None:
         (("1", "2", "3"), "linear", [1, 2, 3]),
         (("0", "1", "16"), "linear", [0, 1, 16]),
         (("paper", "tight", "0.2"), "linear", [0, 1, 2]),
+        (("1", "8", "inf"), "linear", [0, 1, 2]),
     ],
 )
 def test_the_axis_is_a_scale_numbers_or_names(values: tuple[str, ...], scale: str, positions: list[float]) -> None:

@@ -78,16 +78,23 @@ def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
     assert [column.key for column in long[-1].columns][:-4] == units[-1].config.data.benchmarks
 
 
-@pytest.mark.parametrize("values", ["[true, false]", "[on, off]"])
-def test_words_of_yaml_become_overrides(values: str, tmp_path: Path) -> None:
-    mine = study(
-        tmp_path,
-        ROWS % ""
-        + f"vary: {{wandb.enabled: {values}}}\n".replace("wandb.enabled", "data.exclude_contaminated")
-        + SCALES % "",
+def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
+    """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
+    values = (
+        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.kl_estimator: [null, k1]}"
     )
-    settings = [row.setting.overrides for row in mine.rows_at("laptop")[::2]]
-    assert settings == [("data.exclude_contaminated=true",), ("data.exclude_contaminated=false",)]
+    mine = study(tmp_path, ROWS % "" + f"vary: {values}\n" + SCALES % "")
+    written = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
+    assert written == {
+        *("data.exclude_contaminated=true", "data.exclude_contaminated=false"),
+        *("train.learning_rate=2.5e-7", "train.learning_rate=1e-7"),
+        *("train.kl_estimator=null", "train.kl_estimator=k1"),
+    }
+
+
+def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
+    mine = study(tmp_path, ROWS % "" + "vary: {engine.kind: [torch], sampler.kind: [torch]}\n" + SCALES % "")
+    assert mine.rows_at("laptop")[0].name == "a, engine.kind=torch, sampler.kind=torch"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +138,14 @@ def test_what_varies_is_set_once(row: str, scale: str, what: str, line: int, tmp
         study(tmp_path, ROWS % row + "vary: {train.epochs: [1, 2]}\n" + SCALES % scale)
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
+
+
+def test_no_two_rows_have_one_label(tmp_path: Path) -> None:
+    text = (ROWS % "").replace(
+        "label: b", 'label: "a, x=1"'
+    ) + "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
+    with pytest.raises(UserError, match="labelled alike"):
+        study(tmp_path, text + SCALES % "")
 
 
 def test_steps_are_in_the_setting_or_in_the_label(tmp_path: Path) -> None:

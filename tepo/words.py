@@ -1,6 +1,7 @@
 """Words of messages."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 _CHECKOUT = Path(__file__).parents[1]
@@ -22,3 +23,13 @@ def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
         return f"pip install {shlex.quote('tepo' + extras)}"
     source = "." if root == Path.cwd() else str(root)
     return f"pip install -e {shlex.quote(source + extras)}"
+
+
+def setting_text(point: Mapping[str, str]) -> str:
+    """A setting of a sweep: `learning_rate=1e-4, clip=tight`; nothing where nothing varies."""
+    return ", ".join(f"{axis}={value}" for axis, value in point.items())
+
+
+def with_setting(label: str, point: Mapping[str, str]) -> str:
+    """A label and its setting: what tells the rows of a sweep apart."""
+    return ", ".join(filter(None, (label, setting_text(point))))

@@ -9,7 +9,7 @@ from rich.table import Table
 from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
 from tepo.studies.measure import measure_run
-from tepo.studies.price import Cost, record
+from tepo.studies.price import Cost, record, work_of
 from tepo.training.run_folder import RunFolder
 from tepo_cli.screen import benchmark_bar, fixed, show
 
@@ -37,6 +37,7 @@ def measure_and_record(
             measuring_s=time.process_time() - started,
             tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
             core_s=sum(row["perf/cpu_core_s"] for row in rows),
+            work=work_of(config),
         )
         record(run, cost)
 

@@ -11,26 +11,39 @@ from tepo.studies.machines import ASSUMPTIONS, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit
 from tepo.training.engines import engine_backend
+from tepo.words import setting_text
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
-_DEVICE = ("model", "sampler", "engine", "train")  # the sections that the memory depends on
+_DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
+_FREE = ("learning_rate", "warmup_steps", "weight_decay", "grad_clip")  # but not on these of `train`
 
 
 def show_fits(units: Iterable[Unit]) -> None:
     """One table for each model and setting in a plan; rows that take the same share one."""
-    trained = [unit.config for unit in units if unit.row.objective is not None]
-    different = {
-        (str([to_dict(config)[section] for section in _DEVICE]), needs_reference(config)): config
-        for config in reversed(trained)
-    }
-    for config in reversed(different.values()):
-        show_fit(config)
+    groups: dict[tuple[str, bool], list[Unit]] = {}
+    for unit in units:
+        if unit.row.objective is not None:
+            groups.setdefault((_takes(unit.config), needs_reference(unit.config)), []).append(unit)
+    settings = [_settings(alike) for alike in groups.values()]
+    every = {one for some in settings for one in some}
+    for alike, some in zip(groups.values(), settings, strict=True):
+        show_fit(alike[0].config, "" if set(some) == every else "; ".join(some))
 
 
-def show_fit(config: RunConfig) -> None:
+def _settings(units: Iterable[Unit]) -> list[str]:
+    return list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in units))
+
+
+def _takes(config: RunConfig) -> str:
+    """What memory and time go by."""
+    parts = {section: to_dict(config)[section] for section in _DEVICE}
+    return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
+
+
+def show_fit(config: RunConfig, settings: str = "") -> None:
     """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
-    not fit and what would help."""
+    not fit and what would help. settings: of a sweep, those that it holds for, where others take something else."""
     reference = needs_reference(config)
     fits = [
         fit(config, machine, reference=reference)
@@ -38,7 +51,8 @@ def show_fit(config: RunConfig) -> None:
         if machine.ranks == 1 or engine_backend(config.engine.kind).several_ranks
     ]
     title = (
-        f"{config.model.name}{', with a frozen reference policy' if reference else ''}: "
+        f"{config.model.name}{', with a frozen reference policy' if reference else ''}"
+        f"{f', {settings}' if settings else ''}: "
         f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     )
     table = Table(*map(fixed, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)

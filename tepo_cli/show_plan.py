@@ -34,24 +34,25 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
 
 def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
     """CPU time, tokens and disk of what is to do, and the measurements behind them."""
-    from tepo.studies.price import costs, price, probe
+    from tepo.studies.price import costs, price, probe, unpriced
 
     todo = unfinished(unique(units))
     if not todo:
         say_wrapped("nothing to do")
         return
-    names = {unit.config.data.name for unit in todo}
-    known = [cost for cost in costs(store) if cost.data in names]  # runs on other data cost something else
-    new = sorted(names - {cost.data for cost in known})
+    known = [cost for cost in costs(store) if any(map(cost.prices, todo))]  # others cost something else
+    new = unpriced(todo, known)
     if scale != "laptop" and new:  # a probe would load the model
-        say_wrapped(f"nothing on data={new[0]} was measured in the store: no price from measurements")
+        name = new[0].config.data.name
+        say_wrapped(f"nothing like {new[0].label} on data={name} was measured in the store: no price from measurements")
         return
     basis = [f"medians over {counted(len(known), 'measured run')} in {store}"] if known else []
-    for name in new:
-        say_wrapped(f"no measured run on data={name} in the store: probing two steps of one row")
-        alike = [unit for unit in todo if unit.config.data.name == name]
-        known.append(probe(next((unit for unit in alike if unit.row.objective), alike[0])))
-        basis.append("a probe of two steps")
+    for unit in new:
+        name = unit.config.data.name
+        say_wrapped(f"no measured run like {unit.label} on data={name} in the store: probing two steps of it")
+        known.append(probe(unit))
+    if new:
+        basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     total = price(todo, known, " and ".join(basis))
     say_wrapped(
         f"price: {total.cpu_s / 3600:.2f} CPU hours "

@@ -12,6 +12,7 @@ from tepo.evaluation.intervals import FEWEST
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind, Row, Table, percent_cell, ranked
+from tepo.words import with_setting
 
 _BASELINE = "baseline"  # where other rows have a verdict
 
@@ -22,7 +23,8 @@ class RowSpec:
 
     key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
     which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
-    of their own, ranked and compared apart.
+    of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
+    benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
     """
 
     key: str
@@ -31,6 +33,22 @@ class RowSpec:
     section: str = ""
     model: str = ""
     look: Look | None = None  # the row's own; None: its method's
+    setting: Mapping[str, str] = field(default_factory=dict)
+    benchmarks: Sequence[str] = ()
+
+    @property
+    def shown(self) -> str:
+        """The label and the setting."""
+        return with_setting(self.label, self.setting)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows that are ranked and compared with each other, and their columns."""
+
+    title: str
+    rows: Sequence[RowSpec]
+    benchmarks: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -38,9 +56,9 @@ class TableSpec:
     """What a table shows.
 
     rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
-    samples of others are left out. baseline: label of the row that the other rows of a model are compared with (adds
-    the columns Δ and Verdict). reference: row key -> printed row of the paper, shown in a block of its own under the
-    paper's benchmark names.
+    samples of others are left out. baseline: label of the row that the other rows of a model and setting are compared
+    with (adds the columns Δ and Verdict). reference: row key -> printed row of the paper, shown in a block of its own
+    under the paper's benchmark names.
     """
 
     rows: Sequence[RowSpec]
@@ -51,10 +69,15 @@ class TableSpec:
     reference: Mapping[str, PaperRow] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
-    def models(self) -> list[tuple[str, list[RowSpec]]]:
-        """The rows of each model."""
-        names = dict.fromkeys(row.model for row in self.rows)
-        return [(model, [row for row in self.rows if row.model == model]) for model in names]
+    def parts(self) -> list[Part]:
+        """The rows of each model and setting."""
+        groups: dict[str, list[RowSpec]] = {}
+        for row in self.rows:
+            groups.setdefault(with_setting(row.model, row.setting), []).append(row)
+        return [Part(title, rows, self._titles(rows[0])) for title, rows in groups.items()]
+
+    def _titles(self, row: RowSpec) -> dict[str, str]:
+        return {key: name for key, name in self.benchmarks.items() if key in (row.benchmarks or self.benchmarks)}
 
 
 def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
@@ -66,17 +89,14 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
-    scores = pd.DataFrame(columns=["row", "benchmark"]) if frame.empty else summarize(frame)
-    if set(frame["benchmark"].unique()) != set(spec.benchmarks):  # an average over other samples is another number
-        scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
-    blocks = [_block(model, rows, scores, spec.benchmarks) for model, rows in spec.models()]
+    blocks = [_block(part, _scores(frame, part)) for part in spec.parts()]
     comparisons: list[Comparison] = []
     if spec.baseline:
         differences = _differences(frame, spec)
-        pairs = [_compared(block, spec, differences) for block in blocks]
+        pairs = [_compared(block, part, spec, differences) for block, part in zip(blocks, spec.parts(), strict=True)]
         blocks = [block for block, _ in pairs]
         comparisons = [one for _, part in pairs for one in part]
-    printed = [reference_block(rows, spec.reference) for _, rows in spec.models()]
+    printed = [reference_block(part.rows, spec.reference) for part in spec.parts()]
     return Table(
         spec.name,
         spec.title,
@@ -94,24 +114,38 @@ def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
     return samples[shown][list(COLUMNS)]
 
 
+def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
+    """Of the rows of a part: an average is over all of its benchmarks."""
+    measured = frame[frame["row"].isin([row.key for row in part.rows])]
+    if measured.empty:
+        return pd.DataFrame(columns=["row", "benchmark"])
+    scores = summarize(measured)
+    if set(measured["benchmark"].unique()) != set(part.benchmarks):  # an average over other samples: another number
+        return scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
+    return scores
+
+
 def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
     """By row key, Holm-corrected over every comparison of the table."""
     differences: list[Difference] = []
-    for _, rows in spec.models():
-        part = _same_seeds(
-            frame[frame["row"].isin([row.key for row in rows])],
-            {row.key for row in rows if row.method == UNTRAINED},
+    for part in spec.parts():
+        measured = _same_seeds(
+            frame[frame["row"].isin([row.key for row in part.rows])],
+            {row.key for row in part.rows if row.method == UNTRAINED},
         )
-        complete = set(part["benchmark"].unique()) == set(spec.benchmarks) and part["row"].nunique() > 1
-        for key in (row.key for row in rows if row.label == spec.baseline):
-            if complete and (part["row"] == key).any():
-                differences += compare(part, key)
+        complete = set(measured["benchmark"].unique()) == set(part.benchmarks) and measured["row"].nunique() > 1
+        for key in (row.key for row in part.rows if row.label == spec.baseline):
+            if complete and (measured["row"] == key).any():
+                differences += compare(measured, key)
     return {one.row: one for one in corrected(differences)}
 
 
-def _compared(block: Block, spec: TableSpec, differences: Mapping[str, Difference]) -> tuple[Block, list[Comparison]]:
-    """The block with the columns Δ and Verdict, and what they show."""
-    baseline = next((row for row in block.rows if row.label == spec.baseline), None)
+def _compared(
+    block: Block, part: Part, spec: TableSpec, differences: Mapping[str, Difference]
+) -> tuple[Block, list[Comparison]]:
+    """The block of a part with the columns Δ and Verdict, and what they show."""
+    pairs = zip(block.rows, part.rows, strict=True)
+    baseline = next((row for row, its in pairs if its.label == spec.baseline), None)
     comparisons = {
         row.key: Comparison(row, baseline, _printed(spec, row, baseline), differences.get(row.key))
         for row in block.rows
@@ -145,17 +179,17 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     )
 
 
-def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, benchmarks: Mapping[str, str]) -> Block:
-    columns = [Column(key, name) for key, name in benchmarks.items()] + [Column(AVERAGE, "Avg."), Column(MEAN, "Mean")]
+def _block(part: Part, scores: pd.DataFrame) -> Block:
+    columns = [Column(key, name) for key, name in {**part.benchmarks, AVERAGE: "Avg.", MEAN: "Mean"}.items()]
     measured = {
         (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
         for line in scores.itertuples()
     }
     lines = []
-    for row in rows:
+    for row in part.rows:
         cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
-        lines.append(Row(row.key, row.label, cells, row.method, row.section, row.look))
-    return ranked(Block(f"Measured: {model}" if model else "Measured", tuple(columns), tuple(lines)))
+        lines.append(Row(row.key, row.shown, cells, row.method, row.section, row.look))
+    return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
 
 
 def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
@@ -197,14 +231,19 @@ def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
             "and do not cover what another seed would give."
         )
     if spec.baseline:
+        at_setting = " at the same setting," if any(row.setting for row in spec.rows) else ""
         notes.append(
-            f"Δ Avg. = points above {spec.baseline} on the same problems and seeds, "
+            f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
             "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
         )
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
-    wanted = {row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(spec.benchmarks) for row in spec.rows}
-    if partial := [row.label for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
+    wanted = {
+        row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(part.benchmarks)
+        for part in spec.parts()
+        for row in part.rows
+    }
+    if partial := [row.shown for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
         notes.append(f"Seeds or benchmarks still to be measured: {'; '.join(partial)}.")
     return notes

@@ -69,13 +69,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties."""
+    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties.
+    axis: what the columns are values of, in a sweep's table of rows x settings."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     decimals: int = 1
     notes: tuple[str, ...] = ()
+    axis: str = ""
 
 
 @dataclass(frozen=True)

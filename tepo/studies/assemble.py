@@ -9,6 +9,8 @@ from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
+from tepo.reporting.sweep_figure import sweep_figure
+from tepo.reporting.table import Table
 from tepo.reporting.token_view import read_dump
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
@@ -16,7 +18,7 @@ from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
-from tepo.words import counted
+from tepo.words import counted, setting_text
 
 
 def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
@@ -38,7 +40,8 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
-    return PageStudy(study_table(study, scale, units), _figures(study, units))
+    table = study_table(study, scale, units)
+    return PageStudy(table, (*_sweep(table), *_curves(study, units)))
 
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
@@ -48,13 +51,26 @@ def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> s
     )
 
 
-def _figures(study: Study, units: Sequence[Unit]) -> tuple[PageFigure, ...]:
-    shown = [run for run in curves(units) if run.rows]
-    return (
-        (PageFigure(f"{study.name}-curves", f"Training curves of {study.title}", svg(training_figure(shown))),)
-        if shown
-        else ()
-    )
+def _sweep(table: Table) -> list[PageFigure]:
+    """Accuracy over what a sweep varies."""
+    blocks = [block for block in table.blocks if block.axis]
+    if not any(cell.mean is not None for block in blocks for row in block.rows for cell in row.cells):
+        return []
+    return [PageFigure(f"{table.name}-sweep", f"Average accuracy in {table.title}", svg(sweep_figure(blocks)))]
+
+
+def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
+    """Training curves, one figure a setting."""
+    settings: dict[str, list[Unit]] = {}
+    for unit in units:
+        settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
+    figures = []
+    for number, (setting, part) in enumerate(settings.items(), start=1):
+        if shown := [run for run in curves(part) if run.rows]:
+            name = f"{study.name}-curves" + (f"-{number}" if setting else "")
+            caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
+            figures.append(PageFigure(name, caption, svg(training_figure(shown))))
+    return figures
 
 
 def _page_run(unit: Unit) -> PageRun:

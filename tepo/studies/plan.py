@@ -16,6 +16,7 @@ from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import content_hash
 from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
+from tepo.studies.vary import key_of, varied_keys
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
 
@@ -41,8 +42,17 @@ class Unit:
 
     @property
     def label(self) -> str:
-        """The row's label as shown: `{steps}` is what this unit trains."""
-        return self.row.label.replace("{steps}", str(self.config.train.steps))
+        """The row's label and setting as shown."""
+        return self._shown(self.row.name)
+
+    @property
+    def row_label(self) -> str:
+        """The row's label as shown, the same at every setting."""
+        return self._shown(self.row.label)
+
+    def _shown(self, text: str) -> str:
+        """`{steps}` is what this unit trains."""
+        return text.replace("{steps}", str(self.config.train.steps))
 
     def sessions(self) -> list[dict[str, Any]]:
         """The processes that trained and measured the unit, as far as they are on record."""
@@ -82,18 +92,23 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The overrides behind each (model, row label) of a study; `overrides` come last and apply to every row.
+    """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row.
 
-    `model=…` among them replaces the study's models.
+    `model=…` among them replaces the study's models. Raises UserError where they set what the study varies.
     """
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
         check_override(f"model={name}")
     extra = check_row_overrides([text for text in given if not text.startswith("model=")])
+    varied = varied_keys(study.vary_at(scale))
+    for text in extra:
+        if key_of(text) in varied:
+            fix = "leave it out, or change `vary:` in a study of your own (docs/tables.md)"
+            raise UserError(f"{key_of(text)} is what the study {study.name} varies", where=text, fix=fix)
     chosen, recipes = study.scale(scale), {}
     for model in own or chosen.models:
-        for row in study.rows:
+        for row in study.rows_at(scale):
             words = (
                 f"scale={scale}",
                 f"model={model}",
@@ -101,14 +116,14 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
                 *row.words(scale, model),
                 *extra,
             )
-            recipes[model, row.label] = words if row.objective is None else (f"objective={row.objective}", *words)
+            recipes[model, row.name] = words if row.objective is None else (f"objective={row.objective}", *words)
     return recipes
 
 
 def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
-    """All units of a study at a scale, in the order of rows, models and seeds.
+    """All units of a study at a scale, in the order of models, settings, rows and seeds.
 
     `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
     """
@@ -116,8 +131,8 @@ def make_plan(
     prime(words_of.values())
     units = []
     for model in dict.fromkeys(model for model, _ in words_of):
-        for row in study.rows:
-            words = words_of[model, row.label]
+        for row in study.rows_at(scale):
+            words = words_of[model, row.name]
             composed, recipe = _COMPOSED[words]
             config = replace(composed, store=str(store))
             for seed in (

@@ -1,8 +1,8 @@
 """What a laptop study will cost, from what runs in the store have cost; without any, from a probe of two steps.
 
 Each process that trains or measures adds its CPU seconds to the run's `cost.json`. The price of a unit is
-start-up + steps x seconds a step + benchmarks x seconds a benchmark, the medians over measured runs of the same data,
-by objective where it was measured.
+start-up + steps x seconds a step + benchmarks x seconds a benchmark, the medians over measured runs of the same data
+and the same work a step, by objective where it was measured.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
 from tepo.files import write_json
 from tepo.studies.dispatch import command, last_line
@@ -20,6 +21,7 @@ from tepo.studies.slots import job_environment, start
 from tepo.training.run_folder import RunFolder
 
 PROBE_STEPS = 2
+_SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
 _NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
 
 
@@ -37,6 +39,11 @@ class Cost:
     measuring_s: float
     tokens: int
     core_s: float = 0.0
+    work: str = ""  # `work_of` the run; empty in records of earlier versions, which price any
+
+    def prices(self, unit: Unit) -> bool:
+        """Whether the unit costs as much a step, a benchmark and a start."""
+        return self.data == unit.config.data.name and (not self.work or self.work == work_of(unit.config))
 
     @property
     def startup_s(self) -> float:
@@ -51,6 +58,11 @@ class Price:
     tokens: float
     disk_bytes: float
     basis: str
+
+
+def work_of(config: RunConfig) -> str:
+    """What one step takes its time for: the model and the sizes of a rollout and its updates."""
+    return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])
 
 
 def record(run: RunFolder, cost: Cost) -> None:
@@ -84,8 +96,8 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
     """CPU seconds, sampled tokens and disk of the units that are not done."""
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
-        data, objective = unit.config.data.name, unit.row.objective or ""
-        like = [cost for cost in known if cost.data == data]
+        objective = unit.row.objective or ""
+        like = [cost for cost in known if cost.prices(unit)]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
         steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
@@ -96,6 +108,15 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         # two checkpoints of weights and Adam's two moments
         disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())
     return Price(cpu, tokens, disk, basis)
+
+
+def unpriced(units: Iterable[Unit], known: Sequence[Cost]) -> list[Unit]:
+    """One unit of each data and work that no measured run prices; one that trains, where there is one."""
+    new: dict[tuple[str, str], Unit] = {}
+    for unit in sorted(units, key=Unit.trained):
+        if not any(cost.prices(unit) and (cost.steps or unit.trained()) for cost in known):
+            new.setdefault((unit.config.data.name, work_of(unit.config)), unit)
+    return list(new.values())
 
 
 def probe(unit: Unit) -> Cost:

@@ -13,8 +13,9 @@
     scales:
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
+    vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
 
-A row is one objective with overrides; the plan crosses it with the scale's models and seeds.
+A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
 """
 
 from collections.abc import Iterable
@@ -30,10 +31,11 @@ from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.reference import PaperRow, RowKey, reference_row
 from tepo.strict import REQUIRED, Location, derived, option, read
 from tepo.strict.document import load
+from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
+from tepo.words import with_setting
 
 ScaleName = Literal["laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
-Words = tuple[str, ...]
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
@@ -58,10 +60,17 @@ class Row:
     by_model: dict[str, Words] = option({}, "model: overrides with it alone")
     reference: str | Reference | None = option(None, "the paper's method, or a mapping over `reference:` of the study")
     look: Look | None = derived(None, "given when the study is read: the row's own among all rows of it")
+    setting: Setting = derived(Setting(), "`vary:` of the study gives the row one at a time")
+
+    @property
+    def name(self) -> str:
+        """The label and the setting: no other row of the study has it."""
+        return with_setting(self.label, self.setting.point)
 
     def words(self, scale: str, model: str) -> Words:
-        """The overrides of the row at a scale and with a model, the later ones win."""
-        return (*self.overrides, *getattr(self, scale), *self.by_model.get(model, ()))
+        """The overrides of the row at a scale, with a model and at its setting, the later ones win."""
+        own = (*self.overrides, *getattr(self, scale), *self.by_model.get(model, ()))
+        return (*own, *self.setting.overrides)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Scale:
     models: tuple[str, ...] = option(REQUIRED, "names of models")
     seeds: tuple[int, ...] = option(REQUIRED, "whole numbers from 0 up", low=0)
     overrides: Words = option((), "overrides of all rows")
+    vary: Vary = option({}, "axes at this scale, in place of the study's of the same name")
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,7 @@ class Study:
     panels: tuple[str, ...] = option((), "studies that are the parts of this table")
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
+    vary: Vary = option({}, "settings that the rows are crossed with")
     name: str = derived("", "the file's name names the study")
 
     def scale(self, name: str) -> Scale:
@@ -101,13 +112,21 @@ class Study:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
         return self.scales[cast(ScaleName, name)]
 
+    def vary_at(self, scale: str) -> Vary:
+        """What varies at a scale."""
+        return {**self.vary, **self.scale(scale).vary}
+
+    def rows_at(self, scale: str) -> list[Row]:
+        """The rows crossed with the settings of a scale, setting after setting."""
+        return [replace(row, setting=one) for one in settings(self.vary_at(scale)) for row in self.rows]
+
 
 def study_names() -> list[str]:
     """Every study that can be asked for."""
     return sorted({*paths.names("experiments"), *paths.names("ablations")})
 
 
-def _stem(name: str) -> str:
+def file_stem(name: str) -> str:
     """The file's name of a study as it is asked for."""
     return f"table{name}" if name.isdigit() else name.replace("-", "_")
 
@@ -117,7 +136,7 @@ def load_study(name: str) -> Study:
 
     Raises UserError naming file, line and key.
     """
-    name = _stem(name)
+    name = file_stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None:
         raise unknown_name("study", name, study_names())
@@ -135,13 +154,16 @@ def parse_study(path: Path) -> Study:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     for number, row in enumerate(study.rows):
         _check_row(row, at.at("rows", number))
+    _check_vary(study.vary, at.at("vary"))
     for name, scale in study.scales.items():
         _check_scale(scale, at.at("scales", name))
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
-        if _stem(panel) not in study_names():
+        if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
     _check_references(study, at.at("rows"))
+    for name in study.scales:
+        _check_sweep(study, name, at)
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
     return replace(study, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
 
@@ -168,6 +190,48 @@ def _check_scale(scale: Scale, at: Location) -> None:
     with at.at("seeds").named():
         check_seeds(list(scale.seeds))
     _check_words(scale.overrides, at.at("overrides"))
+    _check_vary(scale.vary, at.at("vary"))
+
+
+def _check_vary(vary: Vary, at: Location) -> None:
+    """Keys that exist, each set by one axis."""
+    check_values(vary, at)
+    for axis, values in vary.items():
+        for words in values_of(axis, values).values():
+            with at.at(axis).named():
+                check_row_overrides(words)
+
+
+def _check_sweep(study: Study, scale: str, at: Location) -> None:
+    """What varies is set by nothing else, and what the paper printed at one setting stays out."""
+    vary = study.vary_at(scale)
+    check_values(vary, at.at("scales", scale, "vary"))
+    if not vary:
+        return
+    for key in ("panels", "figures"):
+        if getattr(study, key):
+            raise at.at(key).error(f"`vary:` crosses rows; it cannot stand beside `{key}:`", fix="write two studies")
+    names = [row.name for row in study.rows_at(scale)]
+    if len(set(names)) < len(names):
+        raise at.at("vary").error("two rows would be labelled alike at their settings", fix="give a row another label")
+    varied = varied_keys(vary)
+    _check_free(study.scale(scale).overrides, varied, at.at("scales", scale, "overrides"))
+    for number, row in enumerate(study.rows):
+        here = at.at("rows", number)
+        if row.reference is not None:
+            raise here.at("reference").error("the paper printed no sweep", fix="leave `reference:` out")
+        if "{steps}" in row.label and "train.steps" in varied:
+            raise here.at("label").error("train.steps varies, so the setting names the steps", fix="leave {steps} out")
+        for part in ("overrides", scale):
+            _check_free(getattr(row, part), varied, here.at(part))
+        for model, words in row.by_model.items():
+            _check_free(words, varied, here.at("by_model", model))
+
+
+def _check_free(words: Words, varied: set[str], at: Location) -> None:
+    for word in words:
+        if key_of(word) in varied:
+            raise at.error(f"{word!r} sets what `vary:` sets", fix="leave one of the two out")
 
 
 def _check_model(name: str, at: Location) -> None:
@@ -238,7 +302,7 @@ def check_row_overrides(words: Iterable[str]) -> tuple[str, ...]:
     """Overrides of rows: their keys must exist, and must not be what the study itself sets. Raises UserError."""
     for text in words:
         check_override(text)
-        key = text.partition("=")[0].lstrip("+").strip()
+        key = key_of(text)
         if key in _SET_BY_STUDY:
             raise UserError(f"{key} cannot be an override of a study's rows: {text!r}", fix=_SET_BY_STUDY[key])
     return tuple(words)

@@ -1,4 +1,4 @@
-"""The papers' figures from the runs of `experiments/figures.yaml`."""
+"""The papers' figures from the runs of `experiments/figures.yaml`, and the figure of a sweep."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
 from tepo.reporting.figures import paper_figure
+from tepo.reporting.sweep_figure import sweep_figure
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
@@ -33,5 +34,17 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> F
             where=f"store {chosen[0].folder.parent}",
             fix=f"tepo ablate figures --scale {scale}",
         )
-    part = replace(study, rows=tuple(row for row in study.rows if row.label in wanted), baseline=None)
-    return paper_figure(name, curves(chosen), study_table(part, scale, chosen).blocks[0])
+    return paper_figure(name, curves(chosen), study_table(replace(study, baseline=None), scale, chosen).blocks[0])
+
+
+def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
+    """Average accuracy over what the study varies. Raises UserError where nothing varies, or was measured."""
+    if not study.vary_at(scale):
+        raise UserError(f"{study.name} varies nothing at {scale} scale", fix="`vary:` in its file: docs/tables.md")
+    if not any(unit.done() for unit in units):
+        raise UserError(
+            f"nothing of {study.name} was run",
+            where=f"store {units[0].folder.parent}",
+            fix=f"tepo ablate {study.name} --scale {scale}",
+        )
+    return sweep_figure([block for block in study_table(study, scale, units).blocks if block.axis])

@@ -1,6 +1,7 @@
 """From the units of a study to its table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
+from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
@@ -78,19 +80,21 @@ def row_key(unit: Unit) -> str:
 
 
 def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
-    """The study's rows in order, model after model, with the paper's figures as a second block."""
-    models = list(dict.fromkeys(unit.model for unit in units))
-    first = {(unit.model, unit.row.label): unit for unit in reversed(units)}
+    """The study's rows in order, model after model, with the paper's figures as a second block.
+
+    A sweep: rows x settings first, then the rows setting after setting.
+    """
+    first: dict[str, Unit] = {}
+    for unit in units:
+        first.setdefault(row_key(unit), unit)
+    several = len({unit.model for unit in units}) > 1
     specs, references = [], {}
-    for model in models:
-        for row in study.rows:
-            unit = first[model, row.label]
-            shown = unit.config.model.name if len(models) > 1 else ""
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=shown, look=row.look))
-            reference = printed(study, model, row)
-            if reference is not None:
-                references[row_key(unit)] = reference
-    benchmarks = units[0].config.data.benchmarks
+    for key, unit in first.items():
+        specs.append(_row_spec(unit, several))
+        reference = printed(study, unit.model, unit.row)
+        if reference is not None:
+            references[key] = reference
+    benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
@@ -98,17 +102,29 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
         f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
     )
-    note = (
-        f"{scale} scale, data {units[0].config.data.name}, {trained}; checkpoint: the last step, fixed before the run"
-    )
+    data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
+    note = f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"
     differing = mixed([session for unit in unique(units) for session in unit.sessions()])
     spec = TableSpec(
         specs,
         titles,
         name=study.name,
         title=study.title,
-        baseline=study.baseline and first[models[0], study.baseline].label,
+        baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
         notes=[note, *([differing] if differing else []), *_given_up(units)],
     )
-    return build_table(read_samples(units), spec)
+    table = build_table(read_samples(units), spec)
+    return replace(table, blocks=(*sweep_blocks(specs, table.blocks), *table.blocks)) if specs[0].setting else table
+
+
+def _row_spec(unit: Unit, several_models: bool) -> RowSpec:
+    return RowSpec(
+        row_key(unit),
+        unit.row_label,
+        unit.row.objective or UNTRAINED,
+        model=unit.config.model.name if several_models else "",
+        look=unit.row.look,
+        setting=unit.row.setting.point,
+        benchmarks=unit.config.data.benchmarks,
+    )

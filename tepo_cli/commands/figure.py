@@ -1,15 +1,23 @@
 """`tepo figure`: a figure of the papers, from the store."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tepo.studies.plan import Unit
+    from tepo.studies.study import Study
+
 
 def figure(
-    name: Annotated[str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")],
+    name: Annotated[
+        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a sweep (stability).")
+    ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
     store: Store = Path("runs"),
@@ -19,36 +27,54 @@ def figure(
 ) -> None:
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
-    `all` draws those whose rows were run, names the others, and ends with exit code 1 if there are any."""
-    from tepo.errors import UserError, unknown_name
-    from tepo.reporting.curves import save
+    `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
+    A study with `vary:` has a figure of its name: accuracy over what varies."""
+    from tepo.errors import unknown_name
     from tepo.studies.plan_all import plan_all
+    from tepo.studies.study import file_stem, load_study, study_names
+
+    known = [figure.name for figure in load_study("figures").figures]
+    paper = name in (*known, "all")
+    if not paper and file_stem(name) not in study_names():
+        raise unknown_name("figure", name, [*known, "all", *study_names()])
+    overrides = row_overrides(override, data)
+    planned = plan_all(
+        ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
+    )
+    check_store_exists(store)
+    for study, units in planned:
+        if paper:
+            _paper_figures(known if name == "all" else [name], study, scale, units, out)
+        else:
+            from tepo.studies.study_figures import draw_sweep
+
+            _save(draw_sweep(study, scale, units), study.name, out)
+
+
+def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path) -> None:
+    """Draw what can be drawn of several; a single one that cannot be is the mistake."""
+    from tepo.errors import UserError
     from tepo.studies.study_figures import draw_figure
 
-    ((study, units),) = plan_all(
-        ["figures"],
-        scale,
-        store=store,
-        seeds=parse_seeds(seeds),
-        overrides=row_overrides(override, data),
-    )
-    known = [figure.name for figure in study.figures]
-    if name != "all" and name not in known:
-        raise unknown_name("figure", name, [*known, "all"])
-    check_store_exists(store)
     missing: list[UserError] = []
-    for chosen in known if name == "all" else [name]:
+    for chosen in names:
         try:
             drawn = draw_figure(study, chosen, scale, units)
         except UserError as error:
-            if name != "all":
+            if len(names) == 1:
                 raise
             missing.append(error)
             continue
-        for path in save(drawn, out, f"figure-{chosen}", "--out DIR"):
-            typer.echo(path)
+        _save(drawn, chosen, out)
     if missing:
         what = "\n".join(
-            [f"{len(missing)} of {len(known)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
+            [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
         )
         raise UserError(what, where=missing[0].where, fix=missing[0].fix, exit_code=1)
+
+
+def _save(drawn: "Figure", name: str, out: Path) -> None:
+    from tepo.reporting.curves import save
+
+    for path in save(drawn, out, f"figure-{name}", "--out DIR"):
+        typer.echo(path)

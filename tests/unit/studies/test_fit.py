@@ -1,6 +1,7 @@
 """What fits where, and that what is said to help does help."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from tepo.policy.shapes import KNOWN, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
 from tepo.studies.memory import GIB, Gpus, memory
+from tepo.studies.plan import make_plan
+from tepo.studies.study import load_study
 from tepo.training.engines import engine_backend
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
@@ -103,3 +106,28 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     assert "assumed: responses of 25%" in said
     for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
         assert part in said
+
+
+def test_settings_that_take_the_same_share_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A learning rate takes nothing; the length of a response does, and the title says which it is."""
+    from tepo_cli.show_fit import show_fits
+
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    titles = []
+    for lengths in ("[8192]", "[4096, 8192]"):
+        (tmp_path / "experiments" / "mine.yaml").write_text(
+            "title: x\nrows: [{label: a, objective: grpo_dapo}]\n"
+            f"vary: {{train.learning_rate: [5e-7, 1e-6], train.max_new_tokens: {lengths}}}\n"
+            "scales:\n  paper: {models: [qwen2.5-7b], seeds: [2]}\n"
+        )
+        show_fits(make_plan(load_study("mine"), "paper", store=tmp_path))
+        titles.append([line.strip() for line in capsys.readouterr().err.splitlines() if "GiB of each GPU," in line])
+    (one,), (short, long) = titles
+    assert one.startswith("qwen2.5-7b: GiB")
+    for title, length in ((short, 4096), (long, 8192)):
+        own = "; ".join(f"learning_rate={rate}, max_new_tokens={length}" for rate in ("5e-7", "1e-6"))
+        assert title.startswith(f"qwen2.5-7b, {own}: GiB")

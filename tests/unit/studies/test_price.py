@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tepo.studies import price
+from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all
-from tepo.studies.price import Cost, record
+from tepo.studies.price import Cost, record, unpriced, work_of
 from tepo.training.run_folder import RunFolder
 from tepo_cli.show_plan import show_price
 
@@ -43,6 +44,42 @@ def test_runs_on_other_data_do_not(
     assert len(probed) == 1
     assert "from a probe of two steps" in text
     assert "(369 s;" in text  # 5 x (36 steps x 2 s + 3 benchmarks x 4/7 s)
+
+
+def test_each_setting_that_does_other_work_is_probed(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight epochs cost more than two; a learning rate costs nothing. A probe's step counts for its own setting."""
+    (store / "experiments").mkdir()
+    (store / "experiments" / "mine.yaml").write_text(
+        "title: x\nrows:\n  - {label: a, objective: grpo_dapo}\n  - {label: b, objective: gspo}\n"
+        "vary: {train.epochs: [2, 8], train.learning_rate: [1e-4, 2e-4]}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+    )
+    monkeypatch.setenv("TEPO_PATH", str(store))
+    ((_, units),) = plan_all(["mine"], "laptop", store=store)
+    (store / "run" / "cost.json").unlink()
+    record(RunFolder(store / "run"), replace(COST, work=work_of(units[0].config)))  # two epochs
+    probed = []
+
+    def probe(unit: Unit) -> Cost:
+        probed.append(unit.label)
+        return replace(COST, training_s=4 * COST.training_s, cpu_s=149, work=work_of(unit.config))
+
+    monkeypatch.setattr(price, "probe", probe)
+    show_price(units, "laptop", store)
+    text = " ".join(capsys.readouterr().err.split())
+    assert probed == ["a, epochs=8, learning_rate=1e-4"]
+    assert "(760 s;" in text  # 4 x 41 s and 4 x (41 + 3 x 36) s
+    assert "from medians over 1 measured run" in text
+    assert text.endswith("and a probe of two steps")
+
+
+def test_a_measured_base_does_not_price_training(store: Path) -> None:
+    ((_, units),) = plan_all(["panel-e"], "laptop", store=store)
+    base = replace(COST, objective="", steps=0, training_s=0, tokens=0)
+    assert unpriced(units, [base]) == units[:1]
+    assert unpriced(units, [COST]) == []
 
 
 def test_laptop_runs_do_not_price_the_papers(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tepo import paths
 from tepo.objectives import load_objective
+from tepo.reporting.claims import claims_table
 from tepo.reporting.reference import load_table
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_all import plan_all
@@ -35,7 +36,7 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
         chosen = study.scale(scale)
         assert (
             len(units)
-            == sum(len(chosen.models) * (len(chosen.seeds) if row.objective else 1) for row in study.rows)
+            == sum(len(chosen.models) * (len(chosen.seeds) if row.objective else 1) for row in study.rows_at(scale))
             > 0
         )
         for unit in units:
@@ -71,3 +72,15 @@ def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], ste
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
     assert [row.label for row in printed.rows] == [row.label for row in load_table("table4") if row.kind == "mean"]
     assert list(dict.fromkeys(run.label for run in curves(units))) == [row.label for row in measured.rows]
+
+
+def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(tmp_path: Path) -> None:
+    ((study, units),) = plan_all(["stability"], "laptop", store=tmp_path)
+    assert study.baseline is None
+    assert len(study.rows) == len({row.objective for row in study.rows}) == 12
+    assert {unit.config.train.learning_rate for unit in units} == {5e-5, 1e-4, 2e-4, 4e-4, 1e-3}
+    assert len(units) == len({unit.id for unit in units}) == 12 * 5 * 3
+    table1 = {unit.row.objective: unit.id for unit in make_plan(load_study("table1"), "laptop", store=tmp_path)}
+    shared = {unit.row.objective for unit in units if table1.get(unit.row.objective) == unit.id}
+    assert shared == set(table1) - {None}, "what Table 1 has run is not run again"
+    assert not claims_table([study_table(study, "laptop", units)]).blocks[0].rows

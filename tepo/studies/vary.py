@@ -1,0 +1,104 @@
+"""`vary:` of a study: axes of settings, crossed with each other and with the rows.
+
+vary:
+  train.learning_rate: [1e-4, 2e-4, 4e-4]             # a configuration key and its values
+  clip:                                               # or a name, and settings that change several keys
+    wide: [objective.surrogate.low=0.2, objective.surrogate.high=0.28]
+    tight: [objective.surrogate.low=0.02, objective.surrogate.high=0.028]
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+
+from tepo.strict import Location
+
+Words = tuple[str, ...]
+Value = bool | int | str | float | None
+Vary = dict[str, tuple[Value, ...] | dict[str, Words]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of each axis. point: the axis as shown -> the value as written. overrides: what they set."""
+
+    point: Mapping[str, str] = field(default_factory=dict)
+    overrides: Words = ()
+
+
+def settings(vary: Vary) -> list[Setting]:
+    """Every value of each axis with every value of the others, the last axis fastest; without an axis the one setting
+    that sets nothing."""
+    choices = [
+        [(name, text, words) for text, words in values_of(axis, vary[axis]).items()]
+        for axis, name in shown_axes(vary).items()
+    ]
+    return [
+        Setting({name: text for name, text, _ in point}, tuple(word for *_, words in point for word in words))
+        for point in product(*choices)
+    ]
+
+
+def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[str, Words]:
+    """Each value of an axis as written, and the overrides that it means."""
+    if isinstance(values, dict):
+        return values
+    return {text: (f"{axis}={text}",) for text in map(_text, values)}
+
+
+def shown_axes(vary: Vary) -> dict[str, str]:
+    """Each axis and its name in labels: without its section (`learning_rate`), unless two would be the same."""
+    short = {axis: axis.partition(".")[2] or axis for axis in vary}
+    names = list(short.values())
+    return {axis: name if names.count(name) == 1 else axis for axis, name in short.items()}
+
+
+def varied_keys(vary: Vary) -> set[str]:
+    """The configuration keys that the settings set."""
+    return {key_of(word) for one in settings(vary) for word in one.overrides}
+
+
+def key_of(word: str) -> str:
+    """The key that an override sets."""
+    return word.partition("=")[0].lstrip("+").strip()
+
+
+def check_values(vary: Vary, at: Location) -> None:
+    """Each axis has values that differ, and sets keys of its own. Raises UserError."""
+    owners: dict[str, str] = {}
+    for axis, values in vary.items():
+        here = at.at(axis)
+        if not values:
+            raise here.error(f"{here.key} names no values", fix=f"{axis}: [1, 2], or {axis}: {{NAME: [KEY=VALUE]}}")
+        if isinstance(values, tuple):
+            _check_differ([_text(value) for value in values], here)
+        for key in {key_of(word) for words in values_of(axis, values).values() for word in words}:
+            if owners.setdefault(key, axis) != axis:
+                raise here.error(f"{owners[key]} and {axis} both set {key}", fix="vary a key in one of them")
+
+
+def _check_differ(texts: list[str], at: Location) -> None:
+    """Also as numbers: 1e-4 and 0.0001 would be one run under two labels."""
+    for number, text in enumerate(texts):
+        for other in texts[:number]:
+            if _number(text) == _number(other):
+                raise at.at(number).error(f"{at.key} lists {other} and {text}, which are the same", fix="name it once")
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _text(value: Value) -> str:
+    """A value as an override writes it; 2.5e-7 without the zero that Python puts into its exponent."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case float():
+            return str(value).replace("e-0", "e-")
+    return str(value)

@@ -1,0 +1,109 @@
+"""A sweep's table of rows x settings and its figure, from made-up samples."""
+
+import numpy as np
+import pytest
+
+from tepo.reporting.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.curves import svg
+from tepo.reporting.sweep import sweep_blocks
+from tepo.reporting.sweep_figure import sweep_figure
+from tepo.reporting.table import Block, Table
+from tests.unit.reporting.samples import BENCHMARKS, samples
+
+RATES = ("1e-4", "2e-4", "1e-3")
+CHANCES = {"a": (0.6, 0.5, 0.3), "b": (0.5, 0.5, 0.6)}  # a is better at the first rate, b at the last
+
+
+def specs(axis: str = "learning_rate", values: tuple[str, ...] = RATES, **more: str) -> list[RowSpec]:
+    methods = {"a": "grpo_dapo", "b": "tepo"}
+    return [
+        RowSpec(f"{row}/{value}", row.upper(), methods[row], setting={axis: value, **more})
+        for value in values
+        for row in "ab"
+    ]
+
+
+def table(rows: list[RowSpec], drop: str = "", baseline: str | None = "A") -> Table:
+    chances = {row.key: CHANCES[row.key[0]][index // 2 % 3] for index, row in enumerate(rows) if row.key != drop}
+    return build_table(samples(chances, seeds=5), TableSpec(rows, BENCHMARKS, name="t", title="t", baseline=baseline))
+
+
+def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
+    rows = specs()
+    long = table(rows)
+    (block,) = sweep_blocks(rows, long.blocks)
+    assert block.title == "Average accuracy by learning_rate"
+    assert [column.title for column in block.columns] == list(RATES)
+    assert [row.label for row in block.rows] == ["A", "B"]
+    for row in block.rows:
+        for index, rate in enumerate(RATES):
+            (line,) = (line for line in long.blocks[index].rows if line.key == f"{row.label.lower()}/{rate}")
+            average = line.cells[[column.key for column in long.blocks[index].columns].index("average")]
+            cell = row.cells[index]
+            assert (cell.mean, cell.low, cell.high, cell.n) == (average.mean, average.low, average.high, average.n)
+            assert line.label == f"{row.label}, learning_rate={rate}"
+    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 2]  # the best of a column is the best at a setting
+    assert [cell.rank for cell in block.rows[1].cells][::2] == [2, 1]
+
+
+def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:
+    """Against the baseline at one fixed setting, b at 1e-3 would tie with a at 1e-4."""
+    long = table(specs())
+    verdicts = [[row.cells[-1].text for row in block.rows] for block in long.blocks]
+    assert verdicts == [["baseline", "worse"], ["baseline", "within noise"], ["baseline", "better"]]
+    for one, rate in zip(long.comparisons, RATES, strict=True):
+        assert (one.row.key, one.baseline.key) == (f"b/{rate}", f"a/{rate}")
+        average = {row.key: row.cells[2].mean for block in long.blocks for row in block.rows}
+        assert one.cell.mean == pytest.approx(average[one.row.key] - average[one.baseline.key])
+    assert any("points above A at the same setting, on the same problems and seeds" in note for note in long.notes)
+    assert not any("at the same setting" in note for note in table(specs(), baseline=None).notes)
+
+
+def test_further_axes_and_models_are_blocks_of_their_own() -> None:
+    rows = [
+        *specs(epochs="1"),
+        *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "epochs": "2"}) for row in specs()),
+    ]
+    titles = [block.title for block in sweep_blocks(rows, table(rows).blocks)]
+    assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
+
+
+def test_the_figure_has_the_cells_of_the_table() -> None:
+    rows = specs()
+    (block,) = sweep_blocks(rows, table(rows, drop="b/2e-4").blocks)
+    figure = sweep_figure([block])
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    assert [text.get_text() for text in axes.get_xticklabels()] == list(RATES)
+    assert axes.get_xlabel() == "learning_rate"
+    for row, line in zip(block.rows, axes.lines, strict=True):
+        assert line.get_label() == row.label
+        assert list(line.get_xdata()) == [float(rate) for rate in RATES]
+        np.testing.assert_array_equal(line.get_ydata(), np.array([cell.mean for cell in row.cells], dtype=float))
+    assert np.isnan(axes.lines[1].get_ydata()[1])  # a gap, not a line across it
+    assert svg(sweep_figure([block])) == svg(figure)
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "positions"),
+    [
+        (("1", "2", "8"), "log", [1, 2, 8]),
+        (("1", "2", "3"), "linear", [1, 2, 3]),
+        (("0", "1", "16"), "linear", [0, 1, 16]),
+        (("paper", "tight", "0.2"), "linear", [0, 1, 2]),
+        (("1", "8", "inf"), "linear", [0, 1, 2]),
+    ],
+)
+def test_the_axis_is_a_scale_numbers_or_names(values: tuple[str, ...], scale: str, positions: list[float]) -> None:
+    rows = specs("axis", values)
+    blocks: tuple[Block, ...] = sweep_blocks(rows, table(rows).blocks)
+    (axes,) = sweep_figure(blocks).axes
+    assert axes.get_xscale() == scale
+    assert list(axes.lines[0].get_xdata()) == positions
+    assert [text.get_text() for text in axes.get_xticklabels()] == list(values)
+
+
+def test_values_may_be_written_in_any_order() -> None:
+    rows = specs(values=("1e-3", "1e-4", "2e-4"))
+    (line, _) = sweep_figure(sweep_blocks(rows, table(rows).blocks)).axes[0].lines
+    assert list(line.get_xdata()) == [1e-4, 2e-4, 1e-3]

@@ -1,0 +1,165 @@
+"""A study with `vary:`: its rows at each setting are ordinary units, told apart by their labels; mistakes are named."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.studies.plan import make_plan
+from tepo.studies.plan_all import plan_all
+from tepo.studies.study import Study, parse_study
+from tepo.studies.study_table import study_table
+
+ROWS = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
+SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
+CLIP = """vary:
+  train.learning_rate: [1e-4, 4e-4]
+  clip:
+    paper: [objective.surrogate.low=0.2, objective.surrogate.high=0.28]
+    tight: [objective.surrogate.low=0.02, objective.surrogate.high=0.028]
+"""
+
+
+def study(folder: Path, text: str) -> Study:
+    (folder / "mine.yaml").write_text(text)
+    return parse_study(folder / "mine.yaml")
+
+
+def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
+    units = make_plan(study(tmp_path, ROWS % "" + CLIP + SCALES % ""), "laptop", store=tmp_path)
+    settings = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-4") for clip in ("paper", "tight")]
+    assert [unit.label for unit in units] == [f"{row}, {setting}" for setting in settings for row in "ab"]
+    assert len({unit.id for unit in units}) == len(units)
+    for unit in units:
+        assert (
+            str(unit.config.train.learning_rate)
+            == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
+        )
+        bounds = (unit.config.objective["surrogate"]["low"], unit.config.objective["surrogate"]["high"])
+        assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
+
+
+def test_a_run_that_another_study_has_is_the_same_run(tmp_path: Path) -> None:
+    """Also where the setting is the default, and where an override has it in other words."""
+    mine = study(tmp_path, ROWS % "" + "vary: {train.learning_rate: [1e-4, 4.0e-4]}\n" + SCALES % "")
+    swept = {unit.label: unit.id for unit in make_plan(mine, "laptop", store=tmp_path)}
+    plain = study(tmp_path, ROWS % "" + SCALES % "")
+    for words, setting in (((), "1e-4"), (("train.learning_rate=4e-4",), "0.0004")):
+        for unit in make_plan(plain, "laptop", store=tmp_path, overrides=words):
+            assert swept[f"{unit.label}, learning_rate={setting}"] == unit.id
+
+
+def test_a_scale_has_axes_of_its_own(tmp_path: Path) -> None:
+    """An axis under a scale replaces the study's of that name; the others stay."""
+    text = ROWS % "" + "vary: {train.learning_rate: [1e-4], train.epochs: [1, 2]}\n"
+    mine = study(
+        tmp_path,
+        text + SCALES % ", vary: {train.learning_rate: [2e-4, 3e-4]}" + "  paper: {models: [qwen2.5-7b], seeds: [2]}\n",
+    )
+    laptop, paper = ([row.name for row in mine.rows_at(scale)] for scale in ("laptop", "paper"))
+    assert laptop[::2] == [f"a, learning_rate={rate}, epochs={n}" for rate in ("2e-4", "3e-4") for n in (1, 2)]
+    assert paper[::2] == [f"a, learning_rate=1e-4, epochs={n}" for n in (1, 2)]
+
+
+def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
+    """A mix has its own base and benchmarks; a learning rate has not."""
+    text = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n  - {label: a, objective: gspo}\n"
+    mine = study(
+        tmp_path, text + "vary: {data: [laptop, laptop_sparse], train.learning_rate: [1e-4, 2e-4]}\n" + SCALES % ""
+    )
+    units = make_plan(mine, "laptop", store=tmp_path)
+    base = [unit.id for unit in units if unit.row.base]
+    assert base[0] == base[1] != base[2] == base[3]
+    table = study_table(mine, "laptop", units)
+    by_rate, *long = table.blocks[0], *table.blocks[2:]
+    assert [column.title for column in by_rate.columns] == ["laptop", "laptop_sparse"]
+    assert [block.title for block in long] == [f"Measured: {unit.label.removeprefix('base, ')}" for unit in units[::2]]
+    assert [column.key for column in long[0].columns][:-4] == units[0].config.data.benchmarks
+    assert [column.key for column in long[-1].columns][:-4] == units[-1].config.data.benchmarks
+
+
+def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
+    """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
+    values = (
+        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.kl_estimator: [null, k1]}"
+    )
+    mine = study(tmp_path, ROWS % "" + f"vary: {values}\n" + SCALES % "")
+    written = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
+    assert written == {
+        *("data.exclude_contaminated=true", "data.exclude_contaminated=false"),
+        *("train.learning_rate=2.5e-7", "train.learning_rate=1e-7"),
+        *("train.kl_estimator=null", "train.kl_estimator=k1"),
+    }
+
+
+def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
+    mine = study(tmp_path, ROWS % "" + "vary: {engine.kind: [torch], sampler.kind: [torch]}\n" + SCALES % "")
+    assert mine.rows_at("laptop")[0].name == "a, engine.kind=torch, sampler.kind=torch"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("vary: [1]\n", "vary is a mapping", 6),
+        ("vary: {train.learning_rat: [1e-4]}\n", "unknown configuration key 'train.learning_rat'", 6),
+        ("vary: {train.learning_rate: 1e-4}\n", "must be a list or a mapping", 6),
+        ("vary: {train.learning_rate: []}\n", "names no values", 6),
+        ("vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "1e-4 and 0.0001, which are the same", 9),
+        ("vary: {train.learning_rate: [[1, 2]]}\n", "vary.train.learning_rate[0] must be", 6),
+        ("vary: {seed: [0, 1]}\n", "seed cannot be an override", 6),
+        ("vary: {model: [laptop]}\n", "model cannot be an override", 6),
+        ("vary:\n  clip: {a: [train.stepz=1]}\n", "unknown configuration key 'train.stepz'", 7),
+        ("vary: {clip: {a: train.steps=1}}\n", "vary.clip.a is a list", 6),
+        ("vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "train.steps and b both set train.steps", 8),
+        ("vary: {train.epochs: [1]}\nfigures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 7),
+        ("vari: {train.epochs: [1]}\n", "unknown key 'vari'", 6),
+    ],
+)
+def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, ROWS % "" + text + SCALES % "")
+    assert what in caught.value.what
+    assert f"mine.yaml:{line}" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("row", "scale", "what", "line"),
+    [
+        (", overrides: [train.epochs=1]", "", "'train.epochs=1' sets what `vary:` sets", 4),
+        (", laptop: [train.epochs=1]", "", "'train.epochs=1' sets what `vary:` sets", 4),
+        (", by_model: {laptop: [train.epochs=1]}", "", "'train.epochs=1' sets what `vary:` sets", 4),
+        ("", ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
+        (", reference: {table: table1, model: Qwen2.5-7B, method: tepo}", "", "the paper printed no sweep", 4),
+        ("", ", vary: {train.steps: []}", "names no values", 8),
+    ],
+)
+def test_what_varies_is_set_once(row: str, scale: str, what: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, ROWS % row + "vary: {train.epochs: [1, 2]}\n" + SCALES % scale)
+    assert what in caught.value.what
+    assert f"mine.yaml:{line}" in caught.value.where
+
+
+def test_no_two_rows_have_one_label(tmp_path: Path) -> None:
+    text = (ROWS % "").replace(
+        "label: b", 'label: "a, x=1"'
+    ) + "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
+    with pytest.raises(UserError, match="labelled alike"):
+        study(tmp_path, text + SCALES % "")
+
+
+def test_steps_are_in_the_setting_or_in_the_label(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the setting names the steps"):
+        study(
+            tmp_path, (ROWS % "").replace("label: b", 'label: "b {steps}"') + "vary: {train.steps: [1]}\n" + SCALES % ""
+        )
+    mine = study(
+        tmp_path, (ROWS % "").replace("label: b", 'label: "b {steps}"') + "vary: {train.epochs: [1]}\n" + SCALES % ""
+    )
+    assert make_plan(mine, "laptop", store=tmp_path)[1].label == "b 36, epochs=1"
+
+
+def test_the_command_line_cannot_set_what_varies(tmp_path: Path) -> None:
+    """Every setting would be one run under several labels."""
+    with pytest.raises(UserError, match=r"train\.learning_rate is what the study stability varies"):
+        plan_all(["stability"], "laptop", store=tmp_path, overrides=["train.learning_rate=1e-4"])

@@ -14,6 +14,7 @@ from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind, Row, Table, percent_cell, ranked
 
 _BASELINE = "baseline"  # where other rows have a verdict
+_ENDED = "†"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class RowSpec:
 
     key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
     which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
-    of their own, ranked and compared apart.
+    of their own, ranked and compared apart. endings: of its runs that ended before their last step, with the seed.
     """
 
     key: str
@@ -31,6 +32,7 @@ class RowSpec:
     section: str = ""
     model: str = ""
     look: Look | None = None  # the row's own; None: its method's
+    endings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     return Table(
         spec.name,
         spec.title,
-        (*blocks, *(block for block in printed if block.rows)),
+        (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
         (*_notes(frame, spec), *spec.notes),
         tuple(comparisons),
     )
@@ -124,6 +126,13 @@ def _compared(block: Block, spec: TableSpec, differences: Mapping[str, Differenc
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
     columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
+
+
+def _marked(block: Block, spec: TableSpec) -> Block:
+    """The block with a mark at rows of which a run ended before its last step."""
+    ended = {row.key for row in spec.rows if row.endings}
+    rows = (replace(row, label=f"{row.label} {_ENDED}") if row.key in ended else row for row in block.rows)
+    return replace(block, rows=tuple(rows))
 
 
 def _printed(spec: TableSpec, row: Row, baseline: Row) -> float | None:
@@ -201,6 +210,9 @@ def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
             f"Δ Avg. = points above {spec.baseline} on the same problems and seeds, "
             "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
         )
+    if ended := [f"{row.label} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
+        what = "Training ended early; measured on the weights before the step named"
+        notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()

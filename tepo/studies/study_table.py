@@ -72,6 +72,12 @@ def _given_up(units: Sequence[Unit]) -> list[str]:
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 
 
+def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
+    """Of the row that a unit belongs to: its runs that ended before their last step."""
+    seeds = [unit for unit in units if row_key(unit) == row_key(first) and unit.row.objective is not None]
+    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.run.ending()))
+
+
 def row_key(unit: Unit) -> str:
     """Names a row of a model in the samples."""
     return f"{unit.model}/{unit.label}"
@@ -86,7 +92,8 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         for row in study.rows:
             unit = first[model, row.label]
             shown = unit.config.model.name if len(models) > 1 else ""
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=shown, look=row.look))
+            method, endings = row.objective or UNTRAINED, _endings(units, unit)
+            specs.append(RowSpec(row_key(unit), unit.label, method, model=shown, look=row.look, endings=endings))
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference

@@ -40,6 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
         (("eval", "ad3", "--model", "package:laptop"), "add3"),
         (("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (("explain", "tepoo"), "'tepo'"),
+        (("figure", "3a", "--against", "sample"), "'samples'"),
         (("explain", "tepo", "gspo"), "--vs NAME"),
     ],
 )
@@ -57,6 +58,21 @@ def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path
     assert "learning_rate: 0.0001" in done.stdout
     assert "# plan: run " in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
+    """Exit code 0, a sentence, and `tepo list` shows how it ended; again, and nothing is trained."""
+    words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
+    for _ in range(2):
+        done = tepo(*words)
+        assert done.returncode == 0, done.stderr
+        assert "training ended with collapse at step 1: all responses to the 16 prompts drawn were wrong" in done.stderr
+        assert "its weights are those it started from" in done.stderr
+    (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert (run / "checkpoints" / "step_000000" / "model.safetensors").exists()
+    listed = tepo("list", "--all", "--store", tmp_path)
+    (line,) = (line for line in listed.stdout.splitlines() if line.startswith(run.name))
+    assert line.endswith("finished: collapse at step 1 0/3 0")
 
 
 def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Path) -> None:

@@ -99,6 +99,28 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
+    """It is measured, marked in the table, and not run again."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "mine.yaml").write_text(
+        "title: mine\nrows:\n  - {label: small steps, objective: grpo_dapo}\n"
+        "  - {label: large steps, objective: grpo_dapo, overrides: [train.learning_rate=0.1]}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+    )
+    sets = [part for word in (*SMALL, "data.benchmarks=[add3]") for part in ("--set", word)]
+    words = ("mine", *sets, "--store", tmp_path / "runs", "--format", "markdown")
+    first = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    assert "large steps seed 0 ended with collapse at step 2: all responses to the 16 prompts" in first.stderr
+    assert "| large steps † | <u>0.0</u>" in first.stdout
+    assert "| small steps | " in first.stdout
+    assert "large steps (seed 0: collapse at step 2)." in first.stdout
+    again = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    assert "nothing to do" in again.stderr
+    assert again.stdout == first.stdout
+
+
+@pytest.mark.slow
 def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Path) -> None:
     words = [*SMALL, "data.benchmarks=[add3,max4]", "train.steps=1"]
     extra = [part for word in words for part in ("--set", word)]

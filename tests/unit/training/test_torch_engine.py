@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tepo.config.compose import compose
+from tepo.training import update_size
 from tepo.training.torch_engine import TorchEngine
 
 
@@ -56,9 +57,12 @@ def test_the_size_of_an_update_by_hand(words: list[str], expected: float) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("decay", [0.0, 0.5])
-def test_the_size_of_an_update_is_what_the_weights_moved(dtype: torch.dtype, decay: float) -> None:
-    """Over all parameters, of which one has no gradient."""
+@pytest.mark.parametrize(("decay", "chunk"), [(0.0, 1 << 24), (0.5, 1 << 24), (0.5, 4)])
+def test_the_size_of_an_update_is_what_the_weights_moved(
+    dtype: torch.dtype, decay: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all parameters, of which one has no gradient, however few numbers are looked at at a time."""
+    monkeypatch.setattr(update_size, "_CHUNK", chunk)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3), torch.nn.Linear(2, 2)).to(dtype)
     engine = TorchEngine(model, compose([f"train.weight_decay={decay}", "train.grad_clip=0.5"]).train)

@@ -17,13 +17,10 @@ def positions(rows: Sequence[Mapping[str, Any]], against: str) -> dict[float, fl
     """Step -> where its point lies on the axis; rows: of metrics.jsonl, of which those before a step count in a sum.
     Empty where the rows do not hold what the axis needs."""
     steps = [float(row.get(STEP, index)) for index, row in enumerate(rows, start=1)]
-    match against:
-        case "samples":
-            values = [row.get(SAMPLES) for row in rows]
-        case "kl":
-            values = [row.get(KL) for row in rows]
-        case _:
-            return dict(zip(steps, steps, strict=True))
-    if None in values:
+    if against == "steps":
+        return dict(zip(steps, steps, strict=True))
+    metric = SAMPLES if against == "samples" else KL
+    if not all(metric in row for row in rows):
         return {}
-    return dict(zip(steps, accumulate(values) if against == "kl" else values, strict=True))
+    values = [float(row[metric]) for row in rows]
+    return dict(zip(steps, values if against == "samples" else accumulate(values), strict=True))

@@ -130,6 +130,11 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
         check_rewards(rewards, config.train.collapse_window)
         metrics = update(parts.updater, drawn.rollout, step, recorder)
+        if last:
+            parts.updater.check_probabilities(drawn.rollout)
+        with recorder.time("sync"):
+            parts.sync()
+        metrics |= _validated(parts, step, recorder)
     except Diverged as error:
         broken = step if recorder.updates else step - 1  # until the first update the weights are the older ones
         if broken == 0:  # those of the base
@@ -139,8 +144,6 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         name = str(config.objective.get("name", ""))
         entries = token_entries(drawn.rollout, recorder.tokens, parts.policy.tokenizer)
         write_token_dump(run.tokens(step), step, name, entries)
-    with recorder.time("sync"):
-        parts.sync()
     progress = replace(progress, step=step, pending=tuple(later), rewards=rewards)
     row = {
         "training/global_step": step,
@@ -158,6 +161,15 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if log:
         log.report(step, row)
     return progress
+
+
+def _validated(parts: Parts, step: int, recorder: Recorder) -> dict[str, float]:
+    """Accuracy on validation problems, after the steps that have it."""
+    train = parts.config.train
+    if not parts.validation or (step < train.steps and step % train.validate_every):
+        return {}
+    with recorder.time("testing"):
+        return parts.validation.measure()
 
 
 def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:

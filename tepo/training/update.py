@@ -115,6 +115,15 @@ class Updater:
             )
         return number > 0
 
+    @torch.no_grad()
+    def check_probabilities(self, rollout: FlatRollout) -> None:
+        """Look at one group after the last update of a run, which no rollout follows that would find out.
+
+        Raises Diverged, on all ranks, where log-probs are not numbers."""
+        logprobs = self._forward(rollout, rollout.sequences_of([0])).logprobs
+        if float(all_sum(logprobs.isnan().sum().double(), self.engine.comm)):
+            raise Diverged("the policy's probabilities are not numbers after the last update")
+
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where
         they fit. Every rank gets the same number of parts, as sharded engines need; the ones added are empty."""

@@ -116,9 +116,14 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     assert weights(killed.path) == weights(whole.path)
 
 
-def test_weights_that_break_after_the_last_update_of_a_step_do_not_count(tmp_path: Path) -> None:
-    """One update a step: its loss is a number, and the next rollout finds probabilities that are none."""
-    words = ("train.learning_rate=1e18", "train.epochs=1", "train.mini_batch_prompts=8")
+@pytest.mark.parametrize(
+    "more",
+    [(), ("train.steps=1",), ("train.validate_every=1", "data.benchmarks=[add3]", "train.validation_problems=4")],
+)
+def test_weights_that_break_with_the_last_update_of_a_step_do_not_count(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """One update a step: its loss is a number. The next rollout, a look after the last step or validation finds
+    probabilities that are none."""
+    words = ("train.learning_rate=1e18", "train.epochs=1", "train.mini_batch_prompts=8", *more)
     run = ended(small(tmp_path, *words))
     ending = run.ending()
     assert ending is not None

@@ -21,6 +21,11 @@ class RunFailed(UserError):
         super().__init__(what, where=where, fix=fix, exit_code=1)
 
 
+class Diverged(RunFailed):
+    """The policy is no distribution any more: its loss or its probabilities are not numbers. Training that broke it
+    ends there with its last weights; anything else fails."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that does not exist, with the nearest valid one:
     that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""

@@ -35,7 +35,7 @@ def describe_run(config: RunConfig) -> None:
         f"# plan: run {folder.path.name} in {folder.path}\n"
         f"# {counted(train_config.steps, 'step')} x {counted(train_config.prompts_per_step, 'prompt')} x "
         f"{counted(train_config.samples_per_prompt, 'sample')}, {counted(updates, 'update')} each; "
-        f"{folder.manifest().get('status', 'not started')}{done}"
+        f"{folder.outcome()}{done}"
     )
     if config.scale == "paper":
         from tepo_cli.show_fit import show_fit

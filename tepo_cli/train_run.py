@@ -26,7 +26,11 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     if rank() > 0:
         return
     _draw_curves(run, config)
-    say(f"run {run.path.name}: {counted(config.train.steps, 'step')}, {run.path}")
+    ending = run.ending()
+    say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
+    if ending is not None:
+        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
+        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
     measure_and_record(config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
 
 
@@ -35,4 +39,6 @@ def _draw_curves(run: RunFolder, config: RunConfig) -> None:
     from tepo.reporting.curves import RunCurves, save, training_figure
 
     name = config.objective["name"]
-    save(training_figure([RunCurves(name, name, config.seed, run.metrics())]), run.figures, "training")
+    curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
+    if curves.rows:  # none where training ended with the first step
+        save(training_figure([curves]), run.figures, "training")

@@ -94,6 +94,7 @@ class TrainConfig:
     kl_estimator: KlEstimator | None = option(None, "takes the place of k3 in the objective")
     # a departure from both papers, to study how objectives bear stale data
     staleness: int = option(0, "steps between the policy that samples and the one that trains on it", low=0)
+    collapse_window: int = option(0, "a run ends after so many steps below the reward of its first; 0: never", low=0)
     checkpoint_every: int = option(1, "steps between checkpoints", low=1)
     validate_every: int = option(0, "steps between measurements on validation problems; 0: never", low=0)
     validation_problems: int = option(50, "of each generated benchmark, for train.validate_every", low=1)

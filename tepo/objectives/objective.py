@@ -13,6 +13,7 @@ from torch import Tensor
 from tepo.objectives.advantage import Advantage
 from tepo.objectives.aggregation import Aggregation, count, micro_batch_scale, token_scale
 from tepo.objectives.batch import Comm, Groups, TokenBatch
+from tepo.objectives.clip import Clip, clip_of
 from tepo.objectives.correction import Correction, NoCorrection
 from tepo.objectives.kind import Needing, Needs, all_needs
 from tepo.objectives.metric_sums import Metrics, token_metrics
@@ -58,6 +59,11 @@ class Objective:
         """What the trainer has to compute."""
         kinds: tuple[Needing, ...] = (self.advantage, self.surrogate, self.weight, self.correction, *self.penalties)
         return all_needs(kinds, prepass="mini_batch" in self._scopes)
+
+    @property
+    def clip(self) -> Clip | None:
+        """What the surrogate's clip bounds."""
+        return clip_of(self.surrogate, self.ratio)
 
     @cached_property
     def _scopes(self) -> set[str | None]:

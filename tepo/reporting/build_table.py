@@ -15,6 +15,7 @@ from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind,
 from tepo.words import with_setting
 
 _BASELINE = "baseline"  # where other rows have a verdict
+_ENDED = "†"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class RowSpec:
     which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
     of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
     benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
+    endings: of its runs that ended before their last step, with the seed.
     """
 
     key: str
@@ -35,6 +37,7 @@ class RowSpec:
     look: Look | None = None  # the row's own; None: its method's
     setting: Mapping[str, str] = field(default_factory=dict)
     benchmarks: Sequence[str] = ()
+    endings: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -100,7 +103,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     return Table(
         spec.name,
         spec.title,
-        (*blocks, *(block for block in printed if block.rows)),
+        (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
         (*_notes(frame, spec), *spec.notes),
         tuple(comparisons),
     )
@@ -158,6 +161,13 @@ def _compared(
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
     columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
+
+
+def _marked(block: Block, spec: TableSpec) -> Block:
+    """The block with a mark at rows of which a run ended before its last step."""
+    ended = {row.key for row in spec.rows if row.endings}
+    rows = (replace(row, label=f"{row.label} {_ENDED}") if row.key in ended else row for row in block.rows)
+    return replace(block, rows=tuple(rows))
 
 
 def _printed(spec: TableSpec, row: Row, baseline: Row) -> float | None:
@@ -236,6 +246,9 @@ def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
             f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
             "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
         )
+    if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
+        what = "Training ended early; measured on the weights before the step named"
+        notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()

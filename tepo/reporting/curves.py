@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tepo.files import STORE, write_atomic
+from tepo.reporting.against import AXES, STEP, positions
 from tepo.reporting.colours import Look, look
-
-STEP = "training/global_step"
 
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -41,6 +40,7 @@ class RunCurves:
     seed: int
     rows: Sequence[Mapping[str, Any]]
     look: Look | None = None  # the row's own in its study; None: its method's
+    ended: bool = False  # before its last step: it collapsed, was saturated or diverged
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,38 @@ def by_label(runs: Iterable[RunCurves]) -> dict[str, list[RunCurves]]:
     return groups
 
 
-def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel) -> None:
-    """Mean over seeds as a line, lowest to highest seed as a band."""
+def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel, against: str = "steps") -> None:
+    """Mean over seeds as a line, lowest to highest seed as a band, a cross at the last step of a run that ended early.
+
+    against: one of AXES; a point lies at the mean of the seeds' positions."""
     groups = by_label(runs)
     for label, seeds in groups.items():
-        steps, mean, low, high = seed_band(seeds, panel.metric)
+        points, mean, low, high = seed_band(seeds, panel.metric)
+        every = [positions(run.rows, against) for run in seeds if run.rows]
+        known = np.array([all(step in one for one in every) for step in points], dtype=bool)
+        mean, low, high = mean[known], low[known], high[known]
+        steps = np.array([np.mean([one[step] for one in every]) for step in points[known]])
         style = seeds[0].look or look(seeds[0].method)
         axes.plot(
             steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label
         )
         if len(seeds) > 1:
             axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
+        for run in seeds if any(every) else ():
+            ends, values = series(run, panel.metric)
+            if run.ended and ends.size:
+                at = positions(run.rows, against)[ends[-1]]
+                axes.plot([at], [panel.scale * values[-1]], marker="X", markersize=6, color=style.colour)
     axes.set_title(panel.title, loc="left", fontsize=10)
     axes.set_ylabel(panel.unit)
-    axes.set_xlabel("training step")
+    axes.set_xlabel(AXES[against])
     axes.margins(x=0.01)
 
 
-def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS, columns: int = 3) -> Figure:
-    """One pair of axes per panel that any run has data for, one legend for all.
+def training_figure(
+    runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS, columns: int = 3, against: str = "steps"
+) -> Figure:
+    """One pair of axes per panel that any run has data for, one legend for all. against: one of AXES.
 
     The band spans the seeds, lowest to highest.
     """
@@ -138,7 +151,7 @@ def training_figure(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAININ
             hspace=0.8 / inner_height,
         )
         for index, panel in enumerate(shown):
-            draw(figure.add_subplot(lines, columns, index + 1), runs, panel)
+            draw(figure.add_subplot(lines, columns, index + 1), runs, panel, against)
         if shown:
             handles, names = figure.axes[0].get_legend_handles_labels()
             figure.legend(

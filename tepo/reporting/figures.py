@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from tepo.errors import UserError, unknown_name
+from tepo.reporting.against import positions
 from tepo.reporting.benchmarks_figure import benchmark_figure
 from tepo.reporting.curves import Panel, RunCurves, series, training_figure
 from tepo.reporting.table import Block
@@ -93,10 +94,11 @@ FIGURES = {
 }
 
 
-def paper_figure(name: str, runs: Sequence[RunCurves], measured: Block | None = None) -> Figure:
+def paper_figure(name: str, runs: Sequence[RunCurves], measured: Block | None = None, against: str = "steps") -> Figure:
     """Draw one of FIGURES.
 
     runs: the rows of the figure with all their seeds. measured: the result block, for figures of benchmarks.
+    against: what curves are drawn against, one of AXES.
 
     Raises UserError for an unknown figure and for runs that hold none of its metrics.
     """
@@ -116,4 +118,8 @@ def paper_figure(name: str, runs: Sequence[RunCurves], measured: Block | None = 
             where=spec.title,
             fix="train the figure's runs first",
         )
-    return training_figure(runs, panels)
+    if not any(positions(run.rows, against) for run in runs):
+        raise UserError(
+            f"no run holds what {against!r} counts", where=spec.title, fix="train the figure's runs with this version"
+        )
+    return training_figure(runs, panels, against=against)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tepo.errors import RunFailed
+from tepo.errors import Diverged
 from tepo.randomness import mix, uniform
 from tepo.sampling.cache import Arena, KeyValueCache
 from tepo.sampling.cache_size import GROWTH
@@ -160,11 +160,11 @@ class Generation:
         return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], probabilities.mul_(logprobs).sum(-1).neg_()
 
     def _responses(self) -> list[Response]:
-        """Sort the record by row and cut each row after its end. Raises RunFailed for NaN."""
+        """Sort the record by row and cut each row after its end. Raises Diverged for NaN."""
         row, tokens, logprobs, entropies = (torch.cat(parts) for parts in zip(*self.record, strict=True))
         if not bool(entropies.isfinite().all()):
             what = "the policy's probabilities are not numbers: its weights have diverged"
-            raise RunFailed(what, where="the embedded sampler", fix="a lower learning rate, from the last checkpoint")
+            raise Diverged(what, where="the embedded sampler", fix="a lower learning rate, from the last checkpoint")
         order = row.argsort(stable=True)
         ended = self.stops[tokens][order].cpu().numpy()
         flat = [part[order].cpu().numpy() for part in (tokens.int(), logprobs, entropies)]

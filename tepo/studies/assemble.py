@@ -78,7 +78,7 @@ def _page_run(unit: Unit) -> PageRun:
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {
         "run": unit.id,
-        "status": unit.run.manifest().get("status", "?"),
+        "status": unit.run.outcome(),
         "steps": len(rows),
         "CPU seconds": round(seconds, 1),
     }

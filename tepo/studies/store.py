@@ -43,7 +43,8 @@ def _check_run(run: RunFolder, steps: int) -> None:
     if not manifest:  # nothing was trained here yet
         return
     run.config()
-    rows = len(run.metrics())
+    rows, ending = len(run.metrics()), run.ending()
+    steps = steps if ending is None else ending.step - 1
     if run.finished() and rows < steps:
         raise UserError(
             f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?",

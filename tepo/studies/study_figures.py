@@ -18,13 +18,13 @@ def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
     trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
     return [
-        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look)
+        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look, bool(unit.run.ending()))
         for (label, seed), unit in trained.items()
     ]
 
 
-def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> Figure:
-    """One figure of the study. Raises UserError naming the rows that were not run."""
+def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], against: str = "steps") -> Figure:
+    """One figure of the study; against: as `paper_figure`. Raises UserError naming the rows that were not run."""
     wanted = next(figure.rows for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in wanted]
     missing = sorted({unit.label for unit in chosen if not unit.done()})
@@ -34,7 +34,8 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit]) -> F
             where=f"store {chosen[0].folder.parent}",
             fix=f"tepo ablate figures --scale {scale}",
         )
-    return paper_figure(name, curves(chosen), study_table(replace(study, baseline=None), scale, chosen).blocks[0])
+    table = study_table(replace(study, baseline=None), scale, chosen)
+    return paper_figure(name, curves(chosen), table.blocks[0], against)
 
 
 def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:

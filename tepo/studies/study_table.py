@@ -74,6 +74,12 @@ def _given_up(units: Sequence[Unit]) -> list[str]:
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 
 
+def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
+    """Of the row that a unit belongs to: its runs that ended before their last step."""
+    seeds = [unit for unit in units if row_key(unit) == row_key(first) and unit.row.objective is not None]
+    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.run.ending()))
+
+
 def row_key(unit: Unit) -> str:
     """Names a row of a model in the samples."""
     return f"{unit.model}/{unit.label}"
@@ -90,7 +96,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     several = len({unit.model for unit in units}) > 1
     specs, references = [], {}
     for key, unit in first.items():
-        specs.append(_row_spec(unit, several))
+        specs.append(replace(_row_spec(unit, several), endings=_endings(units, unit)))
         reference = printed(study, unit.model, unit.row)
         if reference is not None:
             references[key] = reference

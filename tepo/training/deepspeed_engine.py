@@ -17,6 +17,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start
+from tepo.training.update_size import squared_update
 from tepo.words import install_line
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
@@ -149,6 +150,8 @@ class DeepSpeedEngine:
             model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
         )
         self.model = cast(nn.Module, _Routed(model, self.engine))
+        self.grad_clip = train.grad_clip
+        self.size = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in model.parameters())
         self.keeps_masters = config.model.dtype == "bfloat16"
         if self.stage == 3:
             self._keep_head()
@@ -166,7 +169,7 @@ class DeepSpeedEngine:
         """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often."""
         self.engine.backward(loss * self.comm.world_size)
 
-    def step(self, learning_rate: float) -> dict[str, float]:
+    def step(self, learning_rate: float) -> dict[str, float | Tensor]:
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
         self.engine.step()
@@ -174,7 +177,18 @@ class DeepSpeedEngine:
             self._keep_head()  # a skipped update leaves it sharded
         optimizer = self.engine.optimizer
         norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
-        return {"actor/grad_norm": norm, "actor/skipped": float(bool(optimizer.overflow))}
+        skipped = bool(optimizer.overflow)
+        return {
+            "actor/grad_norm": norm,
+            "actor/grad_clipped": float(not skipped and norm > self.grad_clip),
+            "actor/update_rms": 0.0 if skipped else self._update_rms(),
+            "actor/skipped": float(skipped),
+        }
+
+    def _update_rms(self) -> Tensor:
+        """Of the last update: each rank looks at its shards of the optimiser's state; at stage 0 it has all of it."""
+        squares = squared_update(self._adam(), self._flats()).to(self.comm.device)
+        return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
 
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter

@@ -74,6 +74,7 @@ class Rollout:
             "response_length/max": float(lengths.max()),
             "response_length/clip_ratio": sum(counts.cut for counts in self.counts) / len(lengths),
             "rollout/prompts": float(self.consumed),
+            "rollout/responses": float(len(lengths)),
             "rollout/groups_kept": float(len(self.groups)),
             "rollout/groups_all_right": float(self.all_right),
             "rollout/groups_all_wrong": float(self.all_wrong),

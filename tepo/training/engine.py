@@ -4,6 +4,7 @@ Losses arrive already divided by the global denominators of the mini-batch, so a
 over micro-batches and ranks and never averages them.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,9 +51,11 @@ class Engine(Protocol):
         """Add the gradient of one micro-batch."""
         ...
 
-    def step(self, learning_rate: float) -> dict[str, float]:
-        """Sum gradients over ranks, clip their norm, update, zero them. Returns `actor/grad_norm` (before clipping) and
-        `actor/skipped` (1.0 when the norm was not finite and the update was left out)."""
+    def step(self, learning_rate: float) -> Mapping[str, float | Tensor]:
+        """Sum gradients over ranks, clip their norm, update, zero them. Returns `actor/grad_norm` (before clipping),
+        `actor/grad_clipped` (1.0 when it was above `train.grad_clip`), `actor/update_rms` (root mean square of what the
+        update added to the parameters) and `actor/skipped` (1.0 when the norm was not finite and the update was left
+        out)."""
         ...
 
     def weights(self) -> dict[str, Tensor]:

@@ -6,15 +6,16 @@ to the sampler, metrics, checkpoint.
 """
 
 import contextlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
+from tepo.errors import Diverged, RunFailed
 from tepo.provenance import recorded
 from tepo.training import distributed
 from tepo.training.checks import check_backends, check_settings
+from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts
@@ -25,15 +26,15 @@ from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
 
 # What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
-SKIPPED = {"actor/grad_norm": 0.0, "actor/skipped": 1.0}
+SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
 
 
 def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
 
+    A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
-    process has the run, RunFailed when the loss is NaN, no mixed group is left, sampler and trainer disagree
-    or another rank died.
+    process has the run, RunFailed when the base itself is broken, sampler and trainer disagree or another rank died.
     """
     run = RunFolder.of(config)
     if run.finished():
@@ -56,64 +57,119 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     run.mark("running")
     try:
         with recorded(run.path, "train"):
-            _train(config, run, report)
+            ending = _train(config, run, report)
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         with contextlib.suppress(Exception):  # a full disk may be the very error
             run.mark(status, error=str(error) or type(error).__name__)
         raise
-    run.mark("finished", steps=config.train.steps)
+    if ending is None:
+        run.mark("finished", steps=config.train.steps)
+    else:
+        run.mark("finished", steps=ending.step - 1, ending=asdict(ending))
 
 
-def _train(config: RunConfig, run: RunFolder, report: Report) -> None:
-    """The steps from the newest checkpoint to the last."""
-    with distributed.lost_ranks(), open_parts(config, run) as parts:
+def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
+    """The steps from the newest checkpoint to the last, or to where training ends. The newest checkpoint is then of the
+    weights that count."""
+    with distributed.lost_ranks():
+        ending = _train_to(config.train.steps, config, run, report)
+        if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
+            _train_to(ending.step - 1, config, run, report)
+    return ending
+
+
+def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
+    """The steps from the newest checkpoint to one, with a checkpoint of it, or to where training ends."""
+    with open_parts(config, run) as parts:
         check_unchanged(config, run)
         progress = parts.start
         log = MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext():
             if log:
                 log.resume(progress.step)
-            while progress.step < config.train.steps:
-                progress = _step(run, parts, progress, log)
+            try:
+                while progress.step < last:
+                    progress = _step(run, parts, progress, log)
+            except Ended as ended:
+                return _close(run, parts, progress, ended.ending)
+            if last < config.train.steps:
+                _save(run, parts, progress)
+    return None
+
+
+def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> Ending:
+    """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
+    if ending.kind != "diverged":
+        if progress.step == 0 or progress.step % parts.config.train.checkpoint_every:
+            _save(run, parts, progress)
+        return ending
+    if parts.first:
+        run.forget(ending.step - 1)
+    if parts.engine.comm is not None:
+        parts.engine.comm.barrier()
+    return ending
+
+
+def _save(run: RunFolder, parts: Parts, progress: Progress) -> None:
+    """A checkpoint of the weights as they are."""
+    saved = {"prompts": progress.prompts, "consumed": progress.consumed}
+    run.save_checkpoint(progress.step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
-    """A rollout (`draw`) and its updates (`update`), the new weights to the sampler, metrics, checkpoint."""
+    """A rollout (`draw`) and its updates (`update`), the new weights to the sampler, metrics, checkpoint.
+
+    Raises Ended where training ends; `progress` is then as before."""
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    progress = draw(parts, progress, recorder)
-    drawn, *later = progress.pending
-    metrics = update(parts.updater, drawn.rollout, step, recorder)
+    try:
+        progress = draw(parts, progress, recorder)
+        drawn, *later = progress.pending
+        rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
+        check_rewards(rewards, config.train.collapse_window)
+        metrics = update(parts.updater, drawn.rollout, step, recorder)
+        if last:
+            parts.updater.check_probabilities(drawn.rollout)
+        with recorder.time("sync"):
+            parts.sync()
+        metrics |= _validated(parts, step, recorder)
+    except Diverged as error:
+        broken = step if recorder.updates else step - 1  # until the first update the weights are the older ones
+        if broken == 0:  # those of the base
+            raise
+        raise Ended("diverged", broken, error.what) from error
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
         entries = token_entries(drawn.rollout, recorder.tokens, parts.policy.tokenizer)
         write_token_dump(run.tokens(step), step, name, entries)
-    with recorder.time("sync"):
-        parts.sync()
-    validated: dict[str, float] = {}
-    if parts.validation and (last or step % config.train.validate_every == 0):
-        with recorder.time("testing"):
-            validated = parts.validation.measure()
-    progress = replace(progress, step=step, pending=tuple(later))
+    progress = replace(progress, step=step, pending=tuple(later), rewards=rewards)
     row = {
         "training/global_step": step,
         "training/prompts": progress.prompts,
+        "training/responses": float(progress.prompts * config.train.samples_per_prompt),
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **metrics,
-        **validated,
         **recorder.timings(),
     }
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        saved = {"prompts": progress.prompts, "consumed": progress.consumed}
-        run.save_checkpoint(step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
+        _save(run, parts, progress)
     if log:
         log.report(step, row)
     return progress
+
+
+def _validated(parts: Parts, step: int, recorder: Recorder) -> dict[str, float]:
+    """Accuracy on validation problems, after the steps that have it."""
+    train = parts.config.train
+    if not parts.validation or (step < train.steps and step % train.validate_every):
+        return {}
+    with recorder.time("testing"):
+        return parts.validation.measure()
 
 
 def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
@@ -140,7 +196,7 @@ def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
     """All updates of a rollout with its old values: TEPO's Algorithm 1 on each mini-batch of each epoch.
 
-    Returns metrics under verl's names. Raises RunFailed on a NaN loss, or where sampler and trainer disagree.
+    Returns metrics under verl's names. Raises Diverged on a NaN loss, RunFailed where sampler and trainer disagree.
     """
     objective, engine, first = updater.objective, updater.engine, {}
     with recorder.time("adv"):
@@ -154,13 +210,16 @@ def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder
                 first = (updater.drift if stale else updater.check_gap)(mini_batch, recorder.gap)
             recorder.add_update(engine.step(learning_rate) if any_tokens else SKIPPED)
     settings = {"actor/lr": learning_rate, "actor/updates": float(recorder.updates)}
-    return first | recorder.means(engine.comm) | settings
+    moved = recorder.moved.metrics(
+        objective.clip, engine.comm, exact=objective.needs.full_kl and objective.needs.full_kl_anchor == "old"
+    )
+    return first | recorder.means(engine.comm) | moved | settings
 
 
 def accumulate(updater: Updater, mini_batch: MiniBatch, recorder: Recorder) -> bool:
     """Add up the gradient of a mini-batch (this rank's part of it) over its micro-batches.
 
-    False when no token of it is in the loss, on any rank. Raises RunFailed on a NaN loss. The one point where an
+    False when no token of it is in the loss, on any rank. Raises Diverged on a NaN loss. The one point where an
     objective's loss is called.
     """
     losses = []

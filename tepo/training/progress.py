@@ -32,12 +32,14 @@ class Pending:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """step: the last finished one. prompts: drawn so far. consumed: those of the last rollout (0: there was none).
-    pending: the rollouts of the next steps, in order, as many as are drawn."""
+    pending: the rollouts of the next steps, in order, as many as are drawn. rewards: of the responses that each
+    finished step trained or dropped, its mean."""
 
     step: int = 0
     prompts: int = 0
     consumed: int = 0
     pending: tuple[Pending, ...] = ()
+    rewards: tuple[float, ...] = ()
 
 
 def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
@@ -56,7 +58,8 @@ def resume(run: RunFolder, stream: PromptStream, device: torch.device) -> Progre
     if not steps:
         return Progress()
     saved, pending = run.progress(steps[-1]), read_pending(run.checkpoint(steps[-1]), stream, device)
-    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending)
+    rewards = tuple(row["critic/score/mean"] for row in run.metrics()[: saved["step"]])
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards)
 
 
 def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[Pending, ...]:

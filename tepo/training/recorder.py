@@ -2,13 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.training.engine import Comm
+from tepo.training.moved import Moved
 from tepo.training.token_dump import KeptTokens, per_token
 from tepo.training.update import MiniBatch
 
@@ -27,9 +28,10 @@ class Recorder:
         self.gap: list[tuple[Tensor, Tensor]] = []
         self.tokens: list[KeptTokens] = []
         self.updates = 0
+        self.moved = Moved()
         self.seconds: dict[str, float] = {}
         self._metrics: Metrics | None = None
-        self._values: dict[str, list[float]] = {}
+        self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
 
@@ -48,10 +50,12 @@ class Recorder:
         self._metrics = out.metrics if self._metrics is None else self._metrics + out.metrics
         if mini_batch.number == 0 and batch.sampler_logprobs is not None and batch.logprobs is not None:
             self.gap.append((batch.sampler_logprobs, batch.logprobs.detach()))
+        if mini_batch.last:
+            self.moved.add(batch, out.tokens["log_ratio"])
         if self.keep_tokens and mini_batch.last:
             self.tokens.append((mini_batch.sequences_at(indices), per_token(batch, out)))
 
-    def add_update(self, values: dict[str, float]) -> None:
+    def add_update(self, values: Mapping[str, float | Tensor]) -> None:
         """Figures of one update, equal on all ranks."""
         self.updates += 1
         for name, value in values.items():
@@ -60,7 +64,8 @@ class Recorder:
     def means(self, comm: Comm | None) -> dict[str, float]:
         """Means over tokens and updates, over all ranks."""
         assert self._metrics is not None
-        return self._metrics.means(comm) | {name: float(np.mean(values)) for name, values in self._values.items()}
+        updates = {name: float(np.mean([float(value) for value in values])) for name, values in self._values.items()}
+        return self._metrics.means(comm) | updates
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;

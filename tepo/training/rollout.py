@@ -15,11 +15,12 @@ from typing import TypeVar
 import numpy as np
 
 from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
+from tepo.errors import Diverged
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.training.drawn import Counts, Rollout
+from tepo.training.ending import Ended
 from tepo.training.engine import Comm
 from tepo.training.first_mixed import FirstMixed
 from tepo.training.flat_rollout import Group
@@ -46,7 +47,8 @@ class Collector:
         or `max_rounds` times as many prompts are graded. `before`: the prompts that the step before consumed.
 
         Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
-        the last group taken is given up. Raises RunFailed when no group is mixed.
+        the last group taken is given up. Raises, on all ranks: Ended when no group is mixed, Diverged when the policy
+        has broken.
         """
         train = self.config.train
         cap = train.prompts_per_step * train.max_rounds
@@ -56,8 +58,7 @@ class Collector:
             while not choice.complete:
                 for block in choice.blocks():
                     under_way.add(self.stream.take(block.start, len(block))[ranks])
-                verdicts = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
-                for number, mixed in self._gather(verdicts, recorder):
+                for number, mixed in self._verdicts(under_way, recorder):
                     choice.grade(number, mixed)
         own = [
             (number, Counts.of(group), group if number in choice.taken else None)
@@ -67,16 +68,22 @@ class Collector:
         _, counts, groups = zip(*sorted(self._gather(own, recorder), key=itemgetter(0)), strict=True)
         rollout = Rollout([group for group in groups if group], list(counts), choice.added - choice.decided)
         if not rollout.groups:
-            raise RunFailed(
-                f"step {step}: none of {rollout.consumed} prompts gave a group with both right and wrong answers "
-                f"({rollout.all_right} all right, {rollout.all_wrong} all wrong)",
-                where=f"{train.max_rounds} times train.prompts_per_step is the most (train.max_rounds)",
-                fix=(
-                    "raise train.max_rounds or train.samples_per_prompt, or choose easier or harder problems; "
-                    "the last checkpoint is kept"
-                ),
-            )
+            raise _ended(rollout, step)
         return rollout
+
+    def _verdicts(self, under_way: "UnderWay", recorder: Recorder) -> list[tuple[int, bool]]:
+        """Number and verdict of each group that any rank has graded since the last look."""
+        broken: Diverged | None = None
+        own: list[tuple[int, bool] | None]
+        try:
+            own = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
+        except Diverged as error:
+            own, broken = [None], error
+        every = self._gather(own, recorder)
+        verdicts = [verdict for verdict in every if verdict is not None]
+        if len(verdicts) < len(every):
+            raise broken or Diverged("the policy has diverged on another rank")
+        return verdicts
 
     def _gather(self, values: list[T], recorder: Recorder) -> list[T]:
         """Those of all ranks."""
@@ -84,6 +91,17 @@ class Collector:
             return values
         with recorder.time("gather"):
             return list(chain(*self.comm.all_gather_object(values)))
+
+
+def _ended(rollout: Rollout, step: int) -> Ended:
+    """What it is called that none of the consumed prompts has a mixed group."""
+    count, right, wrong = rollout.consumed, rollout.all_right, rollout.all_wrong
+    if wrong == count:
+        return Ended("collapse", step, f"all responses to the {count} prompts drawn were wrong")
+    if right == count:
+        return Ended("saturation", step, f"all responses to the {count} prompts drawn were right")
+    why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"
+    return Ended("no signal", step, why)
 
 
 class UnderWay:

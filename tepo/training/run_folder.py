@@ -2,7 +2,7 @@
 what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
 runs/<id>/config.json               the resolved configuration and what the id was made of
-          manifest.json             status: running | finished | interrupted | failed
+          manifest.json             status: running | finished | interrupted | failed; where training ended by itself
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
@@ -30,6 +30,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.training.ending import Ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id
 
 if TYPE_CHECKING:
@@ -209,6 +210,16 @@ class RunFolder:
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
+    def ending(self) -> Ending | None:
+        """Where a finished run ended before its last step."""
+        ending = self.manifest().get("ending")
+        return None if ending is None else Ending(**ending)
+
+    def outcome(self) -> str:
+        """The status, with the ending."""
+        status, ending = self.manifest().get("status", "not started"), self.ending()
+        return status if ending is None else f"{status}: {ending}"
+
     def measured(self) -> list[str]:
         """The finished evaluations, by name of their folders."""
         try:
@@ -248,6 +259,12 @@ class RunFolder:
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
+
+    def forget(self, step: int) -> None:
+        """Delete the checkpoints and metrics of the steps after one."""
+        for later in (saved for saved in self.checkpoints() if saved > step):
+            shutil.rmtree(self.checkpoint(later))
+        self.truncate_metrics(step)
 
     def save_checkpoint(
         self,

@@ -35,6 +35,8 @@ _UNHASHED = {
     "grader": ("workers",),
     "sampler": ("servers", "margin"),
 }  # labels, paths, what `identity` covers by its content, and what changes no result
+# Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
+_NEUTRAL: dict[str, dict[str, Any]] = {"train": {"collapse_window": 0}}
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -49,6 +51,10 @@ def identity(config: RunConfig) -> dict[str, Any]:
             del parts[section]
         else:
             for leaf in leaves:
+                del parts[section][leaf]
+    for section, values in _NEUTRAL.items():
+        for leaf, neutral in values.items():
+            if parts[section][leaf] == neutral:
                 del parts[section][leaf]
     base = base_fingerprint(config.model.path, config.model.revision)
     return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}

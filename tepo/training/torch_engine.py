@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tepo.config.schema import TrainConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
+from tepo.training.update_size import squared_update
 
 
 def full_state(model: nn.Module) -> dict[str, Tensor]:
@@ -43,6 +44,7 @@ class TorchEngine:
         self.masters = {
             name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()
         }
+        self.size = sum(master.numel() for master in self.masters.values())
         for name, master in self.masters.items():
             if master is not self.parameters[name]:
                 self.parameters[name].register_post_accumulate_grad_hook(partial(_move_gradient, master=master))
@@ -58,19 +60,26 @@ class TorchEngine:
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
-    def step(self, learning_rate: float) -> dict[str, float]:
+    def step(self, learning_rate: float) -> dict[str, float | Tensor]:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         norm = float(nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))
         finite = norm < float("inf")  # False for NaN as well
+        moved: float | Tensor = 0.0
         if finite:
             self.optimizer.step()
+            moved = (squared_update(self.optimizer, self.masters.values()) / self.size).sqrt()
             with torch.no_grad():
                 for name, master in self.masters.items():
                     if master is not self.parameters[name]:
                         self.parameters[name].copy_(master)
         self.optimizer.zero_grad(set_to_none=True)
-        return {"actor/grad_norm": norm, "actor/skipped": 0.0 if finite else 1.0}
+        return {
+            "actor/grad_norm": norm,
+            "actor/grad_clipped": float(finite and norm > self.config.grad_clip),
+            "actor/update_rms": moved,
+            "actor/skipped": 0.0 if finite else 1.0,
+        }
 
     def weights(self) -> dict[str, Tensor]:
         return full_state(self.model)

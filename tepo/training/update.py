@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
+from tepo.errors import Diverged
 from tepo.objectives import Objective, TokenBatch
+from tepo.objectives.batch import all_sum
 from tepo.objectives.plan import Plan
 from tepo.policy.hidden_states import hidden_states, output_matrix
 from tepo.policy.packing import split_by_tokens
@@ -99,19 +100,29 @@ class Updater:
         return current or self._forward(mini_batch.rollout, mini_batch.sequences_at(indices))
 
     def check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
-        """Stop before a NaN reaches the optimiser; False when `tokens` is 0: a gradient of zeros would still move
-        the weights, by AdamW's momentum and decay.
+        """Stop all ranks before a NaN of one reaches the optimiser; False when `tokens` is 0: a gradient of zeros would
+        still move the weights, by AdamW's momentum and decay.
         Read once a mini-batch: reading a loss makes the host wait for the GPU."""
-        value, number = torch.stack([torch.stack(tuple(losses)).sum().double(), tokens]).tolist()
+        loss = all_sum(torch.stack(tuple(losses)).sum().double(), self.engine.comm)
+        value, number = torch.stack([loss, tokens]).tolist()
         if not math.isfinite(value):
             name, rate = self.config.objective.get("name", "?"), self.config.train.learning_rate
             fix = "lower train.learning_rate, or check the rewards and the objective's coefficients"
-            raise RunFailed(
+            raise Diverged(
                 f"step {step}: the loss is {value}",
                 where=f"objective={name}, learning rate {rate:g}",
                 fix=f"{fix}; the last checkpoint is kept",
             )
         return number > 0
+
+    @torch.no_grad()
+    def check_probabilities(self, rollout: FlatRollout) -> None:
+        """Look at one group after the last update of a run, which no rollout follows that would find out.
+
+        Raises Diverged, on all ranks, where log-probs are not numbers."""
+        logprobs = self._forward(rollout, rollout.sequences_of([0])).logprobs
+        if float(all_sum(logprobs.isnan().sum().double(), self.engine.comm)):
+            raise Diverged("the policy's probabilities are not numbers after the last update")
 
     def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where

@@ -23,6 +23,7 @@ def figure(
     store: Store = Path("runs"),
     data: Data = None,
     override: SetAsRun = None,
+    against: Annotated[str, typer.Option(help="What curves are drawn against: steps, samples or kl.")] = "steps",
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
@@ -30,9 +31,12 @@ def figure(
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
     A study with `vary:` has a figure of its name: accuracy over what varies."""
     from tepo.errors import unknown_name
+    from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 
+    if against not in AXES:
+        raise unknown_name("axis", against, AXES, where="--against")
     known = [figure.name for figure in load_study("figures").figures]
     paper = name in (*known, "all")
     if not paper and file_stem(name) not in study_names():
@@ -44,28 +48,29 @@ def figure(
     check_store_exists(store)
     for study, units in planned:
         if paper:
-            _paper_figures(known if name == "all" else [name], study, scale, units, out)
+            _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
             from tepo.studies.study_figures import draw_sweep
 
             _save(draw_sweep(study, scale, units), study.name, out)
 
 
-def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path) -> None:
+def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake."""
     from tepo.errors import UserError
     from tepo.studies.study_figures import draw_figure
 
     missing: list[UserError] = []
+    suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            drawn = draw_figure(study, chosen, scale, units)
+            drawn = draw_figure(study, chosen, scale, units, against)
         except UserError as error:
             if len(names) == 1:
                 raise
             missing.append(error)
             continue
-        _save(drawn, chosen, out)
+        _save(drawn, f"{chosen}{suffix}", out)
     if missing:
         what = "\n".join(
             [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]

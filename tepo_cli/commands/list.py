@@ -79,12 +79,12 @@ def _complete_line(run: "RunFolder") -> list[str]:
     config = json.loads(run.config_file.read_bytes())["full"]
     try:
         manifest = json.loads(run.manifest_file.read_bytes())
-        status = str(manifest["status"]) + ("" if manifest["recipe"] == RECIPE else ", by another version")
+        status = run.outcome() + ("" if manifest["recipe"] == RECIPE else ", by another version")
     except FileNotFoundError:
-        status = "not started"
+        manifest, status = {}, "not started"
     total = config["train"]["steps"]
     try:
-        steps = total if status == "finished" else run.metrics_file.read_bytes().count(b"\n")
+        steps = manifest.get("steps", total) if run.finished() else run.metrics_file.read_bytes().count(b"\n")
     except FileNotFoundError:
         steps = 0
     return [

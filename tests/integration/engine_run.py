@@ -55,7 +55,7 @@ def train(options: dict, out: Path) -> None:
         engine, rank, ranks = TorchEngine(model, config.train), 0, 1
     if source:
         engine.load(source)
-    result: dict = {"losses": [], "norms": [], "skipped": [], "rank": rank}
+    result: dict = {"losses": [], "norms": [], "moved": [], "clipped": [], "skipped": [], "rank": rank}
     first, last = options.get("updates", [0, 3])
     for update in range(first, last):
         total = torch.zeros(1)
@@ -72,6 +72,8 @@ def train(options: dict, out: Path) -> None:
         metrics = engine.step(1e-3)
         result["losses"].append(float(total if engine.comm is None else engine.comm.all_sum(total)))
         result["norms"].append(metrics["actor/grad_norm"])
+        result["moved"].append(float(metrics["actor/update_rms"]))
+        result["clipped"].append(metrics["actor/grad_clipped"])
         result["skipped"].append(metrics["actor/skipped"])
     weights = engine.weights()
     folder = out / "checkpoint"

@@ -83,7 +83,8 @@ def outcome(out: Path, name: str) -> tuple[dict, dict[str, torch.Tensor]]:
 
 
 def agree(one, other, tied=True, tolerance=1e-4):
-    for key in ("losses", "norms"):
+    assert one[0]["clipped"] == other[0]["clipped"]
+    for key in ("losses", "norms", "moved"):
         assert one[0][key] == pytest.approx(other[0][key], rel=tolerance)
     assert one[1].keys() == other[1].keys()
     apart = torch.cat([(one[1][name] - other[1][name]).flatten() for name in one[1]])
@@ -109,7 +110,10 @@ def test_an_output_matrix_of_its_own(results):
 )
 def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name):
     first, (second, weights) = outcome(results, name.partition(",")[0])[0], outcome(results, name)
-    agree(({key: first[key] + second[key] for key in ("losses", "norms")}, weights), outcome(results, "embedded"))
+    agree(
+        ({key: first[key] + second[key] for key in ("losses", "norms", "moved", "clipped")}, weights),
+        outcome(results, "embedded"),
+    )
 
 
 def test_bfloat16_trains_on_float32_masters(results):
@@ -130,6 +134,7 @@ def test_bfloat16_trains_on_float32_masters(results):
 def test_a_gradient_that_is_not_finite_is_left_out(results, name):
     (one, weights), (other, expected) = outcome(results, name), outcome(results, "embedded poisoned")
     assert one["skipped"] == other["skipped"] == [0.0, 1.0, 0.0]
+    assert [moved > 0 for moved in one["moved"]] == [True, False, True]
     for key, value in expected.items():
         torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-4)
 

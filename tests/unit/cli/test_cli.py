@@ -40,6 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
         (("eval", "ad3", "--model", "package:laptop"), "add3"),
         (("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (("explain", "tepoo"), "'tepo'"),
+        (("figure", "3a", "--against", "sample"), "'samples'"),
         (("explain", "tepo", "gspo"), "--vs NAME"),
     ],
 )
@@ -57,6 +58,21 @@ def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path
     assert "learning_rate: 0.0001" in done.stdout
     assert "# plan: run " in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
+    """Exit code 0, a sentence, and `tepo list` shows how it ended; again, and nothing is trained."""
+    words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
+    for _ in range(2):
+        done = tepo(*words)
+        assert done.returncode == 0, done.stderr
+        assert "training ended with collapse at step 1: all responses to the 16 prompts drawn were wrong" in done.stderr
+        assert "its weights are those it started from" in done.stderr
+    (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert (run / "checkpoints" / "step_000000" / "model.safetensors").exists()
+    listed = tepo("list", "--all", "--store", tmp_path)
+    (line,) = (line for line in listed.stdout.splitlines() if line.startswith(run.name))
+    assert line.endswith("finished: collapse at step 1 0/3 0")
 
 
 def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Path) -> None:
@@ -80,6 +96,28 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
         done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path))
         assert done.returncode == 2
         assert all(hint in done.stderr for hint in hints), done.stderr
+
+
+@pytest.mark.slow
+def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
+    """It is measured, marked in the table, and not run again."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "mine.yaml").write_text(
+        "title: mine\nrows:\n  - {label: small steps, objective: grpo_dapo}\n"
+        "  - {label: large steps, objective: grpo_dapo, overrides: [train.learning_rate=0.1]}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+    )
+    sets = [part for word in (*SMALL, "data.benchmarks=[add3]") for part in ("--set", word)]
+    words = ("mine", *sets, "--store", tmp_path / "runs", "--format", "markdown")
+    first = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    assert "large steps seed 0 ended with collapse at step 2: all responses to the 16 prompts" in first.stderr
+    assert "| large steps † | <u>0.0</u>" in first.stdout
+    assert "| small steps | " in first.stdout
+    assert "large steps (seed 0: collapse at step 2)." in first.stdout
+    again = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    assert "nothing to do" in again.stderr
+    assert again.stdout == first.stdout
 
 
 @pytest.mark.slow

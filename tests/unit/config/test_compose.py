@@ -180,6 +180,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "grader.workers=3",
                 "sampler.margin=3",
                 "train.staleness=0",
+                "train.collapse_window=0",
                 "data.benchmarks=[add3]",
             ]
         )
@@ -194,6 +195,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
         "engine.micro_batch_tokens=99",
         "train.epochs=1",
         "train.staleness=1",
+        "train.collapse_window=3",
     ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids

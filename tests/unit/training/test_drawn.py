@@ -36,6 +36,7 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
             "response_length/max": 9,
             "response_length/clip_ratio": 5 / 20,
             "rollout/prompts": 5,
+            "rollout/responses": 20,
             "rollout/groups_kept": 2,
             "rollout/groups_all_right": 1,
             "rollout/groups_all_wrong": 2,

@@ -16,7 +16,7 @@ from tepo.training import loop
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import run_id
-from tests.unit.training.small import small
+from tests.unit.training.small import SMALL, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 
@@ -103,6 +103,16 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
     file.write_bytes(file.read_bytes() + b" " if file.exists() else b"{}")
     assert run_id(compose([f"model.path={tmp_path / 'one'}"])) != one
     assert RunFolder.of_base(compose([f"model.path={tmp_path / 'one'}"])) != before
+
+
+def test_keys_that_are_neutral_at_their_default_left_no_id_changed() -> None:
+    """Ids as recipe 3 began."""
+    ids = {
+        run_id(compose([f"objective={name}", *SMALL])): name for name in ("tepo", "grpo")
+    }  # their other settings are those of the laptop scale
+    assert ids == {"36596ea0a7c6": "tepo", "f52951440a8e": "grpo"}
+    assert run_id(compose(["train.collapse_window=0"])) == run_id(compose([]))
+    assert run_id(compose(["train.collapse_window=3"])) != run_id(compose([]))
 
 
 def test_a_hub_model_is_its_name_and_revision() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tepo.config.schema import RunConfig
+from tepo.errors import Diverged
 from tepo.policy.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
@@ -23,6 +24,7 @@ from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training import prompt_stream
 from tepo.training.drawn import Rollout
+from tepo.training.ending import Ended, Ending
 from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
 from tepo.training.rollout import Collector
@@ -158,6 +160,46 @@ def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[
 
 def numbers(rollout: Rollout) -> list[int]:
     return [group.prompt.number for group in rollout.groups]
+
+
+def test_ranks_agree_on_the_end_of_training(tmp_path: Path) -> None:
+    """A rank that has a right answer alone, one whose sampler finds the policy broken: both ranks end alike."""
+    config = small(tmp_path, "train.max_rounds=2")
+
+    def ends(samplers: Sequence[Clock]) -> list[Exception]:
+        slots, barrier = [None, None], threading.Barrier(2)
+
+        def end(rank: int) -> Exception:
+            with pytest.raises((Ended, Diverged)) as caught:
+                collected(config, samplers[rank], Exchange(rank, slots, barrier))
+            return caught.value
+
+        with ThreadPoolExecutor(2) as threads:
+            return list(threads.map(end, range(2)))
+
+    class Broken(Clock):
+        def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+            raise Diverged("not numbers")
+
+    def same(right: Callable[[int], bool]) -> Callable[[int], list[tuple[int, bool]]]:
+        return lambda number: [(10, right(number))] * 4
+
+    for right, kind, why in [
+        (lambda number: False, "collapse", "all responses to the 16 prompts drawn were wrong"),
+        (lambda number: True, "saturation", "all responses to the 16 prompts drawn were right"),
+        (
+            lambda number: number == 3,
+            "no signal",
+            "none of 16 prompts gave both right and wrong responses (1 all right, 15 all wrong)",
+        ),
+    ]:
+        for error in ends([Clock(same(right)), Clock(same(right))]):
+            assert isinstance(error, Ended)
+            assert error.ending == Ending(kind, 5, why)  # type: ignore[arg-type]
+    one, other = ends([Clock(every_third), Broken(every_third)])
+    assert isinstance(one, Diverged)
+    assert isinstance(other, Diverged)
+    assert str(other) == "not numbers"
 
 
 def test_prompts_are_added_until_the_cap(tmp_path: Path) -> None:

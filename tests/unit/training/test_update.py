@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tepo.config.compose import compose
-from tepo.errors import RunFailed
+from tepo.errors import Diverged, RunFailed
 from tepo.objectives import load_objective
 from tepo.policy.fused import linear_statistics
 from tepo.policy.hidden_states import hidden_states, output_matrix
@@ -216,6 +216,20 @@ def test_one_token_in_the_loss_is_enough_for_a_step(tokens: int, any_tokens: boo
     for broken in (torch.nan, torch.inf):
         with pytest.raises(RunFailed, match="step 3: the loss is"):
             updater.check_finite([torch.tensor(0.5), torch.tensor(broken)], count, 3)
+
+
+def test_a_loss_that_is_not_finite_on_another_rank_stops_this_one() -> None:
+    """Otherwise the ranks would not end alike."""
+
+    class Two:
+        rank, world_size = 0, 2
+
+        def all_sum(self, value: torch.Tensor) -> torch.Tensor:
+            return value + torch.nan
+
+    engine = KeepingEngine(make_policy(torch.float32), Two())  # type: ignore[arg-type]
+    with pytest.raises(Diverged, match="step 3: the loss is nan"):
+        updater_of("grpo_dapo", engine).check_finite([torch.tensor(0.5)], torch.tensor(1.0, dtype=torch.float64), 3)
 
 
 @pytest.mark.parametrize("label", ["tepo, mean over the mask", "kl_cov, many", "steer"])

@@ -1,0 +1,39 @@
+"""How far an optimiser step moved the weights, from AdamW's own state: no copy of the weights is kept."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+_CHUNK = 1 << 24  # numbers at a time: 64 MiB in float32
+
+
+@torch.no_grad()
+def squared_update(optimizer: torch.optim.AdamW, weights: Iterable[Tensor]) -> Tensor:
+    """Sum of squares, float64 [], of what the last step of AdamW added to these tensors; call it after the step.
+
+    AdamW adds -lr (u + decay old) with u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps), by which
+    old = (new + lr u) / (1 - lr decay): so it added -lr (u + decay new) / (1 - lr decay). t is the same for all that
+    have a state; a tensor without one had no gradient yet and did not move.
+    """
+    moving = [(state, weight.detach()) for weight in weights if (state := optimizer.state.get(weight))]
+    if not moving:
+        return torch.zeros((), dtype=torch.float64)
+    options, steps = optimizer.param_groups[0], moving[0][0]["step"].double()
+    beta1, beta2 = options["betas"]
+    first, second = 1 - beta1**steps, (1 - beta2**steps).sqrt()
+    slope, eps, decay, norms = first / second, first * options["eps"], options["weight_decay"], []
+    for state, weight in moving:
+        for mean, square, new in _chunks(state["exp_avg"], state["exp_avg_sq"], weight):
+            moved = square.sqrt().mul_(slope).add_(eps).reciprocal_().mul_(mean)
+            norms.append(torch.linalg.vector_norm(moved.add_(new, alpha=decay) if decay else moved))
+    scale = options["lr"] / (1 - options["lr"] * decay)
+    return torch.stack(norms).double().square().sum() * scale**2
+
+
+def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors of one size, a part of each at a time."""
+    if tensors[0].numel() <= _CHUNK:
+        yield tensors
+    else:
+        yield from zip(*(tensor.flatten().split(_CHUNK) for tensor in tensors), strict=True)

@@ -20,6 +20,7 @@ from tepo_cli.commands.figure import figure
 from tepo_cli.commands.grade import grade
 from tepo_cli.commands.list import listing
 from tepo_cli.commands.plan import plan
+from tepo_cli.commands.power import power
 from tepo_cli.commands.regrade import regrade
 from tepo_cli.commands.report import report
 from tepo_cli.commands.reproduce import reproduce
@@ -68,6 +69,7 @@ app.command()(grade)
 app.command()(regrade)
 app.add_typer(data_app, name="data")
 app.command()(plan)
+app.command()(power)
 app.command()(table)
 app.command()(figure)
 app.command()(report)

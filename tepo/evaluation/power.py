@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from tepo.evaluation.intervals import FEWEST, LEVEL
+from tepo.evaluation.intervals import FEWEST, LEVEL, satterthwaite
 
 POWER = 0.8
 FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)
@@ -37,7 +37,8 @@ class Spread:
 
 def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None) -> Spread | None:
     """The variances behind differences x [S, P] on each benchmark, by mean squares (Henderson's method for a crossed
-    design), none below 0; None for one seed, a benchmark of one problem, or fewer than FEWEST problems in all."""
+    design). One may come out below 0, and counts as 0 only after pooling: else the pool would be too wide. None for one
+    seed, a benchmark of one problem, or fewer than FEWEST problems in all."""
     names = sorted(cells)
     sizes = np.array([cells[name].shape[1] for name in names])
     seeds = len(cells[names[0]])
@@ -49,7 +50,7 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
     problem = np.array([cells[name].mean(axis=0).var(ddof=1) for name in names]) - rest / seeds
     of_seeds = sum(w * cells[name].mean(axis=1) for w, name in zip(share, names, strict=True))
     seed = float(np.var(of_seeds, ddof=1) - (share**2 * rest / sizes).sum())
-    return Spread(max(seed, 0.0), np.maximum(problem, 0.0), rest, share, sizes)
+    return Spread(seed, problem, rest, share, sizes)
 
 
 def _rest(x: np.ndarray) -> float:
@@ -82,14 +83,13 @@ def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np
     random = np.random.default_rng(0)
     per_problem = spread.weights**2 / spread.problems
     rest = float((per_problem * spread.rest).sum())
-    of_problems = per_problem * (spread.problem + spread.rest / seeds)
-    luck = random.standard_normal(_DRAWS) * ((spread.seed / seeds) + of_problems.sum()) ** 0.5
+    of_problems = per_problem * (np.maximum(spread.problem, 0.0) + spread.rest / seeds)
+    of_seeds = max(spread.seed, 0.0)
+    luck = random.standard_normal(_DRAWS) * (of_seeds / seeds + of_problems.sum()) ** 0.5
     freedoms = np.array([*(spread.problems - 1), seeds - 1.0])
-    means = np.array([*of_problems, (spread.seed + rest) / seeds])
+    means = np.array([*of_problems, (of_seeds + rest) / seeds])
     parts = means * random.chisquare(freedoms, (_DRAWS, len(freedoms))) / freedoms
-    total = parts.sum(axis=1)
-    below = np.maximum((parts**2 / freedoms).sum(axis=1), np.finfo(float).tiny)  # rows that never differ
-    return luck, -stdtrit(np.maximum(total**2 / below, 1.0), level / 2) * total**0.5
+    return luck, -stdtrit(satterthwaite(parts, freedoms), level / 2) * parts.sum(axis=1) ** 0.5
 
 
 def smallest(thresholds: np.ndarray) -> float:

@@ -10,8 +10,21 @@ from tepo.errors import unknown_name
 from tepo.evaluation.comparison import AVERAGE, COLUMNS, MEAN, Difference, check_frame, compare, corrected, summarize
 from tepo.evaluation.intervals import FEWEST
 from tepo.reporting.colours import UNTRAINED, Look
+from tepo.reporting.family import family_note
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
-from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind, Row, Table, percent_cell, ranked
+from tepo.reporting.table import (
+    MISSING,
+    VERDICT,
+    Block,
+    Cell,
+    Column,
+    Comparison,
+    Kind,
+    Row,
+    Table,
+    percent_cell,
+    ranked,
+)
 
 _BASELINE = "baseline"  # where other rows have a verdict
 
@@ -31,6 +44,7 @@ class RowSpec:
     section: str = ""
     model: str = ""
     look: Look | None = None  # the row's own; None: its method's
+    measured: tuple[str, ...] = ()  # ids of its runs and benchmarks, by which other tables know it
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         spec.name,
         spec.title,
         (*blocks, *(block for block in printed if block.rows)),
-        (*_notes(frame, spec), *spec.notes),
+        (*_notes(frame, spec, sum(one.measured is not None for one in comparisons)), *spec.notes),
         tuple(comparisons),
     )
 
@@ -122,7 +136,7 @@ def _compared(block: Block, spec: TableSpec, differences: Mapping[str, Differenc
         one = comparisons.get(row.key)
         text = _BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
-    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
+    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
 
 
@@ -154,7 +168,7 @@ def _block(model: str, rows: Sequence[RowSpec], scores: pd.DataFrame, benchmarks
     lines = []
     for row in rows:
         cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
-        lines.append(Row(row.key, row.label, cells, row.method, row.section, row.look))
+        lines.append(Row(row.key, row.label, cells, row.method, row.section, row.look, row.measured))
     return ranked(Block(f"Measured: {model}" if model else "Measured", tuple(columns), tuple(lines)))
 
 
@@ -177,7 +191,7 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
+def _notes(frame: pd.DataFrame, spec: TableSpec, family: int) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
     seeds = sorted(frame["seed"].unique())
@@ -199,8 +213,9 @@ def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
     if spec.baseline:
         notes.append(
             f"Δ Avg. = points above {spec.baseline} on the same problems and seeds, "
-            "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
+            "with the interval of that comparison alone."
         )
+        notes.append(family_note(family))
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()

@@ -82,11 +82,24 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     models = list(dict.fromkeys(unit.model for unit in units))
     first = {(unit.model, unit.row.label): unit for unit in reversed(units)}
     specs, references = [], {}
+    measured: dict[str, tuple[str, ...]] = {}
+    for unit in units:
+        names = sorted(unit.config.data.benchmarks)
+        measured[row_key(unit)] = (*measured.get(row_key(unit), ()), *(f"{unit.id}/{name}" for name in names))
     for model in models:
         for row in study.rows:
             unit = first[model, row.label]
             shown = unit.config.model.name if len(models) > 1 else ""
-            specs.append(RowSpec(row_key(unit), unit.label, row.objective or UNTRAINED, model=shown, look=row.look))
+            specs.append(
+                RowSpec(
+                    row_key(unit),
+                    unit.label,
+                    row.objective or UNTRAINED,
+                    model=shown,
+                    look=row.look,
+                    measured=measured[row_key(unit)],
+                )
+            )
             reference = printed(study, model, row)
             if reference is not None:
                 references[row_key(unit)] = reference

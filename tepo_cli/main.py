@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
+from tepo_cli.commands.claims import claims
 from tepo_cli.commands.data import app as data_app
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.eval import evaluate
@@ -73,6 +74,7 @@ app.command()(power)
 app.command()(table)
 app.command()(figure)
 app.command()(report)
+app.command()(claims)
 app.command()(audit)
 app.command()(explain)
 app.command()(doctor)

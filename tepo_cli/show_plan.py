@@ -66,7 +66,7 @@ def show_power_line(planned: Planned) -> None:
     if not any(study.baseline for study, _ in planned):
         return
     if not any(unit.seed and not unit.missing_benchmarks() for _, units in planned for unit in units):
-        say_wrapped("power: unknown, the store holds no rows under two seeds or more")  # without importing pandas
+        say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
         return
     from tepo_cli.show_power import power_line
 

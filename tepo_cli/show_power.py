@@ -9,7 +9,7 @@ from tepo.words import counted
 from tepo_cli.screen import fixed, say_wrapped, show
 
 WANTED = 2.0
-UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more (one seed says nothing about others)"
+UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more"
 
 
 def power_line(planned: Planned, wanted: float = WANTED) -> str:

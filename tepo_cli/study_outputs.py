@@ -62,10 +62,11 @@ def show_tables(planned: Planned, scale: str, format: str) -> None:
 
     tables = one_family([study_table(study, scale, units) for study, units in planned])
     for table, (_, units) in zip(tables, planned, strict=True):
-        _show_table(table, units, format)
+        show_table(table, units, format)
 
 
-def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+    """Print a table and say where the runs behind it lie."""
     from tepo.reporting.render import render
 
     if unfinished(units):

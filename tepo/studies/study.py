@@ -33,6 +33,7 @@ from tepo.strict.document import load
 
 ScaleName = Literal["laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
+CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Words = tuple[str, ...]
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _EXAMPLE = "see ablations/panel_e.yaml"
@@ -104,7 +105,7 @@ class Study:
 
 def study_names() -> list[str]:
     """Every study that can be asked for."""
-    return sorted({*paths.names("experiments"), *paths.names("ablations")})
+    return sorted({*paths.names("experiments"), *paths.names("ablations")} - {CLAIMS})
 
 
 def _stem(name: str) -> str:
@@ -119,7 +120,7 @@ def load_study(name: str) -> Study:
     """
     name = _stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
-    if kind is None:
+    if kind is None or name == CLAIMS:
         raise unknown_name("study", name, study_names())
     return parse_study(paths.find(kind, name))
 

@@ -78,7 +78,7 @@ def main() -> None:
         for luck in LUCK:
             random = np.random.default_rng(0)
             covered, alarm, family, found = np.mean([study(seeds, luck, random) for _ in range(STUDIES)], axis=0)
-            text = f"{seeds:5}  {luck:4}  {covered:7.1%}  {alarm:12.1%}  {family:13.1%}  {found:9.1%}"
+            text = f"{seeds:5}  {luck:4}  {covered:7.1%}  {alarm:12.1%}  {min(family, 1):13.1%}  {found:9.1%}"
             if seeds > 1:  # one seed says nothing about the spread of seeds
                 promised, power = promise(seeds, luck, random)
                 text += f"  {100 * promised:12.1f} points  {power:5.1%}"

@@ -45,7 +45,9 @@ def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Seq
     testable = dict(zip((claim.name for claim in claims.testable), units, strict=True))
     results = {name: _result(part) for name, part in testable.items()}
     margins = [(claim.margin or 0) / 100 for claim in claims.testable]
-    decisions = dict(zip(testable, decide([one and one.difference for one in results.values()], margins), strict=True))
+    decisions = dict(
+        zip(testable, decide([one.difference if one else None for one in results.values()], margins), strict=True)
+    )
     dates = registered(claims.path)
     rows = []
     for claim in claims.claims:
@@ -73,7 +75,7 @@ def _result(units: Sequence[Unit]) -> Result | None:
 
 
 def _delta(decision: Decision | None) -> Cell:
-    one = decision and decision.difference
+    one = decision.difference if decision else None
     return percent_cell(one.delta, one.low, one.high) if one else MISSING
 
 

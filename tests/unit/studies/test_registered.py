@@ -3,28 +3,23 @@
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tepo import paths
 from tepo.errors import UserError
-from tepo.evaluation.result import Result
-from tepo.evaluation.rows import SAMPLES, table_of, write_table
-from tepo.evaluation.scores import score
-from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.table import Table
 from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
-from tepo.studies.plan import Unit, make_plan
+from tepo.studies.plan import make_plan
 from tepo.studies.plan_all import plan_studies
 from tepo.studies.registered_table import registered_table
 from tepo.studies.registration import registered
 from tepo.studies.study import load_study, study_names
 from tests.integration.commands import tepo
+from tests.unit.studies.measured import finish
 
 CLAIM = """\
   - name: {name}
@@ -147,29 +142,6 @@ def test_a_claim_is_registered_since_it_reads_as_it_does(file: Path) -> None:
     commit(file.parent, "2026-01-04T12:00:00+00:00")
     days = {name: date and date.day for name, date in registered(file).items()}
     assert days == {"first": 4, "second": 4, "later": 1}
-
-
-def finish(unit: Unit, chance: float, problems: int = 60) -> None:
-    """Files as of a unit that was trained and measured, every sample right with this chance."""
-    unit.run.create(unit.config)
-    for step in (1, 2):
-        unit.run.append_metrics({"training/global_step": step})
-    unit.run.mark("finished", steps=2)
-    (name,) = unit.config.data.benchmarks
-    right = np.random.default_rng(unit.seed + round(1000 * chance)).random((problems, 4)) < chance
-    samples = table_of([
-        {"problem": f"p{p}", "sample": k, "family": "add3", "prompt": "1+1=", "gold": "2", "response": "2",
-         "extracted": "2", "correct": bool(right[p, k]), "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0,
-         "grader": "g"}
-        for p in range(problems) for k in range(4)
-    ])  # fmt: skip
-    folder = unit.run.evaluation(name)
-    write_table(folder / SAMPLES, samples)
-    task = {"fingerprint": load_benchmark(name).fingerprint}
-    result = Result(name, problems, 4, float(right.mean()), None, score(samples), {}, "g", task)
-    write_json(folder / "result.json", asdict(result))
-    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
-    write_json(unit.folder / "provenance.json", {"sessions": [session]})
 
 
 def table(claims: Claims, store: Path, chances: Mapping[str, float], leave_out: int = 0) -> Table:

@@ -42,6 +42,7 @@ class DataConfig:
     # a group may say auto: raw for a shipped base, else boxed
     prompt: Prompt = option("raw", "the statement alone, or boxed: with the instruction to box the answer")
     exclude_contaminated: bool = option(False, "leave out problems that a benchmark holds")
+    held_out: int = option(0, "problems of a set kept from training, for train.validate_every", low=0)
     overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "what becomes of prompts beyond the limit")
     benchmarks: list[str] = option([], "what a finished run is measured on")
     max_prompt_tokens: int | None = option(None, "what scale=laptop takes in place of its own", low=1)
@@ -94,6 +95,8 @@ class TrainConfig:
     # a departure from both papers, to study how objectives bear stale data
     staleness: int = option(0, "steps between the policy that samples and the one that trains on it", low=0)
     checkpoint_every: int = option(1, "steps between checkpoints", low=1)
+    validate_every: int = option(0, "steps between measurements on validation problems; 0: never", low=0)
+    validation_problems: int = option(50, "of each generated benchmark, for train.validate_every", low=1)
     token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)
 
     @property

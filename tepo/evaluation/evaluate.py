@@ -74,7 +74,7 @@ def evaluate(
             chunk = problems[start : start + step]
             part = read_part(folder, index, len(chunk) * benchmark.samples)
             if part is None:
-                part = table_of(_sample(benchmark, chunk, tools, settings))
+                part = table_of(sample_rows(benchmark, chunk, tools, settings))
                 write_table(part_path(folder, index), part)
             parts.append(part)
             progress(min(start + step, len(problems)) * benchmark.samples, rows)
@@ -164,13 +164,13 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     return result
 
 
-def _sample(
+def sample_rows(
     benchmark: Benchmark,
     problems: Sequence[Problem],
     tools: Tools,
     settings: Settings,
 ) -> list[dict[str, Any]]:
-    """Rows of a few problems: sampled, decoded, graded."""
+    """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
     tokenizer, grader = tools.tokenizer, tools.grader
     statements = [problem.prompt for problem in problems]
     prompts = encode_prompts(

@@ -1,11 +1,12 @@
 """Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks)
 or a user's own NAME.jsonl."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tepo import paths
-from tepo.errors import unknown_name
+from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps
@@ -64,6 +65,25 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
         problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
     return [problem for problem in problems if problem.id not in contaminated]
+
+
+def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list[Problem], list[Problem]]:
+    """The problems to train on, and `count` that are held out of training: those whose statements have the smallest
+    hashes, so that the choice depends on no order; equal statements stay together. Raises UserError when too few are
+    left to train on."""
+    if not count:
+        return list(problems), []
+    hashes = [content_hash(problem.prompt, 16) for problem in problems]
+    chosen = set(sorted(set(hashes))[:count])
+    out = [problem for problem, digest in zip(problems, hashes, strict=True) if digest in chosen]
+    rest = [problem for problem, digest in zip(problems, hashes, strict=True) if digest not in chosen]
+    if not rest:
+        raise UserError(
+            f"data.held_out={count} leaves none of {len(problems)} problems to train on",
+            where=where,
+            fix=f"data.held_out={max(1, len(problems) // 10)}",
+        )
+    return rest, out
 
 
 def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> str:

@@ -2,7 +2,9 @@
 a typo must not cost a run that fails after its start."""
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.objectives import load_objective
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
@@ -17,6 +19,24 @@ def check_settings(config: RunConfig) -> None:
         from tepo.problems.procedural import check_tasks
 
         check_tasks(config.data.tasks, "train")
+    check_validation(config)
+
+
+def check_validation(config: RunConfig) -> None:
+    """Raises UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
+    data, every = config.data, config.train.validate_every
+    if data.kind == "procedural":
+        if data.held_out:
+            fix = "leave it out: generated problems have a validation split"
+            raise UserError(
+                "nothing to hold out of generated problems", where=f"data.held_out={data.held_out}", fix=fix
+            )
+        if every and not any(load_benchmark(name).procedural for name in data.benchmarks):
+            fix = "train.validate_every=0, or name generated benchmarks in data.benchmarks"
+            raise UserError("no benchmark has validation problems", where=f"train.validate_every={every}", fix=fix)
+    elif every and not data.held_out:
+        fix = "data.held_out=256 keeps so many problems from training"
+        raise UserError("no problems to validate on", where=f"train.validate_every={every}", fix=fix)
 
 
 def check_backends(config: RunConfig) -> None:

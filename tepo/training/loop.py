@@ -92,6 +92,10 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         write_token_dump(run.tokens(step), step, name, entries)
     with recorder.time("sync"):
         parts.sync()
+    validated: dict[str, float] = {}
+    if parts.validation and (last or step % config.train.validate_every == 0):
+        with recorder.time("testing"):
+            validated = parts.validation.measure()
     progress = replace(progress, step=step, pending=tuple(later))
     row = {
         "training/global_step": step,
@@ -99,6 +103,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **metrics,
+        **validated,
         **recorder.timings(),
     }
     if log:

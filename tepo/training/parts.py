@@ -10,6 +10,7 @@ from huggingface_hub import save_torch_state_dict
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.evaluation.evaluate import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve
@@ -25,6 +26,7 @@ from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
 from tepo.training.run_folder import RunFolder
 from tepo.training.update import Updater
+from tepo.training.validation import Validation
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Parts:
     alarm: GapAlarm
     device: torch.device
     start: Progress
+    validation: Validation | None
 
     def write(self, folder: Path, pending: Sequence[Pending]) -> None:
         """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, what the engine needs to resume, and the
@@ -131,7 +134,10 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         )
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
         collector = Collector(config, stream, sampler, grader, engine.comm)
-        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, resume(run, stream, device))
+        tools = Tools(sampler, policy.tokenizer, grader)
+        validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
+        progress = resume(run, stream, device)
+        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, progress, validation)
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts

@@ -112,7 +112,8 @@ def _problems(config: RunConfig) -> list[Problem]:
 
         most = min(train.steps * train.prompts_per_step * train.max_rounds, _MOST_MADE)
         return generate(data.tasks, most, derive(config.seed, "train problems"), "train")
-    from tepo.problems.training_sets import load_training_problems
+    from tepo.problems.training_sets import load_training_problems, split_off
 
     assert data.problems
-    return load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
+    loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
+    return split_off(loaded, data.held_out, data.problems)[0]

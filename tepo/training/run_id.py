@@ -19,12 +19,19 @@ _UNHASHED = {
         "tasks",
         "problems",
         "exclude_contaminated",
+        "held_out",
         "benchmarks",
         "max_prompt_tokens",
         "max_new_tokens",
     ),
     "model": ("name", "path", "revision"),
-    "train": ("checkpoint_every", "token_dump_every", "kl_estimator"),  # the objective holds the estimator
+    "train": (
+        "checkpoint_every",
+        "token_dump_every",
+        "validate_every",
+        "validation_problems",
+        "kl_estimator",
+    ),  # the objective holds the estimator
     "grader": ("workers",),
     "sampler": ("servers", "margin"),
 }  # labels, paths, what `identity` covers by its content, and what changes no result
@@ -54,7 +61,8 @@ def _problems(data: DataConfig) -> Any:
     from tepo.problems.training_sets import training_fingerprint
 
     assert data.problems
-    return training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+    loaded = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+    return [loaded, "without", data.held_out] if data.held_out else loaded
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:

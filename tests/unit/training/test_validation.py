@@ -1,0 +1,118 @@
+"""Validation during training: on problems of its own, without a trace in what is trained."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.evaluation.evaluate import Tools, evaluate
+from tepo.evaluation.settings import Settings
+from tepo.policy.load_policy import load_policy
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.procedural import generate
+from tepo.problems.splits import split_of
+from tepo.sampling.torch_sampler import TorchSampler
+from tepo.training.loop import train
+from tepo.training.prompt_stream import PromptStream
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import run_id
+from tepo.training.validation import Validation, validation_sets
+from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.test_rollout import Exchange
+
+EVERY = ("train.validate_every=2", "train.validation_problems=6")
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> str:
+    """A file of forty problems, some with equal statements."""
+    made = generate({"max4": 1}, 35, 0, "train")
+    rows = [{"id": f"p{i}", "problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    sets = validation_sets(config)
+    assert [benchmark.name for benchmark, _ in sets] == config.data.benchmarks
+    assert all(len(problems) == 50 for _, problems in sets)
+    validated = {problem.prompt for _, problems in sets for problem in problems}
+    assert {split_of(prompt) for prompt in validated} == {"validation"}
+    trained = {problem.prompt for problem, _ in PromptStream(config, load_policy("package:laptop").tokenizer).items}
+    tested = {problem.prompt for name in config.data.benchmarks for problem in load_benchmark(name).load_problems()}
+    assert not validated & (trained | tested)
+
+
+def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path) -> None:
+    plain, measured = small(tmp_path / "plain"), small(tmp_path / "measured", *EVERY)
+    assert run_id(plain) == run_id(measured)
+    folders = [train(config) for config in (plain, measured)]
+    assert weights(folders[0]) == weights(folders[1])
+    rows = lasting(folders[1])
+    assert [any(key.startswith("val-core/") for key in row) for row in rows] == [False, True, True]  # every 2, the last
+    rest = [{key: value for key, value in row.items() if not key.startswith("val-core/")} for row in rows]
+    assert rest == lasting(folders[0])
+
+
+def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) -> None:
+    config = small(tmp_path, *EVERY)
+    folder = train(config)
+    logged = lasting(folder)[1]
+    policy = load_policy(str(RunFolder(folder).checkpoint(2)))
+    shares = []
+    with Grader(GraderOptions()) as grader:
+        tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
+        for benchmark, _ in validation_sets(config):
+            result = evaluate(benchmark, tools, tmp_path / benchmark.name, Settings())
+            assert logged[f"val-core/{benchmark.name}/acc/mean@4"] == pytest.approx(result.accuracy)
+            shares.append(result.accuracy)
+    assert logged["val-core/average"] == pytest.approx(sum(shares) / len(shares))
+
+
+def test_two_ranks_measure_what_one_does(tmp_path: Path) -> None:
+    config, policy = small(tmp_path, *EVERY), load_policy("package:laptop")
+    with Grader(GraderOptions()) as grader:
+
+        def measure(comm: Exchange | None) -> dict[str, float]:
+            sampler = TorchSampler(policy.model, policy.tokenizer)
+            return Validation(config, Tools(sampler, policy.tokenizer, grader), comm).measure()  # type: ignore[arg-type]
+
+        slots, barrier = [None, None], threading.Barrier(2)
+        with ThreadPoolExecutor(2) as threads:
+            ranks = list(threads.map(lambda rank: measure(Exchange(rank, slots, barrier)), range(2)))
+        alone = measure(None)
+    assert ranks == [alone, alone]
+    assert 0 < alone["val-core/average"] < 1
+
+
+def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> None:
+    words = ("data.kind=problems", f"data.problems={problems}", "data.held_out=10", "train.validate_every=3")
+    config = small(tmp_path, *words)
+    held_out = validation_sets(config)[0][1]
+    stream = PromptStream(config, load_policy("package:laptop").tokenizer)
+    assert len({problem.prompt for problem in held_out}) == 10
+    assert len(held_out) + len(stream.items) == 40
+    assert not {problem.prompt for problem in held_out} & {problem.prompt for problem, _ in stream.items}
+    assert run_id(config) != run_id(small(tmp_path, *words[:2]))  # other problems are trained on
+    assert run_id(small(tmp_path, *words[:2], "data.held_out=0")) == run_id(small(tmp_path, *words[:2]))
+    row = lasting(train(config))[-1]
+    assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
+
+
+def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: str) -> None:
+    own = ("data.kind=problems", f"data.problems={problems}")
+    with pytest.raises(UserError, match="no problems to validate on"):
+        train(small(tmp_path, *own, "train.validate_every=1"))
+    with pytest.raises(UserError, match="nothing to hold out"):
+        train(small(tmp_path, "data.held_out=5"))
+    with pytest.raises(UserError, match="no benchmark has validation problems"):
+        train(small(tmp_path, "train.validate_every=1", "data.benchmarks=[aime24]"))
+    with pytest.raises(UserError, match="leaves none of 40 problems"):
+        train(small(tmp_path, *own, "data.held_out=40"))
+    assert not any(tmp_path.rglob("metrics.jsonl"))

@@ -71,9 +71,9 @@ def facts() -> dict[str, Any]:
 def checkout(package: Path) -> tuple[str | None, bool | None]:
     """The commit of the checkout that holds a package, and whether something differs from it: a tracked file, or a
     new one in the package. (None, None) without git, and where no repository tracks the package."""
-    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+    if git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None, None
-    head, status = _git(package, "rev-parse", "--show-prefix", "HEAD"), _git(package, "status", "--porcelain")
+    head, status = git(package, "rev-parse", "--show-prefix", "HEAD"), git(package, "status", "--porcelain")
     if head is None or status is None:
         return None, None
     prefix, commit = head.split("\n")[:2]
@@ -81,7 +81,7 @@ def checkout(package: Path) -> tuple[str | None, bool | None]:
     return commit, any(not line.startswith("??") or line[3:].strip('"').startswith(prefix) for line in lines)
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def git(folder: Path, *words: str) -> str | None:
     """What git prints, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]

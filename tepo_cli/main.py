@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
+from tepo_cli.commands.claims import claims
 from tepo_cli.commands.data import app as data_app
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.eval import evaluate
@@ -20,6 +21,7 @@ from tepo_cli.commands.figure import figure
 from tepo_cli.commands.grade import grade
 from tepo_cli.commands.list import listing
 from tepo_cli.commands.plan import plan
+from tepo_cli.commands.power import power
 from tepo_cli.commands.regrade import regrade
 from tepo_cli.commands.report import report
 from tepo_cli.commands.reproduce import reproduce
@@ -68,9 +70,11 @@ app.command()(grade)
 app.command()(regrade)
 app.add_typer(data_app, name="data")
 app.command()(plan)
+app.command()(power)
 app.command()(table)
 app.command()(figure)
 app.command()(report)
+app.command()(claims)
 app.command()(audit)
 app.command()(explain)
 app.command()(doctor)

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_all import Planned
 from tepo.studies.store import other_versions
 from tepo.words import counted
 from tepo_cli.screen import fixed, say, say_wrapped, show
@@ -59,6 +60,18 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
         f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
         f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
     )
+
+
+def show_power_line(planned: Planned) -> None:
+    """What the planned seeds can find, where the store has something to estimate it from."""
+    if not any(study.baseline for study, _ in planned):
+        return
+    if not any(unit.seed and not unit.missing_benchmarks() for _, units in planned for unit in units):
+        say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
+        return
+    from tepo_cli.show_power import power_line
+
+    say_wrapped(power_line(planned))
 
 
 def show_other_versions(store: Path) -> None:

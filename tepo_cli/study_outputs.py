@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -11,9 +12,11 @@ from tepo.errors import UserError
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import Planned
-from tepo.studies.study import Study
 from tepo_cli.screen import say, screen_width
 from tepo_cli.show_plan import show_other_versions
+
+if TYPE_CHECKING:
+    from tepo.reporting.table import Table
 
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
@@ -52,14 +55,22 @@ def _command(words: Sequence[str]) -> str:
     return " ".join(kept)
 
 
-def show_tables(study: Study, scale: str, units: Sequence[Unit], format: str) -> None:
-    """Print the study's table, one block a model, and say where the runs lie."""
-    from tepo.reporting.render import render
+def show_tables(planned: Planned, scale: str, format: str) -> None:
+    """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family."""
+    from tepo.reporting.family import one_family
     from tepo.studies.study_table import study_table
+
+    tables = one_family([study_table(study, scale, units) for study, units in planned])
+    for table, (_, units) in zip(tables, planned, strict=True):
+        show_table(table, units, format)
+
+
+def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+    """Print a table and say where the runs behind it lie."""
+    from tepo.reporting.render import render
 
     if unfinished(units):
         show_other_versions(units[0].folder.parent)
-    table = study_table(study, scale, units)
     rendered = render(table, format)
     if isinstance(rendered, str):
         print(rendered.rstrip("\n"))

@@ -59,6 +59,8 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
+    EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.decisions
+    UNDECIDED = "undecided"
     WITHIN_NOISE = "within noise"
     NOT_COMPARABLE = "not comparable"
 
@@ -69,7 +71,7 @@ class Difference:
 
     delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
     interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
-    seeds: how many the rows share.
+    seeds: how many the rows share. error and freedom: the standard error of delta and its degrees of freedom.
     """
 
     row: str
@@ -81,6 +83,8 @@ class Difference:
     p: float = math.nan
     p_holm: float = math.nan
     seeds: int = 0
+    error: float = math.nan
+    freedom: float = math.nan
 
     @property
     def verdict(self) -> Verdict:
@@ -99,25 +103,52 @@ def compare(
 
     on: benchmarks, AVERAGE or MEAN. Raises UserError for a baseline that is not there.
     """
+    differences = []
+    for pair in pair_rows(frame, baseline, on):
+        if pair.cells is None:
+            differences.append(Difference(pair.row, pair.benchmark))
+            continue
+        one = estimate(pair.cells, pair.weights, draws=draws, seed=seed)
+        differences.append(
+            Difference(
+                pair.row, pair.benchmark, one.mean, one.low, one.high, one.half, one.p,
+                seeds=pair.seeds, error=one.error, freedom=one.freedom,
+            )
+        )  # fmt: skip
+    return corrected(differences)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row minus the baseline: benchmark -> x[s, p] - base[s, p] over the seeds that both have; None where seeds or
+    problems are not shared. weights: of the benchmarks, None where all count alike."""
+
+    row: str
+    benchmark: str
+    cells: dict[str, np.ndarray] | None
+    weights: dict[str, float] | None
+
+    @property
+    def seeds(self) -> int:
+        return len(next(iter(self.cells.values()))) if self.cells else 0
+
+
+def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
+    """What `compare` estimates from, in its order. Raises as it does."""
     check_frame(frame)
     by_row = _cells(frame)
     if baseline not in by_row:
         raise unknown_name("row", baseline, by_row)
     everything = frame["benchmark"].unique().tolist()
     sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
-    differences = []
+    pairs = []
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
-            paired = _paired(cells, by_row[baseline], wanted)
-            if not paired:
-                differences.append(Difference(row, column))
-                continue
-            weights = {name: sizes[name] for name in wanted} if column == AVERAGE else None
-            one = estimate(paired, weights, draws=draws, seed=seed)
-            seeds = len(paired[wanted[0]])
-            differences.append(Difference(row, column, one.mean, one.low, one.high, one.half, one.p, seeds=seeds))
-    return corrected(differences)
+            differences = _paired(cells, by_row[baseline], wanted)
+            weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
+            pairs.append(Pair(row, column, differences, weights))
+    return pairs
 
 
 def corrected(differences: Sequence[Difference]) -> list[Difference]:

@@ -117,10 +117,15 @@ def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[floa
         parts.append(
             (sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1)
         )
-    total = sum(variance for variance, _ in parts)
-    return total**0.5, float(
-        total**2 / sum(variance**2 / freedom for variance, freedom in parts)
-    ) if total > 0 else np.inf
+    variances, freedoms = np.array(parts).reshape(-1, 2).T
+    return float(variances.sum() ** 0.5), float(satterthwaite(variances, freedoms))
+
+
+def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of the sum of variances [..., n], each with its own [n]; infinite where nothing varies."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        degrees = variances.sum(axis=-1) ** 2 / (variances**2 / freedoms).sum(axis=-1)
+    return np.nan_to_num(degrees, nan=np.inf, posinf=np.inf)
 
 
 @functools.lru_cache(maxsize=32)

@@ -3,6 +3,7 @@
 Schema: docs/benchmarks.md.
 """
 
+import re
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,8 +94,12 @@ class Benchmark:
         return content_hash([chosen, self.tolerances])
 
 
+_FRESH = re.compile(r"problems(0|[1-9][0-9]*)")
+
+
 def load_benchmark(name: str) -> Benchmark:
-    """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets.
+    """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets; `NAME:problemsSEED`: a generated one with other
+    problems of its split, drawn from that seed.
 
     Raises UserError for unknown names and broken files.
     """
@@ -103,6 +108,10 @@ def load_benchmark(name: str) -> Benchmark:
     benchmark = parse_benchmark(path)
     if not subset:
         return benchmark
+    if benchmark.procedural and (fresh := _FRESH.fullmatch(subset)):
+        return replace(
+            benchmark, name=f"{path.stem}:{subset}", procedural=replace(benchmark.procedural, seed=int(fresh[1]))
+        )
     if not benchmark.subsets:
         raise UserError(f"{stem} has no subsets", where=str(path), fix=f"name it as {stem}")
     if subset not in benchmark.subsets:

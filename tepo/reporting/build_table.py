@@ -10,8 +10,21 @@ from tepo.errors import unknown_name
 from tepo.evaluation.comparison import AVERAGE, COLUMNS, MEAN, Difference, check_frame, compare, corrected, summarize
 from tepo.evaluation.intervals import FEWEST
 from tepo.reporting.colours import UNTRAINED, Look
+from tepo.reporting.family import family_note
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
-from tepo.reporting.table import MISSING, Block, Cell, Column, Comparison, Kind, Row, Table, percent_cell, ranked
+from tepo.reporting.table import (
+    MISSING,
+    VERDICT,
+    Block,
+    Cell,
+    Column,
+    Comparison,
+    Kind,
+    Row,
+    Table,
+    percent_cell,
+    ranked,
+)
 from tepo.words import with_setting
 
 _BASELINE = "baseline"  # where other rows have a verdict
@@ -38,6 +51,7 @@ class RowSpec:
     setting: Mapping[str, str] = field(default_factory=dict)
     benchmarks: Sequence[str] = ()
     endings: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()  # ids of its runs and benchmarks, by which other tables know it
 
     @property
     def shown(self) -> str:
@@ -104,7 +118,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         spec.name,
         spec.title,
         (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
-        (*_notes(frame, spec), *spec.notes),
+        (*_notes(frame, spec, sum(one.measured is not None for one in comparisons)), *spec.notes),
         tuple(comparisons),
     )
 
@@ -159,7 +173,7 @@ def _compared(
         one = comparisons.get(row.key)
         text = _BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
-    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column("verdict", "Verdict", Kind.TEXT))
+    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
 
 
@@ -198,7 +212,7 @@ def _block(part: Part, scores: pd.DataFrame) -> Block:
     lines = []
     for row in part.rows:
         cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
-        lines.append(Row(row.key, row.shown, cells, row.method, row.section, row.look))
+        lines.append(Row(row.key, row.shown, cells, row.method, row.section, row.look, row.measured))
     return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
 
 
@@ -221,7 +235,7 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
+def _notes(frame: pd.DataFrame, spec: TableSpec, family: int) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
     seeds = sorted(frame["seed"].unique())
@@ -244,8 +258,9 @@ def _notes(frame: pd.DataFrame, spec: TableSpec) -> list[str]:
         at_setting = " at the same setting," if any(row.setting for row in spec.rows) else ""
         notes.append(
             f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
-            "with the interval of that comparison alone; verdict at 5%, Holm-corrected over the table."
+            "with the interval of that comparison alone."
         )
+        notes.append(family_note(family))
     if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
         what = "Training ended early; measured on the weights before the step named"
         notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")

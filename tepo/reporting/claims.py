@@ -27,7 +27,7 @@ def claims_table(tables: Sequence[Table]) -> Table:
                 rows.append(Row(key, label, cells, one.row.method, table.title, one.row.look))
     note = (
         f"{shown} of {len(rows)} differences of the papers show here: "
-        "same sign, and beyond noise after Holm's correction over their table."
+        "same sign, and beyond noise after Holm's correction over all comparisons of these tables."
     )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
     caution = (

@@ -38,6 +38,7 @@ class Cell:
 
 
 MISSING = Cell()
+VERDICT = "verdict"  # the column of words for a difference
 
 
 def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
@@ -57,7 +58,8 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
-    figures and on the page, the same for this row everywhere; None: that of `method`."""
+    figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone."""
 
     key: str
     label: str
@@ -65,6 +67,7 @@ class Row:
     method: str = ""
     section: str = ""
     look: Look | None = None
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

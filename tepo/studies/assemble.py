@@ -3,10 +3,12 @@
 import gc
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
+from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.sweep_figure import sweep_figure
@@ -35,8 +37,10 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
         largest_first = sorted(planned, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit) for unit in trained]
-        studies = [rendered[study.name].result() for study, _ in planned]
-    return [*studies, PageStudy(claims_table([study.table for study in studies]))], runs
+        parts = [rendered[study.name].result() for study, _ in planned]
+    tables = one_family([part.table for part in parts])
+    studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
+    return [*studies, PageStudy(claims_table(tables))], runs
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:

@@ -21,6 +21,18 @@ def plan_all(
     """
     loaded = [load_study(name) for name in names]
     studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
+    return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
+
+
+def plan_studies(
+    studies: Sequence[Study],
+    scale: str,
+    *,
+    store: Path,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+) -> list[tuple[Study, list[Unit]]]:
+    """`plan_all` of studies that are loaded, none of them a table of panels."""
     for study in studies:
         if study.panels:
             raise UserError(

@@ -36,6 +36,7 @@ from tepo.words import with_setting
 
 ScaleName = Literal["laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
+CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
@@ -123,7 +124,7 @@ class Study:
 
 def study_names() -> list[str]:
     """Every study that can be asked for."""
-    return sorted({*paths.names("experiments"), *paths.names("ablations")})
+    return sorted({*paths.names("experiments"), *paths.names("ablations")} - {CLAIMS})
 
 
 def file_stem(name: str) -> str:
@@ -138,7 +139,7 @@ def load_study(name: str) -> Study:
     """
     name = file_stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
-    if kind is None:
+    if kind is None or name == CLAIMS:
         raise unknown_name("study", name, study_names())
     return parse_study(paths.find(kind, name))
 

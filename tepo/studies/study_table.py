@@ -95,8 +95,12 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         first.setdefault(row_key(unit), unit)
     several = len({unit.model for unit in units}) > 1
     specs, references = [], {}
+    measured: dict[str, tuple[str, ...]] = {}
+    for unit in units:
+        names = sorted(unit.config.data.benchmarks)
+        measured[row_key(unit)] = (*measured.get(row_key(unit), ()), *(f"{unit.id}/{name}" for name in names))
     for key, unit in first.items():
-        specs.append(replace(_row_spec(unit, several), endings=_endings(units, unit)))
+        specs.append(replace(_row_spec(unit, several), endings=_endings(units, unit), measured=measured[key]))
         reference = printed(study, unit.model, unit.row)
         if reference is not None:
             references[key] = reference

@@ -61,5 +61,4 @@ def ablate(
         show_plan(units)
         return
     run_units(units, slots)
-    for part, measured in planned:
-        show_tables(part, scale, measured, format)
+    show_tables(planned, scale, format)

@@ -23,10 +23,11 @@ def listing(
 
     from tepo import paths
     from tepo.config.compose import GROUPS, options
+    from tepo.studies.study import study_names
     from tepo_cli.screen import fixed, show
 
     names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
-    names.add_row("tepo ablate", ", ".join([*paths.names("experiments"), *paths.names("ablations")]))
+    names.add_row("tepo ablate", ", ".join(study_names()))
     names.add_row("tepo eval", ", ".join(paths.names("evals")))
     for group in GROUPS:
         names.add_row(f"{group}=", ", ".join(options(group)))

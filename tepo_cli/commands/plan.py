@@ -23,7 +23,7 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.show_plan import show_plan, show_price
+    from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     planned = plan_all(
         studies,
@@ -37,6 +37,7 @@ def plan(
         check_rows(units)
     show_plan(units, brief=brief)
     show_price(units, scale, store)
+    show_power_line(planned)
     if scale == "paper":
         from tepo_cli.show_fit import show_fits
 

@@ -26,5 +26,4 @@ def table(
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     check_store_exists(store)
-    for study, units in planned:  # a table of panels: panel by panel
-        show_tables(study, scale, units, format)
+    show_tables(planned, scale, format)

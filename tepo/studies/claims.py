@@ -1,0 +1,145 @@
+"""Claims that are written down before they are tested: `experiments/claims.yaml`.
+
+    claims:
+      - name: active_clip
+        sentence: what is claimed
+        a: {label: tight bounds, objective: tepo_no_kl, overrides: [objective.surrogate.low=3e-3]}
+        b: {label: the paper's bounds, objective: tepo_no_kl}
+        settings: [train.optimizer.lr=4e-4]      # of both, over those of the laptop scale
+        rule: how the settings were chosen
+        expect: [better]                         # A against B: better, worse, equivalent; one of several
+        margin: 2                                # points: what matters, and what counts as the same
+        seeds: [100, 101, 102, 103, 104, 105, 106, 107]
+        problems: 7101                           # seed of newly generated test problems
+        refuted_by: the outcome that would refute it
+      - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
+
+A claim is an ordinary study of two rows.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tepo import paths
+from tepo.config.compose import compose, options
+from tepo.evaluation.comparison import Verdict
+from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.strict.document import load
+from tepo.studies.study import CLAIMS, Row, Scale, ScaleName, Study, check_row_overrides, check_seeds
+
+FEWEST_SEEDS = 8
+SCALE: ScaleName = "laptop"
+_EXAMPLE = "see experiments/claims.yaml"
+Expected = Literal["better", "worse", "equivalent"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    label: str = option(REQUIRED, "names it")
+    objective: str = option(REQUIRED, "what it trains with")
+    overrides: tuple[str, ...] = option((), "its own settings")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence and the comparison that decides it; `needs`: why it cannot be run yet, then it has no comparison."""
+
+    name: str = option(REQUIRED, "names the claim")
+    sentence: str = option(REQUIRED, "what is claimed")
+    refuted_by: str = option(REQUIRED, "the outcome that would refute it")
+    a: Side | None = option(None, "what the claim is about")
+    b: Side | None = option(None, "what it is compared with")
+    settings: tuple[str, ...] = option((), "overrides of both")
+    rule: str = option("", "how the settings were chosen")
+    expect: tuple[Expected, ...] = option((), "outcomes of A against B that the claim says, any of them")
+    margin: float | None = option(None, "points: what matters", low=Exclusive(0))
+    seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
+    problems: int | None = option(None, "seed of newly generated test problems", low=0)
+    needs: str = option("", "what is missing to run it")
+
+    def outcome(self, verdict: Verdict) -> str:
+        """Words for the claim where A against B came out so."""
+        if verdict in (Verdict.UNDECIDED, Verdict.NOT_COMPARABLE):
+            return str(verdict)
+        return "holds" if verdict in self.expect else "refuted"
+
+
+@dataclass(frozen=True)
+class Claims:
+    """A checked file of claims."""
+
+    claims: tuple[Claim, ...] = option(REQUIRED, "the claims, one family")
+    path: Path = derived(Path(), "the file")
+
+    @property
+    def testable(self) -> list[Claim]:
+        """Those that have a comparison: the family."""
+        return [claim for claim in self.claims if not claim.needs]
+
+
+def load_claims() -> Claims:
+    """The claims of the user's folder, else those that ship. Raises UserError naming file, line and key."""
+    return parse_claims(paths.find("experiments", CLAIMS))
+
+
+def parse_claims(path: Path) -> Claims:
+    """The claims in a file, checked."""
+    document = load(path)
+    at = document.at
+    claims = replace(read(Claims, document.data, at), path=path)
+    names = [claim.name for claim in claims.claims]
+    for number, claim in enumerate(claims.claims):
+        _check(claim, at.at("claims", number))
+        if claim.name in names[:number]:
+            raise at.at("claims", number, "name").error(f"two claims are named {claim.name!r}", fix="rename one")
+    return claims
+
+
+def _check(claim: Claim, at: Location) -> None:
+    """A claim has everything that decides it, or says what it needs."""
+    wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
+    given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
+    if claim.needs:
+        if given:
+            raise at.at(given[0]).error("a claim that `needs:` something is not run yet", fix="leave one of them out")
+        return
+    for key in wanted:
+        if key not in given:
+            raise at.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+    with at.at("seeds").named():
+        check_seeds(list(claim.seeds))
+    if len(claim.seeds) < FEWEST_SEEDS:
+        raise at.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
+    for key in ("a", "b"):
+        _check_side(getattr(claim, key), at.at(key))
+    _check_words(claim.settings, at.at("settings"))
+
+
+def _check_side(side: Side, at: Location) -> None:
+    if side.objective not in options("objective"):
+        raise at.at("objective").unknown("objective", side.objective, options("objective"))
+    _check_words(side.overrides, at.at("overrides"))
+
+
+def _check_words(words: tuple[str, ...], at: Location) -> None:
+    for number, word in enumerate(words):
+        with at.at(number).named():
+            check_row_overrides([word])
+
+
+def study_of(claim: Claim) -> Study:
+    """The study of two rows that decides a claim: B is the baseline, the benchmarks are those of its data with newly
+    generated problems."""
+    assert claim.a
+    assert claim.b
+    config = compose((f"scale={SCALE}", "model=laptop", *claim.settings))
+    fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
+    rows = tuple(
+        Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in (claim.b, claim.a)
+    )
+    words = (*claim.settings, f"data.benchmarks=[{fresh}]")
+    scales: dict[ScaleName, Scale] = {SCALE: Scale(("laptop",), claim.seeds, words)}
+    return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name)

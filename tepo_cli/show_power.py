@@ -1,0 +1,66 @@
+"""The power of studies on the screen. Imported when it is asked for: it needs pandas."""
+
+from rich.table import Table
+
+from tepo.evaluation.power import MOST_FACTOR, MOST_SEEDS, POWER, found_from, problems_needed, seeds_needed, smallest
+from tepo.studies.plan_all import Planned
+from tepo.studies.study_power import Measured, Power, study_power
+from tepo.words import counted
+from tepo_cli.screen import fixed, say_wrapped, show
+
+WANTED = 2.0
+UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more"
+
+
+def power_line(planned: Planned, wanted: float = WANTED) -> str:
+    """What the planned seeds find, and the seeds and problems that `wanted` points need, in a sentence."""
+    power = study_power(planned)
+    if power is None:
+        return UNKNOWN
+    spread, level = power.spread, power.level
+    found = 100 * smallest(found_from(spread, power.seeds, level)) if power.seeds > 1 else None
+    seeds = seeds_needed(spread, wanted / 100, level)
+    text = [
+        f"power: {counted(power.seeds, 'seed')} find a difference of {found:.1f} points with {POWER:.0%}"
+        if found is not None
+        else "power: with one seed a verdict is about these trained models alone",
+        f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}",
+    ]
+    if power.seeds > 1:
+        problems = problems_needed(spread, power.seeds, wanted / 100, level)
+        text.append(
+            f"or, at {counted(power.seeds, 'seed')}, "
+            + (f"{counted(problems, 'problem')}" if problems else f"more than {MOST_FACTOR:g} times the problems")
+            + f" (now {spread.problems.sum():.0f})"
+        )
+    basis = f"variances of {counted(len(power.measured), 'comparison')} in the store, family of {power.family}"
+    return f"{'; '.join(text)}; {basis}"
+
+
+def show_power(planned: Planned, wanted: float) -> None:
+    """Each comparison that the store can say something about, then the line over all."""
+    power = study_power(planned)
+    if power is not None:
+        columns = ("against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
+        table = Table("row", *map(fixed, columns), title=f"in points; needed for {wanted:g}")
+        for one in power.measured:
+            table.add_row(*_figures(one, power, wanted))
+        show(table)
+    say_wrapped(power_line(planned, wanted))
+
+
+def _figures(one: Measured, power: Power, wanted: float) -> list[str]:
+    spread = one.spread
+    problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
+    found = smallest(found_from(spread, max(power.seeds, 2), power.level))
+    seeds = seeds_needed(spread, wanted / 100, power.level)
+    return [
+        one.label.partition("/")[2],
+        one.baseline.partition("/")[2],
+        str(one.seeds),
+        f"{100 * one.delta:+.1f}",
+        f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
+        f"{100 * problem:.1f}",
+        f"{100 * found:.1f}" if power.seeds > 1 else "–",
+        str(seeds or f"> {MOST_SEEDS}"),
+    ]

@@ -1,0 +1,106 @@
+"""Power: the promise against simulated comparisons that the verdict's own test judges."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tepo.evaluation.comparison import Difference
+from tepo.evaluation.decisions import equivalence_p
+from tepo.evaluation.intervals import estimate
+from tepo.evaluation.power import (
+    POWER,
+    Spread,
+    equivalent_from,
+    found_from,
+    pooled,
+    problems_needed,
+    seeds_needed,
+    smallest,
+    spread_of,
+)
+
+SPREAD = Spread(0.01**2, np.array([0.02, 0.01]), np.array([0.06, 0.09]), np.array([0.6, 0.4]), np.array([60, 40]))
+LEVEL = 0.05 / 7
+
+
+def simulated(spread: Spread, seeds: int, difference: float, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Differences x [S, P] of one study under the model, whose weighted mean over benchmarks is `difference`."""
+    luck = random.normal(difference, spread.seed**0.5, (seeds, 1))
+    return {
+        str(index): luck
+        + random.normal(0, problem**0.5, (1, int(count)))
+        + random.normal(0, rest**0.5, (seeds, int(count)))
+        for index, (problem, rest, count) in enumerate(zip(spread.problem, spread.rest, spread.problems, strict=True))
+    }
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8, 12])
+@pytest.mark.parametrize("luck", [0.0, 0.01, 0.03])
+def test_the_promised_power_is_met_within_five_points(seeds: int, luck: float) -> None:
+    spread = replace(SPREAD, seed=luck**2)
+    weights = {str(index): weight for index, weight in enumerate(SPREAD.weights)}
+    wanted = smallest(found_from(spread, seeds, LEVEL))
+    random, studies = np.random.default_rng(seeds), 600
+    found = [
+        one.p <= LEVEL and one.mean > 0
+        for one in (estimate(simulated(spread, seeds, wanted, random), weights, draws=20) for _ in range(studies))
+    ]
+    assert np.mean(found) == pytest.approx(POWER, abs=0.05)
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_the_promised_equivalence_is_met_within_five_points(seeds: int) -> None:
+    weights = {str(index): weight for index, weight in enumerate(SPREAD.weights)}
+    margin = smallest(equivalent_from(SPREAD, seeds, LEVEL))
+    random = np.random.default_rng(seeds)
+    ones = [estimate(simulated(SPREAD, seeds, 0.0, random), weights, draws=20) for _ in range(600)]
+    p = [equivalence_p(Difference("r", "b", one.mean, error=one.error, freedom=one.freedom), margin) for one in ones]
+    assert np.mean(np.array(p) <= LEVEL) == pytest.approx(POWER, abs=0.05)
+
+
+def test_variances_are_those_behind_the_differences() -> None:
+    """Means over many pilots: every component is estimated without bias where it is far from 0."""
+    random, wide = np.random.default_rng(1), replace(SPREAD, seed=0.09)
+    weights = {"0": 3.0, "1": 2.0}
+    found = pooled([one for _ in range(400) if (one := spread_of(simulated(wide, 4, 0.1, random), weights))])
+    assert found.seed == pytest.approx(wide.seed, rel=0.15)
+    np.testing.assert_allclose(found.problem, wide.problem, rtol=0.15)
+    np.testing.assert_allclose(found.rest, wide.rest, rtol=0.05)
+    np.testing.assert_allclose(found.weights, [0.6, 0.4])
+    np.testing.assert_allclose(found.problems, [60, 40])
+
+
+def test_the_parts_add_up_to_the_error_of_the_interval() -> None:
+    """By hand, two seeds on ten problems: what the estimator takes apart is what the interval puts together."""
+    x = np.random.default_rng(2).normal(0, [[1.0], [1.5]], (2, 10)) + np.array([[0.0], [3.0]])
+    one = spread_of({"b": x}, None)
+    assert one is not None
+    expected = (one.seed + one.rest[0] / 10) / 2 + (one.problem[0] + one.rest[0] / 2) / 10
+    assert expected == pytest.approx(estimate({"b": x}).error ** 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 20), (3, 9), (3, 1)])
+def test_one_seed_or_too_few_problems_say_nothing(shape: tuple[int, int]) -> None:
+    assert spread_of({"b": np.random.default_rng(0).random(shape)}, None) is None
+
+
+def test_seeds_and_problems_needed_are_the_fewest() -> None:
+    wanted = 0.07
+    seeds = seeds_needed(SPREAD, wanted, LEVEL)
+    assert seeds is not None
+    assert smallest(found_from(SPREAD, seeds, LEVEL)) <= wanted < smallest(found_from(SPREAD, seeds - 1, LEVEL))
+    assert seeds_needed(SPREAD, 0.001, LEVEL) is None  # the problems alone spread more
+    problems = problems_needed(SPREAD, 8, wanted, LEVEL)
+    assert problems is not None
+    factor = problems / SPREAD.problems.sum()
+    assert smallest(found_from(SPREAD.times(factor), 8, LEVEL)) <= 1.01 * wanted
+    assert smallest(found_from(SPREAD.times(0.9 * factor), 8, LEVEL)) > wanted
+    noisy = replace(SPREAD, seed=0.05**2)
+    assert problems_needed(noisy, 3, 0.02, LEVEL) is None  # no number of problems tells about seeds
+
+
+def test_more_seeds_or_a_smaller_family_find_smaller_differences() -> None:
+    sizes = [smallest(found_from(SPREAD, seeds, LEVEL)) for seeds in (3, 5, 8, 12, 30)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert smallest(found_from(SPREAD, 8, 0.05)) < smallest(found_from(SPREAD, 8, LEVEL))

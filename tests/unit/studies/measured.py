@@ -1,0 +1,35 @@
+"""Runs that are trained and measured as far as files can tell."""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from tepo.evaluation.result import Result
+from tepo.evaluation.rows import SAMPLES, table_of, write_table
+from tepo.evaluation.scores import score
+from tepo.files import write_json
+from tepo.problems.benchmarks import load_benchmark
+from tepo.studies.plan import Unit
+
+
+def finish(unit: Unit, chance: float, problems: int = 60) -> None:
+    """Files as of a unit that was trained and measured, every sample right with this chance."""
+    unit.run.create(unit.config)
+    for step in (1, 2):
+        unit.run.append_metrics({"training/global_step": step})
+    unit.run.mark("finished", steps=2)
+    (name,) = unit.config.data.benchmarks
+    right = np.random.default_rng(unit.seed + round(1000 * chance)).random((problems, 4)) < chance
+    samples = table_of([
+        {"problem": f"p{p}", "sample": k, "family": "add3", "prompt": "1+1=", "gold": "2", "response": "2",
+         "extracted": "2", "correct": bool(right[p, k]), "reason": "", "tokens": 1, "finish": "stop", "logprob": 0.0,
+         "grader": "g"}
+        for p in range(problems) for k in range(4)
+    ])  # fmt: skip
+    folder = unit.run.evaluation(name)
+    write_table(folder / SAMPLES, samples)
+    task = {"fingerprint": load_benchmark(name).fingerprint}
+    result = Result(name, problems, 4, float(right.mean()), None, score(samples), {}, "g", task)
+    write_json(folder / "result.json", asdict(result))
+    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
+    write_json(unit.folder / "provenance.json", {"sessions": [session]})

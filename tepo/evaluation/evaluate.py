@@ -3,8 +3,7 @@ Killed at any moment, it goes on where it was."""
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,16 @@ import pyarrow as pa
 
 from tepo.errors import UserError
 from tepo.evaluation.intervals import estimate_share
+from tepo.evaluation.responses import Tools, judge, sample_rows
 from tepo.evaluation.result import TASK, Result, load_result, save_result
 from tepo.evaluation.rows import SAMPLES, part_path, read_part, remove_parts, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Settings
 from tepo.files import write_json
 from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import Grader, Verdict, given_up
+from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
-from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import encode_prompts
 from tepo.provenance import recorded
-from tepo.randomness import derive
-from tepo.sampling.sampler import Response, Sampler, SamplingParams
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What an evaluation works with: the policy's sampler and tokenizer, and a grader."""
-
-    sampler: Sampler
-    tokenizer: Any
-    grader: Grader
 
 
 def evaluate(
@@ -110,20 +97,6 @@ def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[s
     )
 
 
-def judge(
-    benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]
-) -> list[Verdict]:
-    """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
-    verdicts = grader.grade(pairs)
-    for problem, slack in benchmark.tolerances.items():
-        indices = [index for index, owner in enumerate(problems) if owner == problem]
-        if indices:
-            with Grader(replace(grader.options, absolute_tolerance=slack)) as lenient:
-                for index, verdict in zip(indices, lenient.grade([pairs[index] for index in indices]), strict=True):
-                    verdicts[index] = verdict
-    return verdicts
-
-
 def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> pa.Table:
     """The table with every row judged by this grader; rows that carry its fingerprint already are left alone."""
     rows = table.to_pylist()
@@ -162,59 +135,3 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     if result is None:
         write_json(path, dict(task))
     return result
-
-
-def sample_rows(
-    benchmark: Benchmark,
-    problems: Sequence[Problem],
-    tools: Tools,
-    settings: Settings,
-) -> list[dict[str, Any]]:
-    """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
-    tokenizer, grader = tools.tokenizer, tools.grader
-    statements = [problem.prompt for problem in problems]
-    prompts = encode_prompts(
-        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-    )
-    stem = benchmark.name.partition(":")[0]
-    keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
-    params = SamplingParams(
-        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
-    )
-    groups = tools.sampler.sample(prompts, keys, params)
-    responses = [response for group in groups for response in group]
-    texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
-    owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
-    verdicts = judge(
-        benchmark,
-        grader,
-        [problem.id for problem in owners],
-        [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)],
-    )
-    shown = tokenizer.batch_decode(prompts)
-    rows = []
-    for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
-        row = {
-            "problem": problem.id,
-            "sample": index % benchmark.samples,
-            "family": problem.family,
-            "prompt": shown[index // benchmark.samples],
-            "gold": problem.answer,
-        }
-        row |= {
-            "response": text,
-            "extracted": verdict.extracted,
-            "correct": verdict.correct,
-            "reason": verdict.reason,
-            "grader": grader.fingerprint,
-        }
-        rows.append(row | _measured(response))
-    return rows
-
-
-def _measured(response: Response) -> dict[str, Any]:
-    return {
-        "tokens": len(response.tokens),
-        "finish": "stop" if response.finished else "length",
-        "logprob": float(response.logprobs.sum(dtype="float64")),
-    }

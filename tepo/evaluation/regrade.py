@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import conclude, judge
+from tepo.evaluation.evaluate import conclude
+from tepo.evaluation.responses import judge
 from tepo.evaluation.result import RESULT, TASK, load_result, save_result
 from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
 from tepo.files import write_json

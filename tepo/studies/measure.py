@@ -74,7 +74,8 @@ def measure(
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
     missing = [benchmark for benchmark in benchmarks if results[benchmark.name] is None]
     if missing:
-        from tepo.evaluation.evaluate import Tools, evaluate
+        from tepo.evaluation.evaluate import evaluate
+        from tepo.evaluation.responses import Tools
 
         with generator(missing) as (sampler, tokenizer):
             for benchmark in missing:

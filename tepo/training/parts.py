@@ -10,7 +10,7 @@ from huggingface_hub import save_torch_state_dict
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import Tools
+from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tepo.config.schema import RunConfig
-from tepo.evaluation.evaluate import Tools, sample_rows
+from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem

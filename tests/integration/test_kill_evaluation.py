@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tepo.evaluation.evaluate import Tools, evaluate
+from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark

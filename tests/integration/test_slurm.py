@@ -14,7 +14,7 @@ STUDY = """\
 title: two good rows and one that fails
 rows:
   - {label: good, objective: grpo_dapo}
-  - {label: bad, objective: grpo_dapo, overrides: [train.max_new_tokens=1]}
+  - {label: bad, objective: grpo_dapo, overrides: [sampler.gap_bound=1e-12]}
   - {label: also good, objective: tepo_no_kl}
 scales:
   laptop: {models: [laptop], seeds: [0], overrides: [%s]}
@@ -66,7 +66,7 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
         assert done.returncode == 1, done.stderr
         assert "1 of the runs failed" in done.stderr
         assert "bad seed 0" in done.stderr
-        assert "gave a group with both right and wrong" in done.stderr
+        assert "sampler and trainer disagree" in done.stderr
         finished = [path.parent.name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
         assert len(finished) == 2
         assert (good.path / "log.txt").exists()

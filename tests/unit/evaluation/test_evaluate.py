@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import Tools, evaluate, refresh_verdicts
+from tepo.evaluation.evaluate import evaluate, refresh_verdicts
+from tepo.evaluation.responses import Tools
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import table_of
 from tepo.evaluation.settings import Settings

@@ -6,8 +6,9 @@ import pytest
 from tepo import provenance
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
-from tepo.evaluation.evaluate import Tools, evaluate
+from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.regrade import evaluations, regrade
+from tepo.evaluation.responses import Tools
 from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones

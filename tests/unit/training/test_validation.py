@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tepo.errors import UserError
-from tepo.evaluation.evaluate import Tools, evaluate
+from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark

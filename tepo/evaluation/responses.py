@@ -1,0 +1,94 @@
+"""Responses to the problems of a benchmark, each with its verdict.
+
+No library of tables is imported here: a training run validates by it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tepo.evaluation.settings import Settings
+from tepo.problems.benchmarks import Benchmark
+from tepo.problems.grader import Grader, Verdict
+from tepo.problems.problem import Problem
+from tepo.problems.prompt_format import encode_prompts
+from tepo.randomness import derive
+from tepo.sampling.sampler import Response, Sampler, SamplingParams
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an evaluation works with: the policy's sampler and tokenizer, and a grader."""
+
+    sampler: Sampler
+    tokenizer: Any
+    grader: Grader
+
+
+def judge(
+    benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> list[Verdict]:
+    """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
+    verdicts = grader.grade(pairs)
+    for problem, slack in benchmark.tolerances.items():
+        indices = [index for index, owner in enumerate(problems) if owner == problem]
+        if indices:
+            with Grader(replace(grader.options, absolute_tolerance=slack)) as lenient:
+                for index, verdict in zip(indices, lenient.grade([pairs[index] for index in indices]), strict=True):
+                    verdicts[index] = verdict
+    return verdicts
+
+
+def sample_rows(
+    benchmark: Benchmark,
+    problems: Sequence[Problem],
+    tools: Tools,
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
+    tokenizer, grader = tools.tokenizer, tools.grader
+    statements = [problem.prompt for problem in problems]
+    prompts = encode_prompts(
+        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+    )
+    stem = benchmark.name.partition(":")[0]
+    keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
+    params = SamplingParams(
+        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
+    )
+    groups = tools.sampler.sample(prompts, keys, params)
+    responses = [response for group in groups for response in group]
+    texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
+    owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
+    verdicts = judge(
+        benchmark,
+        grader,
+        [problem.id for problem in owners],
+        [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)],
+    )
+    shown = tokenizer.batch_decode(prompts)
+    rows = []
+    for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
+        row = {
+            "problem": problem.id,
+            "sample": index % benchmark.samples,
+            "family": problem.family,
+            "prompt": shown[index // benchmark.samples],
+            "gold": problem.answer,
+        }
+        row |= {
+            "response": text,
+            "extracted": verdict.extracted,
+            "correct": verdict.correct,
+            "reason": verdict.reason,
+            "grader": grader.fingerprint,
+        }
+        rows.append(row | _measured(response))
+    return rows
+
+
+def _measured(response: Response) -> dict[str, Any]:
+    return {
+        "tokens": len(response.tokens),
+        "finish": "stop" if response.finished else "length",
+        "logprob": float(response.logprobs.sum(dtype="float64")),
+    }

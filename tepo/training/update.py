@@ -168,7 +168,7 @@ class Updater:
         old = [mini_batch.batch.select(indices).old_logprobs for indices in mini_batch.micro_batches]
         moved = (torch.cat([now for _, now in gap]) - torch.cat(old)).abs().double()
         sums = torch.stack([moved.sum(), torch.ones_like(moved).sum()])
-        total, count = (sums if self.engine.comm is None else self.engine.comm.all_sum(sums)).tolist()
+        total, count = all_sum(sums, self.engine.comm).tolist()
         steps = min(self.config.train.staleness, mini_batch.step - 1)
         return {"training/staleness": float(steps), "training/stale_log_ratio": total / count}
 

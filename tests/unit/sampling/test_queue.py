@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tepo.errors import RunFailed, UserError
+from tepo.sampling import torch_sampler
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
@@ -108,3 +109,14 @@ def test_each_batch_reads_the_weights_of_the_moment_and_a_failed_one_can_be_abor
         model.model.norm.weight.copy_(kept)
     queue.add(JOBS)
     assert len(queue.finished()) == len(JOBS)
+
+
+def test_a_wave_is_cut_evenly_where_its_keys_and_values_outgrow_the_cache(model, expected, monkeypatch):
+    """Four groups of two rows, at most three of which stay in the cache: two and two, not three and one."""
+    monkeypatch.setattr(torch_sampler, "_LEAST", 6)
+    monkeypatch.setattr(torch_sampler, "_SWIFT", 0)
+    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue.add(JOBS)
+    batches = [queue.finished(), queue.finished(), queue.finished()]
+    assert [len(batch) for batch in batches] == [2, 2, 0]
+    assert texts(batches[0] + batches[1]) == expected

@@ -96,6 +96,24 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
 
 
+def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -> None:
+    """The old distribution of the first mini-batch and its first update come from one pass: the same bits as from two,
+    and no graph is left behind."""
+    source = changed("tepo", {"penalty": {"estimator": "full"}})
+    bits = []
+    for shared in (True, False):
+        engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
+        updater, rollout = updater_of(source, engine), rollout_of()
+        updater.old_values(rollout)
+        assert rollout.kept is not None
+        if not shared:
+            rollout.kept = None
+        loop.update(updater, rollout, 1, Recorder())
+        assert rollout.kept is None
+        bits.append({name: value.clone() for name, value in engine.weights().items()})
+    assert all(torch.equal(value, bits[1][name]) for name, value in bits[0].items())
+
+
 def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
     return FlatRollout(groups, torch.device("cpu"))
 

@@ -212,13 +212,11 @@ class RunFolder:
 
     def ending(self) -> Ending | None:
         """Where a finished run ended before its last step."""
-        ending = self.manifest().get("ending")
-        return None if ending is None else Ending(**ending)
+        return ending_of(self.manifest())
 
     def outcome(self) -> str:
         """The status, with the ending."""
-        status, ending = self.manifest().get("status", "not started"), self.ending()
-        return status if ending is None else f"{status}: {ending}"
+        return outcome_of(self.manifest())
 
     def measured(self) -> list[str]:
         """The finished evaluations, by name of their folders."""
@@ -300,6 +298,18 @@ class RunFolder:
                     shutil.rmtree(self.checkpoint(old), ignore_errors=True)
             barrier()
         return target
+
+
+def ending_of(manifest: dict[str, Any]) -> Ending | None:
+    """Where the run of a manifest ended before its last step."""
+    ending = manifest.get("ending")
+    return None if ending is None else Ending(**ending)
+
+
+def outcome_of(manifest: dict[str, Any]) -> str:
+    """The status in a manifest, with the ending."""
+    status, ending = manifest.get("status", "not started"), ending_of(manifest)
+    return status if ending is None else f"{status}: {ending}"
 
 
 def complete(folder: Path) -> bool:

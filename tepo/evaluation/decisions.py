@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr
 
 from tepo.evaluation.comparison import Difference, Verdict
 from tepo.evaluation.intervals import LEVEL
@@ -59,7 +58,7 @@ def equivalence_p(one: Difference, margin: float) -> float:
     inside = margin - abs(one.delta)
     if one.error == 0:
         return 0.0 if inside > 0 else 1.0
-    return float(min(2 * stdtr(one.freedom, -inside / one.error), 1.0))
+    return float(min(2 * one.tails.below(-inside / one.error), 1.0))
 
 
 def correct_pairs(p: np.ndarray) -> np.ndarray:

@@ -8,17 +8,20 @@ so the two are crossed:
 The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn
 seed), n - 1 out of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance
 counts e three times (Owen 2007, the pigeonhole bootstrap), which would hide real differences between paired rows,
-and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to t(df) standard
-errors of the crossed design.
+and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to as many standard
+errors of the crossed design as its tails ask for (tepo.evaluation.tails).
 """
 
 import functools
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit  # not scipy.stats, whose import takes half a second
+from scipy.special import ndtri  # not scipy.stats, whose import takes half a second
+
+from tepo.evaluation.tails import UNKNOWN, Tails
 
 DRAWS = 2000
 LEVEL = 0.95
@@ -27,7 +30,7 @@ FEWEST = 10  # problems: from fewer their spread is a guess, and an interval rea
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval, standard error and degrees of freedom;
+    """A mean with its 95% interval, standard error and the tails of (mean - truth) / error;
     `p` is two-sided, for the hypothesis that the mean is 0.
 
     All but the mean are NaN where there are too few problems to say.
@@ -37,7 +40,7 @@ class Estimate:
     low: float
     high: float
     error: float
-    freedom: float
+    tails: Tails
 
     @property
     def half(self) -> float:
@@ -46,10 +49,10 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of mean = 0 under t with `freedom`."""
+        """Two-sided p-value of mean = 0."""
         if self.error == 0:
             return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
+        return float(2 * self.tails.below(-abs(self.mean) / self.error))
 
 
 def estimate(
@@ -68,20 +71,20 @@ def estimate(
     seeds = len(cells[names[0]])
     mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     if _problems(cells) < FEWEST:
-        return Estimate(mean, *[float("nan")] * 4)
+        return Estimate(mean, *[math.nan] * 3, UNKNOWN)
     outer = _unit_weights("seeds", seeds, draws, seed)
     values = np.zeros(draws)
     for name, part in zip(names, share, strict=True):
         inner = _unit_weights(name, cells[name].shape[1], draws, seed)
         norm = part / (inner[0].sum() * outer[0].sum())
         values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
-    error, freedom = _crossed_error([cells[name] for name in names], share)
+    error, tails = _crossed_error([cells[name] for name in names], share)
     spread = float(values.std())
     if spread == 0:
-        return Estimate(mean, mean, mean, 0.0, freedom)
+        return Estimate(mean, mean, mean, 0.0, tails)
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    scale = error / spread * float(stdtrit(freedom, (1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2))
-    return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, freedom)
+    scale = error / spread * float(tails.quantile((1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2))
+    return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, tails)
 
 
 def estimate_share(
@@ -100,8 +103,8 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
     return sum(x.shape[1] for x in cells.values())
 
 
-def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, float]:
-    """Standard error of the weighted mean and Satterthwaite's degrees of freedom.
+def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
+    """Standard error of the weighted mean, and its tails.
 
     Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise
     e / (SP), so it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few
@@ -112,13 +115,15 @@ def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[floa
         for w, x in zip(share, cells, strict=True)
         if x.shape[1] > 1
     ]
-    seeds = len(cells[0])
-    if seeds > 1:
-        parts.append(
-            (sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True)).var(ddof=1) / seeds, seeds - 1)
-        )
     variances, freedoms = np.array(parts).reshape(-1, 2).T
-    return float(variances.sum() ** 0.5), float(satterthwaite(variances, freedoms))
+    of_problems, seeds = float(variances.sum()), len(cells[0])
+    problems = float(satterthwaite(variances, freedoms))
+    if seeds == 1:
+        return of_problems**0.5, Tails(problems)
+    means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
+    of_seeds = float(means.var(ddof=1)) / seeds
+    total = of_seeds + of_problems
+    return total**0.5, Tails(problems, seeds - 1, of_seeds / total if total else 0.0)
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
 from tepo.evaluation.intervals import FEWEST, LEVEL, satterthwaite
+from tepo.evaluation.tails import Tails
 
 POWER = 0.8
 FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)
@@ -65,7 +65,7 @@ def pooled(spreads: Sequence[Spread]) -> Spread:
 
 
 def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
-    """From which difference on each of 10,000 simulated comparisons finds it: t(df) error - luck, in shares. Their
+    """From which difference on each of 10,000 simulated comparisons finds it: quantile x error - luck, in shares. Their
     quantile of 80% is the smallest difference found with 80%."""
     luck, reach = _simulated(spread, seeds, level)
     return reach - luck
@@ -78,18 +78,20 @@ def equivalent_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.
 
 
 def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Error of the mean, and t(df) times its estimated standard error as tepo.evaluation.intervals estimates it; the
-    mean squares of normal a, b and e are independent and chi-squared."""
+    """Error of the mean, and the quantile of its tails times its estimated standard error as
+    tepo.evaluation.intervals estimates them; the mean squares of normal a, b and e are independent and chi-squared."""
     random = np.random.default_rng(0)
     per_problem = spread.weights**2 / spread.problems
     rest = float((per_problem * spread.rest).sum())
     of_problems = per_problem * (np.maximum(spread.problem, 0.0) + spread.rest / seeds)
     of_seeds = max(spread.seed, 0.0)
     luck = random.standard_normal(_DRAWS) * (of_seeds / seeds + of_problems.sum()) ** 0.5
-    freedoms = np.array([*(spread.problems - 1), seeds - 1.0])
-    means = np.array([*of_problems, (of_seeds + rest) / seeds])
-    parts = means * random.chisquare(freedoms, (_DRAWS, len(freedoms))) / freedoms
-    return luck, -stdtrit(satterthwaite(parts, freedoms), level / 2) * parts.sum(axis=1) ** 0.5
+    seed_part = (of_seeds + rest) / seeds * random.chisquare(seeds - 1, _DRAWS) / (seeds - 1)
+    freedoms = spread.problems - 1
+    parts = of_problems * random.chisquare(freedoms, (_DRAWS, len(freedoms))) / freedoms
+    total = seed_part + parts.sum(axis=1)
+    tails = Tails(satterthwaite(parts, freedoms), seeds - 1, seed_part / total)
+    return luck, tails.quantile(1 - level / 2) * total**0.5
 
 
 def smallest(thresholds: np.ndarray) -> float:

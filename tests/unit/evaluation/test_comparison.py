@@ -118,11 +118,11 @@ def test_one_seed_is_students_test_and_two_benchmarks_are_welchs():
     random = np.random.default_rng(11)
     a, b = random.normal(0.2, 1.0, 12), random.normal(0.3, 3.0, 17)
     one, two = estimate({"a": a[None]}), estimate({"a": a[None], "b": b[None]})
-    assert (one.p, one.freedom) == pytest.approx((stats.ttest_1samp(a, 0).pvalue, 11), rel=1e-9)
+    assert (one.p, one.tails.problems) == pytest.approx((stats.ttest_1samp(a, 0).pvalue, 11), rel=1e-9)
     welch = stats.ttest_ind(a, -b, equal_var=False)
-    assert (two.p, two.freedom) == pytest.approx((welch.pvalue, welch.df), rel=1e-9)
+    assert (two.p, two.tails.problems) == pytest.approx((welch.pvalue, welch.df), rel=1e-9)
     single = estimate({"a": a[None], "c": np.array([[0.5]])})  # one problem has no spread of its own
-    assert (single.error, single.freedom) == pytest.approx((one.error / 2, 11))
+    assert (single.error, single.tails.problems) == pytest.approx((one.error / 2, 11))
 
 
 @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.25, 0.0), (-0.25, 0.0)])
@@ -169,11 +169,10 @@ def test_standard_error_adds_seeds_and_problems():
     assert found.mean == pytest.approx(joint.mean())
     seeds, problems = stats.sem(joint) ** 2, (0.75 * stats.sem(a.mean(0))) ** 2 + (0.25 * stats.sem(b.mean(0))) ** 2
     assert found.error**2 == pytest.approx(seeds + problems)
-    assert found.freedom == pytest.approx(
-        (seeds + problems) ** 2
-        / (seeds**2 / 4 + (0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29)
-    )
-    assert found.half == pytest.approx(stats.t.ppf(0.975, found.freedom) * found.error, rel=0.1)
+    freedom = problems**2 / ((0.75 * stats.sem(a.mean(0))) ** 4 / 79 + (0.25 * stats.sem(b.mean(0))) ** 4 / 29)
+    share, t = seeds / (seeds + problems), found.mean / found.error
+    assert found.p == pytest.approx(2 * (share * stats.t.sf(abs(t), 4) + (1 - share) * stats.t.sf(abs(t), freedom)))
+    assert found.half == pytest.approx(found.tails.quantile(0.975) * found.error, rel=0.1)
 
 
 @pytest.mark.parametrize(("seeds", "spread_seed"), [(1, 0.0), (3, 0.0), (3, 0.15), (5, 0.4)])
@@ -197,7 +196,7 @@ def test_paired_test_is_calibrated_and_sees_more_than_intervals():
     for _ in range(300):
         skill = 2 * random.standard_normal((1, 80))
         a, b, c = (
-            ((random.random((3, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2))
+            ((random.random((5, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2))
             for shift in (0.0, 0.0, 0.6)
         )
         false += estimate({"b": a - b}, draws=300).p < 0.05
@@ -268,7 +267,7 @@ def test_compare_says_what_is_within_noise():
     random = np.random.default_rng(8)
     skill = random.standard_normal((1, 150, 1))
     rows = {
-        name: random.random((3, 150, 4)) < 1 / (1 + np.exp(-skill - shift))
+        name: random.random((5, 150, 4)) < 1 / (1 + np.exp(-skill - shift))
         for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()
     }
     samples = pd.concat([frame(name, "b", correct) for name, correct in rows.items()])

@@ -11,13 +11,16 @@ from scipy import stats
 from tepo.evaluation.comparison import AVERAGE, Difference, Verdict, holm
 from tepo.evaluation.decisions import correct_pairs, decide, equivalence_p
 from tepo.evaluation.intervals import estimate
+from tepo.evaluation.tails import Tails
 
 
 def difference(delta: float, error: float, freedom: float = 10.0) -> Difference:
     """With the symmetric 95% interval."""
     half = float(stats.t.ppf(0.975, freedom)) * error
     p = float(2 * stats.t.sf(abs(delta) / error, freedom))
-    return Difference("r", AVERAGE, delta, delta - half, delta + half, half, p, seeds=8, error=error, freedom=freedom)
+    return Difference(
+        "r", AVERAGE, delta, delta - half, delta + half, half, p, seeds=8, error=error, tails=Tails(freedom)
+    )
 
 
 def test_equivalence_by_hand() -> None:
@@ -32,14 +35,14 @@ def test_equivalence_by_hand() -> None:
 
 @pytest.mark.parametrize(("delta", "p"), [(0.01, 0.0), (0.02, 1.0), (0.03, 1.0)])
 def test_equivalence_of_rows_that_never_vary(delta: float, p: float) -> None:
-    one = Difference("r", AVERAGE, delta, delta, delta, 0.0, 0.0, error=0.0, freedom=math.inf)
+    one = Difference("r", AVERAGE, delta, delta, delta, 0.0, 0.0, error=0.0, tails=Tails(math.inf))
     assert equivalence_p(one, 0.02) == p
 
 
 def test_one_seed_is_the_two_one_sided_t_tests_of_scipy() -> None:
     x = np.random.default_rng(3).normal(0.005, 0.1, 400)
     one = estimate({"b": x[None]})
-    found = Difference("r", AVERAGE, one.mean, one.low, one.high, one.half, one.p, error=one.error, freedom=one.freedom)
+    found = Difference("r", AVERAGE, one.mean, one.low, one.high, one.half, one.p, error=one.error, tails=one.tails)
     above = stats.ttest_1samp(x, -0.02, alternative="greater").pvalue
     below = stats.ttest_1samp(x, 0.02, alternative="less").pvalue
     assert equivalence_p(found, 0.02) == pytest.approx(2 * max(above, below))

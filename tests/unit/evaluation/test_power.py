@@ -55,7 +55,7 @@ def test_the_promised_equivalence_is_met_within_five_points(seeds: int) -> None:
     margin = smallest(equivalent_from(SPREAD, seeds, LEVEL))
     random = np.random.default_rng(seeds)
     ones = [estimate(simulated(SPREAD, seeds, 0.0, random), weights, draws=20) for _ in range(600)]
-    p = [equivalence_p(Difference("r", "b", one.mean, error=one.error, freedom=one.freedom), margin) for one in ones]
+    p = [equivalence_p(Difference("r", "b", one.mean, error=one.error, tails=one.tails), margin) for one in ones]
     assert np.mean(np.array(p) <= LEVEL) == pytest.approx(POWER, abs=0.05)
 
 

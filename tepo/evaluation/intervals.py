@@ -71,7 +71,7 @@ def estimate(
     seeds = len(cells[names[0]])
     mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     if _problems(cells) < FEWEST:
-        return Estimate(mean, *[math.nan] * 3, UNKNOWN)
+        return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
     outer = _unit_weights("seeds", seeds, draws, seed)
     values = np.zeros(draws)
     for name, part in zip(names, share, strict=True):

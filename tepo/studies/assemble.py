@@ -11,14 +11,12 @@ from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
-from tepo.reporting.sweep_figure import sweep_figure
-from tepo.reporting.table import Table
 from tepo.reporting.token_view import read_dump
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
 from tepo.studies.study import Study
-from tepo.studies.study_figures import curves
+from tepo.studies.study_figures import curves, sweep_figures
 from tepo.studies.study_table import study_table
 from tepo.words import counted, setting_text
 
@@ -45,7 +43,12 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
-    return PageStudy(table, (*_sweep(table), *_curves(study, units)))
+    captions = (f"Average accuracy in {table.title}", f"Best score and what a blind choice loses in {table.title}")
+    sweeps = [
+        PageFigure(f"{name}-sweep", caption, svg(drawn))
+        for (name, drawn), caption in zip(sweep_figures(table).items(), captions, strict=False)  # the plane may lack
+    ]
+    return PageStudy(table, (*sweeps, *_curves(study, units)))
 
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
@@ -53,14 +56,6 @@ def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> s
     return build_page(
         f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures"
     )
-
-
-def _sweep(table: Table) -> list[PageFigure]:
-    """Accuracy over what a sweep varies."""
-    blocks = [block for block in table.blocks if block.axis]
-    if not any(cell.mean is not None for block in blocks for row in block.rows for cell in row.cells):
-        return []
-    return [PageFigure(f"{table.name}-sweep", f"Average accuracy in {table.title}", svg(sweep_figure(blocks)))]
 
 
 def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:

@@ -8,7 +8,10 @@ from matplotlib.figure import Figure
 from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
 from tepo.reporting.figures import paper_figure
+from tepo.reporting.plane_figure import plane_figure
+from tepo.reporting.sensitivity import BEST
 from tepo.reporting.sweep_figure import sweep_figure
+from tepo.reporting.table import Table
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
@@ -38,8 +41,9 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
     return paper_figure(name, curves(chosen), table.blocks[0], against)
 
 
-def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
-    """Average accuracy over what the study varies. Raises UserError where nothing varies, or was measured."""
+def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> dict[str, Figure]:
+    """By name: average accuracy over what the study varies, and the plane of best score against what a value drawn
+    blindly loses. Raises UserError where nothing varies, or was measured."""
     if not study.vary_at(scale):
         raise UserError(f"{study.name} varies nothing at {scale} scale", fix="`vary:` in its file: docs/tables.md")
     if not any(unit.done() for unit in units):
@@ -48,4 +52,13 @@ def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
             where=f"store {units[0].folder.parent}",
             fix=f"tepo ablate {study.name} --scale {scale}",
         )
-    return sweep_figure([block for block in study_table(study, scale, units).blocks if block.axis])
+    return sweep_figures(study_table(study, scale, units))
+
+
+def sweep_figures(table: Table) -> dict[str, Figure]:
+    """The figures of a sweep's table by name, `NAME` and `NAME-plane`; none of another table, or of an empty one."""
+    blocks = [block for block in table.blocks if block.axis]
+    if not any(cell.mean is not None for block in blocks for row in block.rows for cell in row.cells):
+        return {}
+    planes = {f"{table.name}-plane": plane_figure(block) for block in table.blocks if block.columns[0].key == BEST}
+    return {table.name: sweep_figure(blocks), **planes}

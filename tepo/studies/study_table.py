@@ -15,6 +15,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
+from tepo.reporting.sensitivity import sensitivity_blocks
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
 from tepo.studies.plan import Unit, unique
@@ -124,8 +125,13 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         reference=references,
         notes=[note, *([differing] if differing else []), *_given_up(units)],
     )
-    table = build_table(read_samples(units), spec)
-    return replace(table, blocks=(*sweep_blocks(specs, table.blocks), *table.blocks)) if specs[0].setting else table
+    samples = read_samples(units)
+    table = build_table(samples, spec)
+    if not specs[0].setting:
+        return table
+    return replace(
+        table, blocks=(*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples), *table.blocks)
+    )
 
 
 def _row_spec(unit: Unit, several_models: bool) -> RowSpec:

@@ -29,7 +29,8 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
-    A study with `vary:` has a figure of its name: accuracy over what varies."""
+    A study with `vary:` has figures of its name: accuracy over what varies, and the best score against what a blind
+    choice costs."""
     from tepo.errors import unknown_name
     from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all
@@ -52,7 +53,8 @@ def figure(
         else:
             from tepo.studies.study_figures import draw_sweep
 
-            _save(draw_sweep(study, scale, units), study.name, out)
+            for title, drawn in draw_sweep(study, scale, units).items():
+                _save(drawn, title, out)
 
 
 def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:

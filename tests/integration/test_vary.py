@@ -76,7 +76,10 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
     assert len({long[f"GSPO, {setting}"]["value"] for setting in SETTINGS}) > 1  # the settings were trained with
 
     written = [Path(line) for line in swept(store, "figure", "--out", store.parent / "figures").splitlines()]
-    assert [path.name for path in written] == ["figure-my_sweep.svg", "figure-my_sweep.png"]
+    assert [path.name for path in written] == [
+        f"figure-my_sweep{part}.{kind}" for part in ("", "-plane") for kind in ("svg", "png")
+    ]
+    assert "What each row bears over learning_rate" in printed
     drawn = written[0].read_text()
     for text in ("learning_rate", "4e-3", "untrained", "GSPO"):
         assert f">{text}</text>" in drawn
@@ -84,6 +87,7 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
     swept(store, "report", "--out", store.parent / "page.html")
     page = (store.parent / "page.html").read_text()
     assert "Average accuracy in a sweep" in page
+    assert "Best score and what a blind choice loses in a sweep" in page
     for setting in SETTINGS:
         assert f"Training curves of a sweep: {setting}" in page
 

@@ -5,6 +5,8 @@ import pytest
 
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.curves import svg
+from tepo.reporting.plane_figure import plane_figure
+from tepo.reporting.sensitivity import sensitivity_blocks
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.sweep_figure import sweep_figure
 from tepo.reporting.table import Block, Table
@@ -107,3 +109,48 @@ def test_values_may_be_written_in_any_order() -> None:
     rows = specs(values=("1e-3", "1e-4", "2e-4"))
     (line, _) = sweep_figure(sweep_blocks(rows, table(rows).blocks)).axes[0].lines
     assert list(line.get_xdata()) == [1e-4, 2e-4, 1e-3]
+
+
+def shown(rows: list[RowSpec], drop: str = "") -> list[Block]:
+    chances = {row.key: CHANCES[row.key[0]][index // 2 % 3] for index, row in enumerate(rows) if row.key != drop}
+    return list(sensitivity_blocks(rows, samples(chances, seeds=5)))
+
+
+def test_what_each_row_bears() -> None:
+    """A: 60, 50, 30; B: 50, 50, 60, give or take two points."""
+    (block,) = shown(specs())
+    titles = [column.title for column in block.columns]
+    assert titles == ["Best", "at learning_rate", "within 2 points", "within 10 points up to", "Lost over the grid"]
+    a, b = block.rows
+    assert (a.cells[1].text, b.cells[1].text) == ("1e-4", "1e-3")
+    assert b.cells[3].text == "1e-3"
+    assert a.cells[0].mean == pytest.approx(60, abs=3)
+    assert a.cells[4].mean == pytest.approx(60 - 140 / 3, abs=3)
+    assert a.cells[4].low < a.cells[4].mean < a.cells[4].high
+    assert "decides nothing" in block.notes[0]
+
+
+def test_a_row_without_all_of_the_grid_is_not_shown() -> None:
+    (block,) = shown(specs(), drop="a/1e-3")
+    assert [row.label for row in block.rows] == ["B"]
+    assert shown(specs(values=("1e-4",))) == []
+
+
+def test_further_axes_are_environments() -> None:
+    rows = [
+        *specs(mix="default"),
+        *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "mix": "sparse"}) for row in specs()),
+    ]
+    (block,) = shown(rows)
+    assert block.columns[-1].title == "Sensitivity"
+    assert "2 combinations" in block.notes[0]
+    assert plane_figure(block).axes[0].get_xlabel() == "sensitivity, points"
+
+
+def test_the_plane_has_the_figures_of_the_block() -> None:
+    (block,) = shown(specs())
+    (axes,) = plane_figure(block).axes
+    points = [container.lines[0].get_xydata()[0].tolist() for container in axes.containers]
+    assert points == [[row.cells[4].mean, row.cells[0].mean] for row in block.rows]
+    assert [text.get_text() for text in axes.texts] == ["A", "B"]
+    assert axes.get_xlabel() == "lost over the grid, points"

@@ -1,4 +1,7 @@
-"""The recipes of the base models that ship with the package, by the name of their data group."""
+"""The recipes of the base models of the laptop scale. RECIPES: those that ship with the package, by the name of their
+data group. SIZES: the first of them at other sizes, for questions about size; not shipped."""
+
+from dataclasses import replace
 
 from tepo.policy.warmstart import Phase, Recipe
 
@@ -15,4 +18,11 @@ RECIPES: dict[str, Recipe] = {
         phases=(Phase(1300), Phase(400, skip=0.19)),
         learning_rate=2e-3,
     ),
+}
+
+_LAPTOP = RECIPES["laptop"]
+SIZES: dict[str, Recipe] = {
+    "laptop_50k": replace(_LAPTOP, hidden=48, feed_forward=128),
+    "laptop_1m": replace(_LAPTOP, hidden=192, feed_forward=512, heads=6, layers=3),
+    "laptop_4m": replace(_LAPTOP, hidden=320, feed_forward=896, heads=10, layers=4, learning_rate=1e-3),
 }

@@ -9,7 +9,7 @@ _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 
 def warmstart(
-    name: Annotated[str, typer.Argument(help="Which base.")] = "laptop",
+    name: Annotated[str, typer.Argument(help="Which base: laptop, laptop_sparse, or laptop at another size (laptop_50k …).")] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
@@ -27,16 +27,17 @@ def warmstart(
     from tepo.errors import unknown_name
     from tepo.files import write_json
     from tepo.policy.load_policy import Policy
-    from tepo.policy.recipes import RECIPES
+    from tepo.policy.recipes import RECIPES, SIZES
     from tepo.policy.warmstart import save_base, train
     from tepo.problems.benchmarks import load_benchmark
     from tepo.studies.measure import measure_in_memory
     from tepo_cli.screen import bar, benchmark_bar, say, show
 
-    if name not in RECIPES:
-        raise unknown_name("base", name, RECIPES)
+    known = RECIPES | SIZES
+    if name not in known:
+        raise unknown_name("base", name, known)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = replace(RECIPES[name], seed=seed)
+    recipe = replace(known[name], seed=seed)
     if steps:
         recipe = recipe.shortened(steps)
     folder = out or Path(f"base-{name}")
@@ -48,7 +49,7 @@ def warmstart(
         f"last loss {record['losses'][-1]:.3f}"
     )
     if measure:
-        chosen = compose([f"data={name}"]).data.benchmarks
+        chosen = compose([f"data={name if name in RECIPES else 'laptop'}"]).data.benchmarks
         benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in chosen]
         with benchmark_bar(len(benchmarks), quiet) as report:
             results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)

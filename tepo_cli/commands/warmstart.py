@@ -9,7 +9,9 @@ _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 
 def warmstart(
-    name: Annotated[str, typer.Argument(help="Which base: laptop, laptop_sparse, or laptop at another size (laptop_50k …).")] = "laptop",
+    name: Annotated[
+        str, typer.Argument(help="Which base: laptop, laptop_sparse, or laptop at another size (laptop_50k …).")
+    ] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")

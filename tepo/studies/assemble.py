@@ -14,6 +14,7 @@ from tepo.reporting.render import as_text
 from tepo.reporting.sweep_figure import sweep_figure
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import read_dump
+from tepo.studies.curve_study import draw_curve_fits
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
@@ -45,7 +46,7 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
-    return PageStudy(table, (*_sweep(table), *_curves(study, units)))
+    return PageStudy(table, (*_fits(study, units), *_sweep(table), *_curves(study, units)))
 
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
@@ -53,6 +54,12 @@ def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> s
     return build_page(
         f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures"
     )
+
+
+def _fits(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
+    """Scores over compute with their fits, where the study asks for them."""
+    drawn = draw_curve_fits(study, units) if study.curve else None
+    return [PageFigure(f"{study.name}-fits", f"Fitted curves of {study.title}", svg(drawn))] if drawn else []
 
 
 def _sweep(table: Table) -> list[PageFigure]:

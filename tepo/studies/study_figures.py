@@ -1,4 +1,4 @@
-"""The papers' figures from the runs of `experiments/figures.yaml`, and the figure of a sweep."""
+"""The papers' figures from the runs of `experiments/figures.yaml`, and that of a sweep or of fitted curves."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +9,7 @@ from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
 from tepo.reporting.figures import paper_figure
 from tepo.reporting.sweep_figure import sweep_figure
+from tepo.studies.curve_study import draw_curve_fits
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
@@ -38,14 +39,24 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
     return paper_figure(name, curves(chosen), table.blocks[0], against)
 
 
-def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
-    """Average accuracy over what the study varies. Raises UserError where nothing varies, or was measured."""
-    if not study.vary_at(scale):
-        raise UserError(f"{study.name} varies nothing at {scale} scale", fix="`vary:` in its file: docs/tables.md")
-    if not any(unit.done() for unit in units):
+def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
+    """The fitted curves of a study with `curve:`, else average accuracy over what it varies.
+
+    Raises UserError where it has neither, or nothing was measured."""
+    if not study.curve and not study.vary_at(scale):
+        fix = "`vary:` or `curve:` in its file: docs/tables.md"
+        raise UserError(f"{study.name} varies nothing at {scale} scale", fix=fix)
+    drawn = draw_curve_fits(study, units) if study.curve else _draw_sweep(study, scale, units)
+    if drawn is None:
         raise UserError(
             f"nothing of {study.name} was run",
             where=f"store {units[0].folder.parent}",
             fix=f"tepo ablate {study.name} --scale {scale}",
         )
+    return drawn
+
+
+def _draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure | None:
+    if not any(unit.done() for unit in units):
+        return None
     return sweep_figure([block for block in study_table(study, scale, units).blocks if block.axis])

@@ -17,6 +17,7 @@ from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.made_by import mixed
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
+from tepo.studies.curve_study import curve_part
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
 
@@ -125,7 +126,12 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         notes=[note, *([differing] if differing else []), *_given_up(units)],
     )
     table = build_table(read_samples(units), spec)
-    return replace(table, blocks=(*sweep_blocks(specs, table.blocks), *table.blocks)) if specs[0].setting else table
+    if specs[0].setting:
+        table = replace(table, blocks=(*sweep_blocks(specs, table.blocks), *table.blocks))
+    if study.curve:
+        block, notes = curve_part(study, units)
+        table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
+    return table
 
 
 def _row_spec(unit: Unit, several_models: bool) -> RowSpec:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a sweep (stability).")
+        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, a sweep (stability) or curves.")
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -29,7 +29,7 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
-    A study with `vary:` has a figure of its name: accuracy over what varies."""
+    A study with `vary:` has a figure of its name: accuracy over what varies. So has one with `curve:`: its fits."""
     from tepo.errors import unknown_name
     from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all
@@ -50,9 +50,9 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
-            from tepo.studies.study_figures import draw_sweep
+            from tepo.studies.study_figures import draw_study
 
-            _save(draw_sweep(study, scale, units), study.name, out)
+            _save(draw_study(study, scale, units), study.name, out)
 
 
 def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:

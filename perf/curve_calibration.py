@@ -58,7 +58,8 @@ def run(of: list[tuple[np.ndarray, np.ndarray]], luck: tuple[float, float], rand
 
 
 def study(seeds: int, luck: tuple[float, float], truth: float, random: np.random.Generator) -> list[float]:
-    """[A covered, its half-width, C covered, not trusted, said to differ in ceiling, in speed, the same] of two rows."""
+    """Of two equal rows: [A covered, its half-width, C covered, not trusted, said to differ in ceiling, in speed,
+    the same]."""
     of = problems(random)
     runs = {name: {seed: run(of, luck, random) for seed in range(seeds)} for name in ("base", "other")}
     rows = {name: fit_row(part, RULE) for name, part in runs.items()}
@@ -80,9 +81,9 @@ def study(seeds: int, luck: tuple[float, float], truth: float, random: np.random
 def main() -> None:
     truth = population_ceiling()
     print(
-        f"{STUDIES} studies of {BENCHMARKS} x {PROBLEMS} problems x {SAMPLES} samples, {len(COMPUTE)} scores a run; true "
-        f"ceiling {truth:.3f}; two equal rows, margin {100 * RULE.margin:g} points, factor {RULE.factor:g}\n"
-        "seeds  SD of A, log C  A covered  half-width  C90 covered  not trusted  ceiling differs  speed differs  the same"
+        f"{STUDIES} studies of {BENCHMARKS} x {PROBLEMS} problems x {SAMPLES} samples, {len(COMPUTE)} scores a run; "
+        f"true ceiling {truth:.3f}; two equal rows, margin {100 * RULE.margin:g} points, factor {RULE.factor:g}\n"
+        "seeds  SD of A, log C  A covered  half-width  C covered  not trusted  ceilings differ  speeds differ  the same"
     )
     for seeds in (1, 3, 5, 8):
         for luck in LUCK if seeds > 1 else LUCK[:1]:
@@ -91,7 +92,7 @@ def main() -> None:
                 [study(seeds, luck, truth, random) for _ in range(STUDIES)], axis=0
             )
             print(
-                f"{seeds:5}  {luck[0]:7}, {luck[1]:5}  {a:9.1%}  {100 * half:10.1f}  {c:11.1%}  {doubt:11.1%}  "
+                f"{seeds:5}  {luck[0]:7}, {luck[1]:5}  {a:9.1%}  {100 * half:10.1f}  {c:9.1%}  {doubt:11.1%}  "
                 f"{ceiling:15.1%}  {speed:13.1%}  {same:8.1%}",
                 flush=True,
             )

@@ -92,7 +92,7 @@ def fit_row(runs: Mapping[int, Measured], rule: Rule) -> RowFit:
     fits = {seed: fit(run.curve) for seed, run in runs.items()}
     prediction = predict_last_third([run.curve for run in runs.values()])
     ceiling, speed = (estimate(_stacked(cells, list(runs))) for cells in _cells(fits, runs, rule))
-    return RowFit(fits, ceiling, speed, prediction, _doubt(fits, runs, prediction))
+    return RowFit(fits, ceiling, speed, prediction, _doubt(fits, runs, prediction, rule.margin))
 
 
 def judge(
@@ -143,9 +143,11 @@ def _stacked(cells: Mapping[int, Problems], seeds: Sequence[int]) -> dict[str, n
     return {name: np.stack([cells[seed][name] for seed in seeds]) for name in cells[seeds[0]]}
 
 
-def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, Measured], prediction: Prediction) -> str:
+def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, Measured], prediction: Prediction, margin: float) -> str:
     if ended := [f"seed {seed}: {run.ended}" for seed, run in runs.items() if run.ended]:
         return ", ".join(ended)
     if no_ceiling := [seed for seed, one in fits.items() if one.no_ceiling]:
         return f"no ceiling in sight (seed {', '.join(map(str, no_ceiling))})"
+    if prediction.noise > margin:
+        return f"noise alone could miss the last third by {100 * prediction.noise:.1f} points"
     return "" if prediction.good else "the last third is missed by more than noise"

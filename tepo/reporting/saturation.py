@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from tepo.evaluation.comparison import Verdict
 from tepo.evaluation.curve_verdicts import CurveVerdict, Judged, Measured, RowFit, Rule
@@ -43,14 +44,17 @@ def curve_block(rows: Sequence[CurveRow], rule: Rule, over: str) -> Block:
     return Block(f"Fitted to validation accuracy over {COMPUTE[over]}", columns, tuple(lines))
 
 
-def curve_notes(rows: Sequence[CurveRow], rule: Rule, over: str) -> list[str]:
+def curve_notes(rows: Sequence[CurveRow], rule: Rule, over: str, start: Literal["measured", "fitted"]) -> list[str]:
+    """start: where R0 is from."""
+    origin = "that of the untrained policy" if start == "measured" else "fitted too"
     family = 2 * sum(row.judged is not None for row in rows)
     return [
         "Ceiling A, C and B: R(C) = R0 + (A - R0) / (1 + (C_mid / C)^B) fitted to each seed's accuracy on validation "
-        f"problems, C being {COMPUTE[over]} and R0 that of the untrained policy; C at {_percent(rule.share)} of the "
-        "way from R0 to A. Intervals at 95% over seeds and validation problems.",
+        f"problems, C being {COMPUTE[over]} and R0 {origin}; C at {_percent(rule.share)} of the way "
+        "from R0 to A. Intervals at 95% over seeds and validation problems.",
         "Last third missed by: points of score above what the fit to the first two thirds of compute predicts, and in "
-        "brackets what noise alone gives in 95% of cases. A fit that misses by more is not trusted.",
+        "brackets what noise alone gives in 95% of cases. A fit that misses by more is not trusted, nor where noise "
+        f"alone could give more than {100 * rule.margin:g}.",
         f"Curve: ceilings within {100 * rule.margin:g} points are equivalent, and so are computes within a factor of "
         f"{rule.factor:g}, which are compared between equivalent ceilings alone; at 5%, Holm-corrected over the "
         f"{family} comparisons of this block (docs/evaluation.md).",

@@ -41,7 +41,6 @@ def _draw(axes: Axes, row: CurveRow) -> None:
     for seed, run in row.runs.items():
         curve = run.curve
         line = np.linspace(0, curve.compute[-1], 200)[1:]
-        axes.plot([0], [100 * curve.start], marker="o", markersize=3, color=colour, alpha=0.5)
         axes.plot(curve.compute, 100 * curve.scores, ".", markersize=4, color=colour, alpha=0.5)
         axes.plot(line, 100 * row.fit.fits[seed].at(line), color=colour, linewidth=1.4)
         axes.plot(line, 100 * _early(curve).at(line), color="#555555", dashes=_DASHED, linewidth=1)

@@ -15,14 +15,15 @@ FEWEST = 12  # of which eight or so lie in the first two thirds and four in the 
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """over, after: the points of a curve. margin, factor, share: as tepo.evaluation.curve_verdicts.Rule has them."""
+    """over, start, after: what is fitted to. margin, factor, share: as tepo.evaluation.curve_verdicts.Rule has them."""
 
-    over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")
     margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
+    over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")
     factor: float = option(1.25, "computes within this factor are equivalent", low=Exclusive(1))
     share: float = option(
         0.5, "of the way to the ceiling, where computes are compared", low=Exclusive(0), high=Exclusive(1)
     )
+    start: Literal["measured", "fitted"] = option("measured", "R0 is the untrained policy's score, or fitted too")
     after: float = option(0.0, "share of a run's compute at its start that is not fitted", low=0, high=Exclusive(0.5))
 
 

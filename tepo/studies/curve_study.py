@@ -55,7 +55,7 @@ def curve_part(study: Study, units: Sequence[Unit]) -> tuple[Block, list[str]]:
     """The block of a study's table with its fits, and the notes to it."""
     assert study.curve
     shown = curve_rows(study, units), rule(study.curve), study.curve.over
-    return curve_block(*shown), curve_notes(*shown)
+    return curve_block(*shown), curve_notes(*shown, study.curve.start)
 
 
 def draw_curve_fits(study: Study, units: Sequence[Unit]) -> Figure | None:
@@ -94,7 +94,7 @@ def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     fitted = [i for i, row in enumerate(rows) if AVERAGE in row and at[i] >= curve.after * at[-1]]
     scores = np.array([rows[i][AVERAGE] for i in fitted], dtype=float)
     problems = {name: _shares(name, [rows[i] for i in fitted], rows[0]) for name in names}
-    start = float(rows[0][START + AVERAGE])
+    start = float(rows[0][START + AVERAGE]) if curve.start == "measured" else None
     return Measured(
         Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.run.ending() or "")
     )

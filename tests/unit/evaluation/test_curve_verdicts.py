@@ -9,13 +9,13 @@ from tepo.evaluation.saturation import Curve
 COMPUTE = np.arange(1, 37) * 10_000.0
 RULE = Rule(margin=0.05, factor=1.5, share=0.5)
 PROBLEMS, SAMPLES = 800, 4
+SKILL = np.random.default_rng(0).uniform(-0.2, 0.2, (1, PROBLEMS))
 
 
 def run(seed: int, ceiling: float, middle: float) -> Measured:
     """Problems of very different difficulty, the same ones under every seed; as many samples of each at every score."""
-    skill = np.random.default_rng(0).uniform(-0.2, 0.2, (1, PROBLEMS))
     share = 1 / (1 + (middle / COMPUTE[:, None]) ** 1.5)
-    right = np.concatenate([np.full((1, PROBLEMS), 0.3), 0.3 + (ceiling + skill - 0.3) * share])
+    right = np.concatenate([np.full((1, PROBLEMS), 0.3), 0.3 + (ceiling + SKILL - 0.3) * share])
     x = np.random.default_rng([1, seed, int(1000 * ceiling)]).binomial(SAMPLES, right) / SAMPLES
     return Measured(Curve(x[0].mean(), COMPUTE, x[1:].mean(axis=1)), {"b": x})
 
@@ -60,7 +60,7 @@ def test_a_narrow_margin_leaves_equal_rows_undecided() -> None:
 def test_the_interval_is_that_of_seeds_and_problems() -> None:
     """It holds the truth, and is wider for fewer problems and for seeds that differ."""
     plain = fit_row(row(), RULE)
-    assert plain.ceiling.low < 0.75 < plain.ceiling.high
+    assert plain.ceiling.low < 0.75 + SKILL.mean() < plain.ceiling.high
     assert plain.log_compute.low < np.log(40_000) < plain.log_compute.high
     assert plain.ceiling.mean == pytest.approx(np.mean([one.ceiling for one in plain.fits.values()]))
     few = {
@@ -83,6 +83,8 @@ def test_a_fit_that_is_not_trusted_decides_nothing() -> None:
     }
     rising = {seed: Measured(Curve(0.3, COMPUTE, 0.3 + COMPUTE / 1e6), m.problems) for seed, m in row().items()}
     rows = {"base": row(), "turned": turned, "ended": ended, "rising": rising}
+    narrow = fit_row(row(), Rule(0.001, 1.5, 0.5))
+    assert narrow.doubt == f"noise alone could miss the last third by {100 * narrow.prediction.noise:.1f} points"
     fits = {name: fit_row(runs, RULE) for name, runs in rows.items()}
     assert {name: one.doubt for name, one in fits.items()} == {
         "base": "",

@@ -47,18 +47,40 @@ def test_the_fit_is_that_of_an_independent_minimiser(seed: int) -> None:
     ]
     best = min(found, key=lambda values: ((law(COMPUTE, *values) - curve.scores) ** 2).sum())
     one = fit(curve)
+    assert one.start == START
     assert parameters(one) == pytest.approx(best, rel=1e-3)
     assert one.residuals == pytest.approx(curve.scores - one.at(COMPUTE), abs=1e-12)
 
 
-def test_a_problem_s_contribution_is_what_a_change_of_it_does_to_the_fit() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fitted_start_is_that_of_an_independent_minimiser(seed: int) -> None:
+    """A fast rise before the first score, then the law: its start is far above that of the untrained policy."""
+
+    def free(compute: np.ndarray, ceiling: float, middle: float, steepness: float, start: float) -> np.ndarray:
+        return start + (ceiling - start) / (1 + (middle / compute) ** steepness)
+
+    exact = free(COMPUTE, 0.8, 150_000, 2.5, 0.7)
+    assert (*parameters(one := fit(Curve(None, COMPUTE, exact))), one.start) == pytest.approx((0.8, 150_000, 2.5, 0.7))
+    scores = exact + 0.002 * np.random.default_rng(seed).standard_normal(len(COMPUTE))
+    lowest, highest = [0, 100, 0.25, 0], [1, 360_000, 8, 1]
+    found = [
+        curve_fit(free, COMPUTE, scores, p0, bounds=(lowest, highest), x_scale=[1, 1e5, 1, 1])[0]
+        for p0 in ((0.8, 100_000, 2, 0.7), (0.9, 200_000, 4, 0.6))
+    ]
+    best = min(found, key=lambda values: ((free(COMPUTE, *values) - scores) ** 2).sum())
+    one = fit(Curve(None, COMPUTE, scores))
+    assert (*parameters(one), one.start) == pytest.approx(best, rel=2e-3)
+
+
+@pytest.mark.parametrize("start", [START, None], ids=["measured", "fitted"])
+def test_a_problem_s_contribution_is_what_a_change_of_it_does_to_the_fit(start: float | None) -> None:
     """The derivative of what is compared by each score and by R0, against refits."""
-    curve = Curve(START, COMPUTE, law(COMPUTE, CEILING, MIDDLE, STEEPNESS))
+    curve = Curve(start, COMPUTE, law(COMPUTE, CEILING, MIDDLE, STEEPNESS))
     one, step = fit(curve), 1e-5
     for index in (0, 1, 4, 20, 36):
         change = np.zeros(37)
         change[index] = step
-        moved = fit(Curve(START + change[0], COMPUTE, curve.scores + change[1:]))
+        moved = fit(Curve(None if start is None else start + change[0], COMPUTE, curve.scores + change[1:]))
         cells = one.ceiling_cells({"b": np.stack([np.zeros(37), 2 * change], axis=1)})["b"]
         assert cells.mean() == pytest.approx(one.ceiling, abs=1e-12)
         assert cells[1] - cells[0] == pytest.approx(2 * (moved.ceiling - one.ceiling), rel=0.02, abs=2e-9)

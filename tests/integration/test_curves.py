@@ -46,10 +46,10 @@ def test_curves_from_training_to_page(tmp_path: Path) -> None:
     for label in ("GRPO/DAPO", "GSPO"):
         key = f"laptop/{label}"
         assert 0 <= float(cells[key, "ceiling"]["value"]) <= 100
-        assert cells[key, "last_third"]["value"].endswith(")")
+        assert cells[key, "last_third"]["text"].endswith(")")
         assert 0 <= float(cells[key, "average"]["value"]) <= 100  # test accuracy at the end, as in every table
-    assert cells["laptop/GRPO/DAPO", "curve"]["value"].startswith("baseline, fit not trusted: ")
-    assert cells["laptop/GSPO", "curve"]["value"].startswith("undecided: fit not trusted: ")
+    assert cells["laptop/GRPO/DAPO", "curve"]["text"].startswith("baseline, fit not trusted: ")
+    assert cells["laptop/GSPO", "curve"]["text"].startswith("undecided: fit not trusted: ")
     assert cells["laptop/GSPO", "ceiling_delta"]["value"] == ""
 
     written = [Path(line) for line in run("figure", "--out", tmp_path / "figures").splitlines()]

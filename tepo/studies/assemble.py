@@ -12,11 +12,12 @@ from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
+from tepo.studies.own_figures import own_figures
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
 from tepo.studies.study import Study
-from tepo.studies.study_figures import curves, sweep_figures
+from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
 from tepo.words import counted, setting_text
 
@@ -43,12 +44,8 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
-    captions = (f"Average accuracy in {table.title}", f"Best score and what a blind choice loses in {table.title}")
-    sweeps = [
-        PageFigure(f"{name}-sweep", caption, svg(drawn))
-        for (name, drawn), caption in zip(sweep_figures(table).items(), captions, strict=False)  # the plane may lack
-    ]
-    return PageStudy(table, (*sweeps, *_curves(study, units)))
+    own = [PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in own_figures(study, units, table)]
+    return PageStudy(table, (*own, *_curves(study, units)))
 
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:

@@ -15,6 +15,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import content_hash
+from tepo.studies.curve_settings import check_validations
 from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
 from tepo.studies.vary import key_of, varied_keys
 from tepo.training.run_folder import RunFolder
@@ -135,6 +136,8 @@ def make_plan(
             words = words_of[model, row.name]
             composed, recipe = _COMPOSED[words]
             config = replace(composed, store=str(store))
+            if study.curve and row.objective is not None:
+                check_validations(study.curve, config, row.name)
             for seed in (
                 (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,)
             ):

@@ -14,6 +14,7 @@
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
+    curve: {over: samples, margin: 2}                    # fitted (`tepo.studies.curve_settings`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
 """
@@ -31,6 +32,7 @@ from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.reference import PaperRow, RowKey, reference_row
 from tepo.strict import REQUIRED, Location, derived, option, read
 from tepo.strict.document import load
+from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 from tepo.words import with_setting
 
@@ -105,6 +107,7 @@ class Study:
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
     vary: Vary = option({}, "settings that the rows are crossed with")
+    curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     name: str = derived("", "the file's name names the study")
 
     def scale(self, name: str) -> Scale:
@@ -163,6 +166,8 @@ def parse_study(path: Path) -> Study:
         if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
     _check_references(study, at.at("rows"))
+    if study.curve and (study.baseline is None or study.panels):
+        raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})

@@ -1,4 +1,4 @@
-"""The papers' figures from the runs of `experiments/figures.yaml`, and the figure of a sweep."""
+"""The papers' figures from the runs of `experiments/figures.yaml`, and that of a sweep or of fitted curves."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,10 +8,6 @@ from matplotlib.figure import Figure
 from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
 from tepo.reporting.figures import paper_figure
-from tepo.reporting.plane_figure import plane_figure
-from tepo.reporting.sensitivity import BEST
-from tepo.reporting.sweep_figure import sweep_figure
-from tepo.reporting.table import Table
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
@@ -39,26 +35,3 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
         )
     table = study_table(replace(study, baseline=None), scale, chosen)
     return paper_figure(name, curves(chosen), table.blocks[0], against)
-
-
-def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> dict[str, Figure]:
-    """By name: average accuracy over what the study varies, and the plane of best score against what a value drawn
-    blindly loses. Raises UserError where nothing varies, or was measured."""
-    if not study.vary_at(scale):
-        raise UserError(f"{study.name} varies nothing at {scale} scale", fix="`vary:` in its file: docs/tables.md")
-    if not any(unit.done() for unit in units):
-        raise UserError(
-            f"nothing of {study.name} was run",
-            where=f"store {units[0].folder.parent}",
-            fix=f"tepo ablate {study.name} --scale {scale}",
-        )
-    return sweep_figures(study_table(study, scale, units))
-
-
-def sweep_figures(table: Table) -> dict[str, Figure]:
-    """The figures of a sweep's table by name, `NAME` and `NAME-plane`; none of another table, or of an empty one."""
-    blocks = [block for block in table.blocks if block.axis]
-    if not any(cell.mean is not None for block in blocks for row in block.rows for cell in row.cells):
-        return {}
-    planes = {f"{table.name}-plane": plane_figure(block) for block in table.blocks if block.columns[0].key == BEST}
-    return {table.name: sweep_figure(blocks), **planes}

@@ -18,6 +18,7 @@ from tepo.reporting.made_by import mixed
 from tepo.reporting.sensitivity import sensitivity_blocks
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
+from tepo.studies.curve_study import curve_part
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
 
@@ -127,11 +128,13 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     )
     samples = read_samples(units)
     table = build_table(samples, spec)
-    if not specs[0].setting:
-        return table
-    return replace(
-        table, blocks=(*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples), *table.blocks)
-    )
+    if specs[0].setting:
+        added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
+        table = replace(table, blocks=(*added, *table.blocks))
+    if study.curve:
+        block, notes = curve_part(study, units)
+        table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
+    return table
 
 
 def _row_spec(unit: Unit, several_models: bool) -> RowSpec:

@@ -24,6 +24,7 @@ from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
+from tepo.training.validation import Measured
 
 # What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
@@ -125,11 +126,12 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
     try:
+        before = _untrained(parts, step, recorder)
         progress = draw(parts, progress, recorder)
         drawn, *later = progress.pending
         rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
         check_rewards(rewards, config.train.collapse_window)
-        metrics = update(parts.updater, drawn.rollout, step, recorder)
+        metrics = before | update(parts.updater, drawn.rollout, step, recorder)
         if last:
             parts.updater.check_probabilities(drawn.rollout)
         with recorder.time("sync"):
@@ -163,7 +165,16 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     return progress
 
 
-def _validated(parts: Parts, step: int, recorder: Recorder) -> dict[str, float]:
+def _untrained(parts: Parts, step: int, recorder: Recorder) -> Measured:
+    """Accuracy of the policy before its first update, for runs with a curve: those that validate before their end."""
+    train = parts.config.train
+    if not parts.validation or step > 1 or train.validate_every >= train.steps:
+        return {}
+    with recorder.time("testing"):
+        return parts.validation.measure_start()
+
+
+def _validated(parts: Parts, step: int, recorder: Recorder) -> Measured:
     """Accuracy on validation problems, after the steps that have it."""
     train = parts.config.train
     if not parts.validation or (step < train.steps and step % train.validate_every):

@@ -16,7 +16,7 @@ VOLATILE = ("timing_s/", "perf/cpu", "rollout/left_over")
 
 
 class MetricsLog:
-    """`metrics.jsonl`, and wandb as its mirror;
+    """`metrics.jsonl`, and wandb as its mirror but for lists, which hold a figure a problem;
     steps are our own axis there, so a resumed run's points are never dropped."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, report: Report):
@@ -33,7 +33,7 @@ class MetricsLog:
         """One step."""
         self.folder.append_metrics(row)
         if self.wandb is not None:
-            self.wandb.log(dict(row))
+            self.wandb.log({name: value for name, value in row.items() if not isinstance(value, list)})
 
     def __enter__(self) -> "MetricsLog":
         return self

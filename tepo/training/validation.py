@@ -5,6 +5,7 @@ has those that `data.held_out` keeps from training.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from tepo.training.engine import Comm
 
 _SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
 _HELD_OUT = "held_out"
+AVERAGE = "val-core/average"
+START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
+Measured = dict[str, Any]
 
 
 @dataclass
@@ -31,23 +35,30 @@ class Validation:
         """Raises UserError for a benchmark or a task that does not exist, or a set with fewer problems."""
         self.sets = validation_sets(self.config)
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> Measured:
         """`val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's names.
+        `val-aux/NAME/right@n`: how many of the n responses to each problem are right, in the order of the problems.
         Response i of a problem is drawn with the same key at every step. Each rank answers its part of the problems."""
-        config, shares = self.config, {}
+        config, shares, counts = self.config, {}, {}
         settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
         ranks = slice(None) if self.comm is None else slice(self.comm.rank, None, self.comm.world_size)
         for benchmark, problems in self.sets:
             own = problems[ranks]
             rows = sample_rows(benchmark, own, self.tools, settings) if own else []
-            verdicts = [row["correct"] for row in rows]
-            parts = [verdicts] if self.comm is None else self.comm.all_gather_object(verdicts)
-            shares[f"{benchmark.name}/acc/mean@{benchmark.samples}"] = float(
-                np.mean([v for part in parts for v in part])
+            right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
+            parts = [right] if self.comm is None else self.comm.all_gather_object(right)
+            of_all = [0] * len(problems)
+            for rank, part in enumerate(parts):
+                of_all[rank :: len(parts)] = part
+            shares[f"val-core/{benchmark.name}/acc/mean@{benchmark.samples}"] = float(
+                sum(of_all) / (len(problems) * benchmark.samples)
             )
-        return {f"val-core/{name}": share for name, share in shares.items()} | {
-            "val-core/average": float(np.mean(list(shares.values())))
-        }
+            counts[f"val-aux/{benchmark.name}/right@{benchmark.samples}"] = of_all
+        return {**shares, AVERAGE: float(np.mean(list(shares.values()))), **counts}
+
+    def measure_start(self) -> Measured:
+        """`measure` of the untrained policy, under names that begin with START."""
+        return {f"{START}{name}": value for name, value in self.measure().items()}
 
 
 def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:

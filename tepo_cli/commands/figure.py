@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a sweep (stability).")
+        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, a sweep (stability) or curves.")
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -29,8 +29,8 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
-    A study with `vary:` has figures of its name: accuracy over what varies, and the best score against what a blind
-    choice costs."""
+    A study with `vary:` or `curve:` has figures of its name: accuracy over what varies, what a blind choice costs, or
+    the fits of its curves."""
     from tepo.errors import unknown_name
     from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all
@@ -51,10 +51,10 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
-            from tepo.studies.study_figures import draw_sweep
+            from tepo.studies.own_figures import draw_study
 
-            for title, drawn in draw_sweep(study, scale, units).items():
-                _save(drawn, title, out)
+            for drawn in draw_study(study, scale, units):
+                _save(drawn.figure, drawn.name, out)
 
 
 def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:

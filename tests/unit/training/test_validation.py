@@ -57,8 +57,32 @@ def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path) -> None:
     assert weights(folders[0]) == weights(folders[1])
     rows = lasting(folders[1])
     assert [any(key.startswith("val-core/") for key in row) for row in rows] == [False, True, True]  # every 2, the last
-    rest = [{key: value for key, value in row.items() if not key.startswith("val-core/")} for row in rows]
+    assert [any(key.startswith("start/val-core/") for key in row) for row in rows] == [True, False, False]
+    rest = [{key: value for key, value in row.items() if "val-" not in key} for row in rows]
     assert rest == lasting(folders[0])
+
+
+def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_path: Path) -> None:
+    policy = load_policy("package:laptop")
+    with Grader(GraderOptions()) as grader:
+        tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
+        untrained = Validation(small(tmp_path, *EVERY), tools, None).measure()
+    rows = lasting(train(small(tmp_path / "curve", *EVERY)))
+    assert {name: value for name, value in rows[0].items() if name.startswith("start/")} == {
+        f"start/{name}": value for name, value in untrained.items()
+    }
+    once = lasting(train(small(tmp_path / "once", *EVERY, "train.steps=2")))
+    assert not any(name.startswith("start/") for name in once[0])
+
+
+def test_each_problem_s_right_responses_are_counted(tmp_path: Path) -> None:
+    config = small(tmp_path, *EVERY)
+    row = lasting(train(config))[-1]
+    for name in config.data.benchmarks:
+        right = row[f"val-aux/{name}/right@4"]
+        assert len(right) == 6
+        assert max(right) <= 4
+        assert sum(right) / (6 * 4) == pytest.approx(row[f"val-core/{name}/acc/mean@4"])
 
 
 def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) -> None:

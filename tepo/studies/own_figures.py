@@ -1,0 +1,59 @@
+"""The figures that a study has by its own keys: a sweep's, the fits of its curves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from tepo.errors import UserError
+from tepo.reporting.plane_figure import plane_figure
+from tepo.reporting.sensitivity import BEST
+from tepo.reporting.sweep_figure import sweep_figure
+from tepo.reporting.table import Table
+from tepo.studies.curve_study import draw_curve_fits
+from tepo.studies.plan import Unit
+from tepo.studies.study import Study
+from tepo.studies.study_table import study_table
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, the name of its file, and what it shows."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+def own_figures(study: Study, units: Sequence[Unit], table: Table) -> list[Drawn]:
+    """What can be drawn of what was measured; table: the study's."""
+    fits = draw_curve_fits(study, units) if study.curve else None
+    return [*([Drawn(study.name, f"Fitted curves of {study.title}", fits)] if fits else []), *_sweep(table)]
+
+
+def _sweep(table: Table) -> list[Drawn]:
+    """Accuracy over what a sweep varies, and the plane of best score against what a blind choice loses."""
+    blocks = [block for block in table.blocks if block.axis]
+    if not any(cell.mean is not None for block in blocks for row in block.rows for cell in row.cells):
+        return []
+    planes = [
+        Drawn(f"{table.name}-plane", f"Best score and what a blind choice loses in {table.title}", plane_figure(block))
+        for block in table.blocks
+        if block.columns[0].key == BEST
+    ]
+    return [Drawn(table.name, f"Average accuracy in {table.title}", sweep_figure(blocks)), *planes]
+
+
+def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> list[Drawn]:
+    """The study's own figures. Raises UserError where it has none, or nothing was measured."""
+    if not study.curve and not study.vary_at(scale):
+        fix = "`vary:` or `curve:` in its file: docs/tables.md"
+        raise UserError(f"{study.name} varies nothing at {scale} scale", fix=fix)
+    drawn = own_figures(study, units, study_table(study, scale, units))
+    if not drawn:
+        raise UserError(
+            f"nothing of {study.name} was run",
+            where=f"store {units[0].folder.parent}",
+            fix=f"tepo ablate {study.name} --scale {scale}",
+        )
+    return drawn

@@ -1,0 +1,117 @@
+"""Higher, lower, faster, slower, the same, undecided: simulated curves whose truth is known."""
+
+import numpy as np
+import pytest
+
+from tepo.evaluation.curve_verdicts import CurveVerdict, Measured, RowFit, Rule, fit_row, judge
+from tepo.evaluation.saturation import Curve
+
+COMPUTE = np.arange(1, 37) * 10_000.0
+RULE = Rule(margin=0.05, factor=1.5, share=0.5)
+PROBLEMS, SAMPLES = 800, 4
+SKILL = np.random.default_rng(0).uniform(-0.2, 0.2, (1, PROBLEMS))
+
+
+def run(seed: int, ceiling: float, middle: float) -> Measured:
+    """Problems of very different difficulty, the same ones under every seed; as many samples of each at every score."""
+    share = 1 / (1 + (middle / COMPUTE[:, None]) ** 1.5)
+    right = np.concatenate([np.full((1, PROBLEMS), 0.3), 0.3 + (ceiling + SKILL - 0.3) * share])
+    x = np.random.default_rng([1, seed, int(1000 * ceiling)]).binomial(SAMPLES, right) / SAMPLES
+    return Measured(Curve(x[0].mean(), COMPUTE, x[1:].mean(axis=1)), {"b": x})
+
+
+def row(ceiling: float = 0.75, middle: float = 40_000, seeds: range = range(3)) -> dict[int, Measured]:
+    return {seed: run(seed, ceiling, middle) for seed in seeds}
+
+
+def verdicts(rows: dict[str, dict[int, Measured]], rule: Rule = RULE) -> dict[str, CurveVerdict]:
+    fits = {name: fit_row(runs, rule) for name, runs in rows.items()}
+    others = {name: "base" for name in rows if name != "base"}
+    return {name: one.verdict for name, one in judge(fits, rows, others, rule).items()}
+
+
+def test_each_verdict_is_found() -> None:
+    rows = {
+        "base": row(),
+        "low": row(ceiling=0.64),
+        "high": row(ceiling=0.79),
+        "fast": row(ceiling=0.751, middle=15_000),
+        "slow": row(ceiling=0.749, middle=80_000),
+        "same": row(ceiling=0.752),
+    }
+    assert verdicts(rows) == {
+        "low": CurveVerdict.LOWER,
+        "high": CurveVerdict.HIGHER,
+        "fast": CurveVerdict.FASTER,
+        "slow": CurveVerdict.SLOWER,
+        "same": CurveVerdict.SAME,
+    }
+
+
+def test_a_narrow_margin_leaves_equal_rows_undecided() -> None:
+    assert verdicts({"base": row(), "same": row(ceiling=0.752)}, Rule(0.001, 1.5, 0.5)) == {
+        "same": CurveVerdict.UNDECIDED
+    }
+    assert verdicts({"base": row(), "same": row(ceiling=0.752)}, Rule(0.05, 1.001, 0.5)) == {
+        "same": CurveVerdict.UNDECIDED
+    }
+
+
+def test_the_interval_is_that_of_seeds_and_problems() -> None:
+    """It holds the truth, and is wider for fewer problems and for seeds that differ."""
+    plain = fit_row(row(), RULE)
+    assert plain.ceiling.low < 0.75 + SKILL.mean() < plain.ceiling.high
+    assert plain.log_compute.low < np.log(40_000) < plain.log_compute.high
+    assert plain.ceiling.mean == pytest.approx(np.mean([one.ceiling for one in plain.fits.values()]))
+    few = {
+        seed: Measured(Curve(m.problems["b"][0, :200].mean(), COMPUTE, m.problems["b"][1:, :200].mean(axis=1)),
+                       {"b": m.problems["b"][:, :200]})
+        for seed, m in row().items()
+    }  # fmt: skip
+    assert fit_row(few, RULE).ceiling.half > 1.5 * plain.ceiling.half
+    apart = {seed: run(seed, ceiling, 40_000) for seed, ceiling in enumerate((0.7, 0.75, 0.79))}
+    assert fit_row(apart, RULE).ceiling.half > 2 * plain.ceiling.half
+
+
+def test_a_fit_that_is_not_trusted_decides_nothing() -> None:
+    late = 0.1 * (np.arange(36) >= 24)
+    turned = {
+        seed: Measured(Curve(m.curve.start, COMPUTE, m.curve.scores - late), m.problems) for seed, m in row().items()
+    }
+    ended = {
+        seed: Measured(m.curve, m.problems, "collapse at step 9" if seed == 1 else "") for seed, m in row().items()
+    }
+    rising = {seed: Measured(Curve(0.3, COMPUTE, 0.3 + COMPUTE / 1e6), m.problems) for seed, m in row().items()}
+    rows = {"base": row(), "turned": turned, "ended": ended, "rising": rising}
+    narrow = fit_row(row(), Rule(0.001, 1.5, 0.5))
+    assert narrow.doubt == f"noise alone could miss the last third by {100 * narrow.prediction.noise:.1f} points"
+    fits = {name: fit_row(runs, RULE) for name, runs in rows.items()}
+    assert {name: one.doubt for name, one in fits.items()} == {
+        "base": "",
+        "turned": "the last third is missed by more than noise",
+        "ended": "seed 1: collapse at step 9",
+        "rising": "no ceiling in sight (seed 0, 1, 2)",
+    }
+    judged = judge(fits, rows, dict.fromkeys(("turned", "ended", "rising"), "base"), RULE)
+    assert all(one.ceiling is None and one.verdict is CurveVerdict.UNDECIDED for one in judged.values())
+    assert judge(fits, rows, {"base": "turned"}, RULE)["base"].verdict is CurveVerdict.UNDECIDED
+
+
+def test_rows_that_are_not_there_count_in_the_family() -> None:
+    rows = {"base": row(), "up": row(ceiling=0.64)}
+    fits: dict[str, RowFit] = {name: fit_row(runs, RULE) for name, runs in rows.items()}
+    alone = judge(fits, rows, {"up": "base"}, RULE)["up"].ceiling
+    among = judge(fits, rows, {"up": "base", "a": "base", "b": "base"}, RULE)["up"].ceiling
+    assert alone
+    assert among
+    assert among.p_difference == pytest.approx(3 * alone.p_difference)
+    assert alone.difference == among.difference
+
+
+def test_only_seeds_of_both_are_compared() -> None:
+    rows = {"base": row(), "other": row(ceiling=0.64, seeds=range(2, 5)), "none": row(seeds=range(7, 9))}
+    fits = {name: fit_row(runs, RULE) for name, runs in rows.items()}
+    judged = judge(fits, rows, {"other": "base", "none": "base"}, RULE)
+    assert judged["other"].ceiling
+    assert judged["other"].ceiling.difference.seeds == 1
+    assert judged["none"].ceiling is None

@@ -8,6 +8,7 @@ from multiprocessing import get_context
 
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
+from tepo.reporting.expected_best import expected_best_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
@@ -20,6 +21,7 @@ from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
+from tepo.studies.tuned_table import tuned_lines
 from tepo.words import counted, setting_text
 
 
@@ -45,7 +47,7 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
-    return PageStudy(table, (*_sweep(table), *_curves(study, units)))
+    return PageStudy(table, (*_sweep(table), *_tuned(study, units, scale), *_curves(study, units)))
 
 
 def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
@@ -63,10 +65,20 @@ def _sweep(table: Table) -> list[PageFigure]:
     return [PageFigure(f"{table.name}-sweep", f"Average accuracy in {table.title}", svg(sweep_figure(blocks)))]
 
 
+def _tuned(study: Study, units: Sequence[Unit], scale: str) -> list[PageFigure]:
+    """The expected best over the number of settings tried."""
+    tune = study.tune_at(scale)
+    lines = tuned_lines(units, tune) if tune else []
+    if not any(line.best for line in lines):
+        return []
+    caption = f"Expected best validation accuracy in {study.title}"
+    return [PageFigure(f"{study.name}-tuned", caption, svg(expected_best_figure(lines)))]
+
+
 def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
-    """Training curves, one figure a setting."""
+    """Training curves, one figure a setting; of a study that tunes, those of the rows it reports."""
     settings: dict[str, list[Unit]] = {}
-    for unit in units:
+    for unit in (unit for unit in units if not unit.tuning):
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
     figures = []
     for number, (setting, part) in enumerate(settings.items(), start=1):

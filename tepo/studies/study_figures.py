@@ -7,11 +7,13 @@ from matplotlib.figure import Figure
 
 from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
+from tepo.reporting.expected_best import expected_best_figure
 from tepo.reporting.figures import paper_figure
 from tepo.reporting.sweep_figure import sweep_figure
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
+from tepo.studies.tuned_table import tuned_lines
 
 
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
@@ -39,12 +41,17 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
 
 
 def draw_sweep(study: Study, scale: str, units: Sequence[Unit]) -> Figure:
-    """Average accuracy over what the study varies. Raises UserError where nothing varies, or was measured."""
-    if not study.vary_at(scale):
+    """Average accuracy over what the study varies, or the expected best of k settings where it tunes. Raises UserError
+    where nothing varies or is tuned, or nothing was run."""
+    tune = study.tune_at(scale)
+    if not study.vary_at(scale) and tune is None:
         raise UserError(f"{study.name} varies nothing at {scale} scale", fix="`vary:` in its file: docs/tables.md")
-    if not any(unit.done() for unit in units):
+    lines = tuned_lines(units, tune) if tune else []
+    if any(line.best for line in lines):
+        return expected_best_figure(lines)
+    if tune or not any(unit.done() for unit in units):
         raise UserError(
-            f"nothing of {study.name} was run",
+            f"no row of {study.name} was tried at all its settings" if tune else f"nothing of {study.name} was run",
             where=f"store {units[0].folder.parent}",
             fix=f"tepo ablate {study.name} --scale {scale}",
         )

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a sweep (stability).")
+        str,
+        typer.Argument(
+            help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study that varies or tunes (stability)."
+        ),
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -29,7 +32,8 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
-    A study with `vary:` has a figure of its name: accuracy over what varies."""
+    A study with `vary:` has a figure of its name: accuracy over what varies; one with `tune:`: the expected best
+    validation accuracy over the number of settings tried."""
     from tepo.errors import unknown_name
     from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all

@@ -49,8 +49,8 @@ def _notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
     notes = [
         f"Setting: of {counted(tune.draws, 'setting')} drawn at random, the same for every row, the best by validation "
         f"accuracy of the last weights, trained with {seeds}; no test problem enters the choice, and none was pruned.",
-        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the 95% "
-        "interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
+        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the "
+        "95% interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
     ]
     if missing := [line.label for line in lines if not line.best]:
         notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")

@@ -18,8 +18,8 @@ def plan(
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
-    part and what does not fit. Of a study that tunes, a row whose setting is not chosen yet is priced as the mean of its
-    draws.
+    part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of
+    its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.plan import check_rows

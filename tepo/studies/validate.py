@@ -49,9 +49,7 @@ def final_validation(run: RunFolder, config: RunConfig) -> float | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise UserError(
-            "the validation cannot be read: copied half?", where=str(run.validation_file), fix=AGAIN
-        ) from None
+        raise UserError("the validation is damaged: copied half?", where=str(run.validation_file), fix=AGAIN) from None
     return share if problems == _problems_hash(config) else None
 
 

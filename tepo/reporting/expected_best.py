@@ -1,15 +1,10 @@
-"""What tuning found: the expected best of k settings as a block of a table, and as lines over k."""
+"""What tuning found, as blocks of a table: the expected best of k settings, and the setting of each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import matplotlib
-import numpy as np
-from matplotlib.figure import Figure
-
 from tepo.evaluation.expected_best import Best
-from tepo.reporting.colours import Look, look
-from tepo.reporting.curves import STYLE, settled
+from tepo.reporting.colours import Look
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, percent_cell, ranked
 
 _TITLE = "Expected best validation accuracy of k settings"
@@ -63,29 +58,3 @@ def with_settings(blocks: Sequence[Block], lines: Sequence[TunedLine]) -> tuple[
         )
         for block in blocks
     )
-
-
-def expected_best_figure(lines: Sequence[TunedLine]) -> Figure:
-    """A panel a model, a line a row that is tuned: the expected best over k, its band the interval of the table."""
-    shown = [line for line in lines if line.best]
-    models = list(dict.fromkeys(line.model for line in shown))
-    labels = list(dict.fromkeys(line.label for line in shown))
-    per_line = 3 * len(models)
-    with matplotlib.rc_context(STYLE):
-        size = (6.4 * len(models), 4 + 0.2 * -(-len(labels) // per_line))
-        figure = Figure(figsize=size, layout="constrained")
-        for number, model in enumerate(models, start=1):
-            axes = figure.add_subplot(1, len(models), number)
-            for line in (line for line in shown if line.model == model):
-                style = line.look or look(line.method)
-                k, mean, low, high = (np.array([getattr(one, of) for one in line.best]) for of in Best.__annotations__)
-                dashes = style.dash or (None, None)
-                axes.plot(k, 100 * mean, color=style.colour, dashes=dashes, marker=".", linewidth=1.6, label=line.label)
-                axes.fill_between(k, 100 * low, 100 * high, color=style.colour, alpha=0.08, linewidth=0)
-            axes.set_xticks(range(1, max(len(line.best) for line in shown) + 1))
-            axes.set_xlabel("settings tried (k)")
-            axes.set_ylabel("expected best validation accuracy, %")
-            axes.set_title(model, loc="left", fontsize=10)
-        handles, names = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=per_line, fontsize=8)
-        return settled(figure)

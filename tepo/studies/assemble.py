@@ -8,7 +8,7 @@ from multiprocessing import get_context
 
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
-from tepo.reporting.expected_best import expected_best_figure
+from tepo.reporting.expected_best_figure import expected_best_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from tepo.errors import UserError
 from tepo.reporting.curves import RunCurves
-from tepo.reporting.expected_best import expected_best_figure
+from tepo.reporting.expected_best_figure import expected_best_figure
 from tepo.reporting.figures import paper_figure
 from tepo.reporting.sweep_figure import sweep_figure
 from tepo.studies.plan import Unit

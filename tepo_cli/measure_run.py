@@ -10,22 +10,31 @@ from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
 from tepo.studies.measure import measure_run
 from tepo.studies.price import Cost, record, work_of
+from tepo.studies.validate import final_validation, validate_run, validation_share
 from tepo.training.run_folder import RunFolder
-from tepo_cli.screen import benchmark_bar, fixed, show
+from tepo_cli.screen import benchmark_bar, fixed, say, show
 
 
 def measure_and_record(
-    config: RunConfig, benchmarks: Sequence[str], trained: Sequence[dict[str, Any]] | None, *, quiet: bool
+    config: RunConfig,
+    benchmarks: Sequence[str],
+    trained: Sequence[dict[str, Any]] | None,
+    *,
+    quiet: bool,
+    validate: bool = False,
 ) -> None:
-    """Measure a run (trained: the metrics of the steps this process added) or a base (None), print the accuracies, and
-    add what the process cost to the run's record."""
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None), validate the run if asked,
+    print the accuracies, and add what the process cost to the run's record."""
     run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
     started, before = time.process_time(), len(run.measured())
     if benchmarks:
         with benchmark_bar(len(benchmarks), quiet) as report:
             results = measure_run(config, benchmarks, trained=trained is not None, report=report)
         _show(run, results)
-    rows, new = trained or [], len(run.measured()) - before
+    rows, new = trained or [], float(len(run.measured()) - before)
+    if validate:
+        new += validation_share(config) * (final_validation(run, config) is None)
+        say(f"right responses to validation problems: {validate_run(config):.1%}")
     if rows or new:
         cost = Cost(
             data=config.data.name,

@@ -8,13 +8,42 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from tepo.errors import RunFailed
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, check_rows, unique
+from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
-from tepo.words import counted
+from tepo.studies.tuned import TunedRow, tuned_rows
+from tepo.words import counted, setting_text
 from tepo_cli.options import Slots
 from tepo_cli.screen import console, say
 from tepo_cli.show_plan import show_other_versions
 
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
+
+
+def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots) -> Planned:
+    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it.
+
+    Raises RunFailed when any failed; the others are kept.
+    """
+    planned = plan()
+    run_units([unit for _, units in planned for unit in units], slots)
+    if not any(study.tune_at(scale) for study, _ in planned):
+        return planned
+    chosen = plan()
+    for study, units in chosen:
+        if tune := study.tune_at(scale):
+            for row in tuned_rows(units, tune):
+                _say_choice(row)
+    if sum(len(units) for _, units in chosen) > sum(len(units) for _, units in planned):
+        run_units([unit for _, units in chosen for unit in units], slots)
+    return chosen
+
+
+def _say_choice(row: TunedRow) -> None:
+    if row.chosen is not None and row.setting is not None:
+        best = (
+            f"{100 * row.known[row.chosen]:.1f}% of the validation problems, draw {row.chosen + 1} of {len(row.draws)}"
+        )
+        say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best})")
 
 
 def run_units(units: Sequence[Unit], slots: Slots) -> None:
@@ -82,7 +111,7 @@ def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, Sta
 
 def _work(unit: Unit) -> float:
     steps = 0 if unit.row.objective is None else unit.config.train.steps
-    return steps + _EVALUATION_WEIGHT * len(unit.config.data.benchmarks)
+    return steps + _EVALUATION_WEIGHT * len(unit.benchmarks)
 
 
 def _report(failures: Sequence[Failure]) -> str:

@@ -12,6 +12,8 @@ from tepo.studies.store import other_versions
 from tepo.words import counted
 from tepo_cli.screen import fixed, say, say_wrapped, show
 
+Draws = Sequence[Sequence[Unit]]  # the units that would report a row at each setting drawn for it
+
 
 def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     """One line a unit: what would be trained and measured."""
@@ -26,15 +28,20 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
                 if unit.row.objective is None
                 else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
             )
-            missing = unit.missing_benchmarks()
-            measure = counted(len(missing), "benchmark") if missing else "done"
-            table.add_row(unit.label, str(unit.seed), unit.id, train, measure)
+            table.add_row(unit.label, str(unit.seed), unit.id, train, _to_measure(unit))
         show(table, stderr=True)
     say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
 
 
-def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
-    """CPU time, tokens and disk of what is to do, and the measurements behind them."""
+def _to_measure(unit: Unit) -> str:
+    if unit.to_measure() == 0:
+        return "done"
+    return "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
+
+
+def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[Draws] = ()) -> None:
+    """CPU time, tokens and disk of what is to do, and the measurements behind them. later: rows whose setting is not
+    chosen yet; such a row is priced as the mean of its draws."""
     from tepo.studies.price import costs, price, probe, unpriced
 
     todo = unfinished(unique(units))
@@ -55,6 +62,15 @@ def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     total = price(todo, known, " and ".join(basis))
+    first = total.cpu_s
+    for draws in later:
+        total = total.plus(price([unit for draw in draws for unit in draw], known, ""), 1 / len(draws))
+    if later:
+        say_wrapped(
+            f"tuning: {first / 3600:.2f} of the CPU hours; then {counted(len(later), 'row')} at the setting chosen by "
+            f"validation, {counted(sum(len(draws[0]) for draws in later), 'run')}, priced as the mean of the "
+            f"{len(later[0])} settings"
+        )
     say_wrapped(
         f"price: {total.cpu_s / 3600:.2f} CPU hours "
         f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
@@ -66,7 +82,8 @@ def show_power_line(planned: Planned) -> None:
     """What the planned seeds can find, where the store has something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
-    if not any(unit.seed and not unit.missing_benchmarks() for _, units in planned for unit in units):
+    there = (unit for _, units in planned for unit in units if not unit.tuning)
+    if not any(unit.seed and not unit.missing_benchmarks() for unit in there):
         say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
         return
     from tepo_cli.show_power import power_line

@@ -2,6 +2,7 @@
 
 from tepo.config.schema import RunConfig
 from tepo.studies.plan import check_measurable
+from tepo.training.checks import check_validation_problems
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
@@ -10,10 +11,12 @@ from tepo_cli.measure_run import measure_and_record
 from tepo_cli.screen import bar, say
 
 
-def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
-    """Train, draw the curves, measure if asked, and say where things lie."""
+def run_training(config: RunConfig, *, evaluate: bool, validate: bool, quiet: bool) -> None:
+    """Train, draw the curves, measure and validate if asked, and say where things lie."""
     if evaluate:
         check_measurable(config)  # now, not after an hour of training
+    if validate:
+        check_validation_problems(config)
     run = RunFolder.of(config)
     before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
@@ -31,7 +34,8 @@ def run_training(config: RunConfig, *, evaluate: bool, quiet: bool) -> None:
     if ending is not None:
         weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
-    measure_and_record(config, config.data.benchmarks if evaluate else [], run.metrics()[before:], quiet=quiet)
+    benchmarks = config.data.benchmarks if evaluate else []
+    measure_and_record(config, benchmarks, run.metrics()[before:], validate=validate, quiet=quiet)
 
 
 def _draw_curves(run: RunFolder, config: RunConfig) -> None:

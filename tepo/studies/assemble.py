@@ -44,7 +44,9 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
-    own = [PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in own_figures(study, units, table)]
+    own = [
+        PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in own_figures(study, scale, units, table)
+    ]
     return PageStudy(table, (*own, *_curves(study, units)))
 
 
@@ -56,9 +58,9 @@ def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> s
 
 
 def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
-    """Training curves, one figure a setting."""
+    """Training curves, one figure a setting; of a study that tunes, those of the rows it reports."""
     settings: dict[str, list[Unit]] = {}
-    for unit in units:
+    for unit in (unit for unit in units if not unit.tuning):
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
     figures = []
     for number, (setting, part) in enumerate(settings.items(), start=1):

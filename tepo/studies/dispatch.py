@@ -42,7 +42,7 @@ class State:
 
 def command(unit: Unit) -> list[str]:
     """The command line that trains and measures a unit; a person can type it too."""
-    what = ["base"] if unit.row.objective is None else ["train", "--evaluate"]
+    what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
     return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.overrides]
 
 
@@ -50,7 +50,7 @@ def state(unit: Unit, running: bool) -> State:
     """Read a unit's state from the store."""
     total = 0 if unit.row.objective is None else unit.config.train.steps
     steps = total if unit.trained() else _lines(unit.run.metrics_file)
-    wanted = len(unit.config.data.benchmarks)
+    wanted = len(unit.benchmarks)
     return State(steps, total, wanted - len(unit.missing_benchmarks()), wanted, running)
 
 

@@ -114,11 +114,11 @@ def measure_run(
     chosen = [load_benchmark(name) for name in benchmarks]
     there = all(stored(run, benchmark, settings) for benchmark in chosen)
     with nullcontext() if there else run.lock("measure"):
-        return measure(run, chosen, settings, lambda missing: _trainers_sampler(config, weights, run.exchange), report)
+        return measure(run, chosen, settings, lambda missing: trainers_sampler(config, weights, run.exchange), report)
 
 
 @contextmanager
-def _trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
+def trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
     """The sampler that a configuration trains with, of the given weights."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve

@@ -1,4 +1,4 @@
-"""The figures that a study has by its own keys: a sweep's, the fits of its curves."""
+"""The figures that a study has by its own keys: a sweep's, the fits of its curves, what tuning found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from tepo.errors import UserError
+from tepo.reporting.expected_best_figure import expected_best_figure
 from tepo.reporting.plane_figure import plane_figure
 from tepo.reporting.sensitivity import BEST
 from tepo.reporting.sweep_figure import sweep_figure
@@ -14,6 +15,7 @@ from tepo.studies.curve_study import draw_curve_fits
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
+from tepo.studies.tuned_table import tuned_lines
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,23 @@ class Drawn:
     figure: Figure
 
 
-def own_figures(study: Study, units: Sequence[Unit], table: Table) -> list[Drawn]:
+def own_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[Drawn]:
     """What can be drawn of what was measured; table: the study's."""
-    fits = draw_curve_fits(study, units) if study.curve else None
-    return [*([Drawn(study.name, f"Fitted curves of {study.title}", fits)] if fits else []), *_sweep(table)]
+    return [*_fits(study, units), *_tuned(study, scale, units), *_sweep(table)]
+
+
+def _fits(study: Study, units: Sequence[Unit]) -> list[Drawn]:
+    drawn = draw_curve_fits(study, units) if study.curve else None
+    return [Drawn(study.name, f"Fitted curves of {study.title}", drawn)] if drawn else []
+
+
+def _tuned(study: Study, scale: str, units: Sequence[Unit]) -> list[Drawn]:
+    """The expected best over the number of settings tried."""
+    tune = study.tune_at(scale)
+    lines = tuned_lines(units, tune) if tune else []
+    if not any(line.best for line in lines):
+        return []
+    return [Drawn(study.name, f"Expected best validation accuracy in {study.title}", expected_best_figure(lines))]
 
 
 def _sweep(table: Table) -> list[Drawn]:
@@ -46,13 +61,14 @@ def _sweep(table: Table) -> list[Drawn]:
 
 def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> list[Drawn]:
     """The study's own figures. Raises UserError where it has none, or nothing was measured."""
-    if not study.curve and not study.vary_at(scale):
-        fix = "`vary:` or `curve:` in its file: docs/tables.md"
+    tunes = study.tune_at(scale) is not None
+    if not study.curve and not tunes and not study.vary_at(scale):
+        fix = "`vary:`, `curve:` or `tune:` in its file: docs/tables.md"
         raise UserError(f"{study.name} varies nothing at {scale} scale", fix=fix)
-    drawn = own_figures(study, units, study_table(study, scale, units))
+    drawn = own_figures(study, scale, units, study_table(study, scale, units))
     if not drawn:
         raise UserError(
-            f"nothing of {study.name} was run",
+            f"no row of {study.name} was tried at all its settings" if tunes else f"nothing of {study.name} was run",
             where=f"store {units[0].folder.parent}",
             fix=f"tepo ablate {study.name} --scale {scale}",
         )

@@ -16,15 +16,20 @@ from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import content_hash
 from tepo.studies.curve_settings import check_validations
-from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
-from tepo.studies.vary import key_of, varied_keys
+from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
+from tepo.studies.validate import final_validation, validation_share
+from tepo.studies.vary import key_of
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on."""
+    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
+
+    tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
+    problem can enter the choice.
+    """
 
     row: Row
     model: str
@@ -32,6 +37,7 @@ class Unit:
     config: RunConfig
     overrides: tuple[str, ...]
     folder: Path
+    tuning: bool = False
 
     @property
     def id(self) -> str:
@@ -57,17 +63,32 @@ class Unit:
 
     def sessions(self) -> list[dict[str, Any]]:
         """The processes that trained and measured the unit, as far as they are on record."""
-        folders = [self.folder, *(self.run.evaluation(name) for name in self.config.data.benchmarks)]
+        folders = [self.folder, *(self.run.evaluation(name) for name in self.benchmarks)]
         return [session for folder in folders for session in provenance.sessions(folder)]
 
     def trained(self) -> bool:
         return self.row.objective is None or self.run.finished()
 
+    @property
+    def benchmarks(self) -> list[str]:
+        """What it is measured on."""
+        return [] if self.tuning else self.config.data.benchmarks
+
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.config.data.benchmarks if not has_result(self.run.evaluation(name))]
+        return [name for name in self.benchmarks if not has_result(self.run.evaluation(name))]
+
+    def validation(self) -> float | None:
+        """The share of validation problems that the finished run's last weights answer; None where it is missing."""
+        return final_validation(self.run, self.config)
+
+    def to_measure(self) -> float:
+        """Benchmarks that are missing; a validation counts by its share of their responses."""
+        if self.tuning and self.validation() is None:
+            return validation_share(self.config)
+        return len(self.missing_benchmarks())
 
     def done(self) -> bool:
-        return self.trained() and not self.missing_benchmarks()
+        return self.trained() and self.to_measure() == 0
 
 
 Recipe = tuple[RunConfig, str]  # a configuration and the hash of its identity, both the same for every seed
@@ -95,18 +116,18 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
     """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row.
 
-    `model=…` among them replaces the study's models. Raises UserError where they set what the study varies.
+    `model=…` among them replaces the study's models. Raises UserError where they set what the study varies or tunes.
     """
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
         check_override(f"model={name}")
     extra = check_row_overrides([text for text in given if not text.startswith("model=")])
-    varied = varied_keys(study.vary_at(scale))
+    varied, key, verb = study.keys_set_at(scale), *(("tune", "tunes") if study.tune_at(scale) else ("vary", "varies"))
     for text in extra:
         if key_of(text) in varied:
-            fix = "leave it out, or change `vary:` in a study of your own (docs/tables.md)"
-            raise UserError(f"{key_of(text)} is what the study {study.name} varies", where=text, fix=fix)
+            fix = f"leave it out, or change `{key}:` in a study of your own (docs/tables.md)"
+            raise UserError(f"{key_of(text)} is what the study {study.name} {verb}", where=text, fix=fix)
     chosen, recipes = study.scale(scale), {}
     for model in own or chosen.models:
         for row in study.rows_at(scale):
@@ -124,32 +145,48 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
 def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
-    """All units of a study at a scale, in the order of models, settings, rows and seeds.
+    """All units of a study at a scale, in the order of models, settings, rows and seeds; of a study that tunes, those
+    that choose (`tepo.studies.tuned` gives the others) and the base.
 
     `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
     """
-    chosen, words_of = study.scale(scale), recipe_words(study, scale, overrides)
+    words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
+    wanted = tune.seeds if tune else reporting_seeds(study, scale, seeds)
     prime(words_of.values())
-    units = []
-    for model in dict.fromkeys(model for model, _ in words_of):
-        for row in study.rows_at(scale):
-            words = words_of[model, row.name]
-            composed, recipe = _COMPOSED[words]
-            config = replace(composed, store=str(store))
-            if study.curve and row.objective is not None:
-                check_validations(study.curve, config, row.name)
-            for seed in (
-                (chosen.seeds if seeds is None else check_seeds(list(seeds))) if row.objective is not None else (0,)
-            ):
-                seeded = replace(config, seed=seed)
-                run = RunFolder.of_base(seeded) if row.objective is None else RunFolder(store / run_id(seeded, recipe))
-                units.append(Unit(row, model, seed, seeded, (*words, f"seed={seed}"), run.path))
-    return units
+    units = [
+        unit_of(row, model, words_of[model, row.name], seed, store)
+        for model in dict.fromkeys(model for model, _ in words_of)
+        for row in study.rows_at(scale)
+        for seed in (wanted if row.objective is not None else (0,))
+    ]
+    if study.curve:
+        for unit in units:
+            if not unit.row.base:
+                check_validations(study.curve, unit.config, unit.row.name)
+    return [replace(unit, tuning=tune is not None and not unit.row.base) for unit in units]
+
+
+def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Sequence[int]:
+    """The given seeds or else the study's. Raises UserError for one that the study tunes with."""
+    if seeds is None:
+        return study.scale(scale).seeds
+    tune = study.tune_at(scale)
+    if tune:
+        check_apart(seeds, tune)
+    return check_seeds(list(seeds))
+
+
+def unit_of(row: Row, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:
+    """The unit of a row whose words are primed."""
+    composed, recipe = _COMPOSED[words]
+    config = replace(composed, store=str(store), seed=seed)
+    run = RunFolder.of_base(config) if row.objective is None else RunFolder(store / run_id(config, recipe))
+    return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path)
 
 
 def unique(units: Iterable[Unit]) -> list[Unit]:
-    """Units with distinct folders, first come first."""
-    return list({unit.folder: unit for unit in units}.values())
+    """Units with distinct folders, first come first; a run that one study tunes with and another measures is two."""
+    return list({(unit.folder, unit.tuning): unit for unit in units}.values())
 
 
 def check_measurable(config: RunConfig) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.studies.plan import Unit, check_measurable, make_plan, prime, recipe_words
+from tepo.studies.plan import Unit, check_measurable, make_plan, prime, recipe_words, reporting_seeds
 from tepo.studies.store import check_store
 from tepo.studies.study import Study, load_study
+from tepo.studies.tuned import with_chosen
 
 Planned = Sequence[tuple[Study, list[Unit]]]
 
@@ -14,14 +15,24 @@ Planned = Sequence[tuple[Study, list[Unit]]]
 def plan_all(
     names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
 ) -> list[tuple[Study, list[Unit]]]:
-    """Each study (a table of panels: each panel) with its units.
+    """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
+    whose settings are chosen.
 
     Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
     another version.
     """
     loaded = [load_study(name) for name in names]
-    studies = [part for study in loaded for part in ([load_study(panel) for panel in study.panels] or [study])]
+    studies = [part for study in loaded for part in (_panels(study, scale) or [study])]
     return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
+
+
+def _panels(study: Study, scale: str) -> list[Study]:
+    panels = [load_study(panel) for panel in study.panels]
+    for panel in panels:
+        if scale in panel.scales and panel.tune_at(scale):
+            what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
+            raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
+    return panels
 
 
 def plan_studies(
@@ -41,13 +52,19 @@ def plan_studies(
                 fix="name its panels",
             )
     _compose_all(studies, scale, overrides)
-    planned = [(study, make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)) for study in studies]
+    planned = [(study, _units(study, scale, store, seeds, overrides)) for study in studies]
     for _, units in planned:
         for unit in units:
             check_measurable(unit.config)
     _check_shared_rows(planned)
     check_store(unit for _, units in planned for unit in units)
     return planned
+
+
+def _units(study: Study, scale: str, store: Path, seeds: Sequence[int] | None, overrides: Sequence[str]) -> list[Unit]:
+    wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
+    units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
+    return with_chosen(units, tune, wanted) if tune else units
 
 
 def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:

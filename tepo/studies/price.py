@@ -1,8 +1,8 @@
 """What a laptop study will cost, from what runs in the store have cost; without any, from a probe of two steps.
 
 Each process that trains or measures adds its CPU seconds to the run's `cost.json`. The price of a unit is
-start-up + steps x seconds a step + benchmarks x seconds a benchmark, the medians over measured runs of the same data
-and the same work a step, by objective where it was measured.
+start-up + steps x seconds a step + benchmarks x seconds a benchmark (a validation is a part of one), the medians over
+measured runs of the same data and the same work a step, by objective where it was measured.
 """
 
 import json
@@ -28,12 +28,12 @@ _NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens
 @dataclass(frozen=True)
 class Cost:
     """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
-    log-probs and updates) and in benchmarks."""
+    log-probs and updates) and in benchmarks. benchmarks: a validation counts by its share of their responses."""
 
     data: str
     objective: str
     steps: int
-    benchmarks: int
+    benchmarks: float
     cpu_s: float
     training_s: float
     measuring_s: float
@@ -58,6 +58,11 @@ class Price:
     tokens: float
     disk_bytes: float
     basis: str
+
+    def plus(self, other: "Price", share: float) -> "Price":
+        """With a share of another price added."""
+        cpu, tokens = self.cpu_s + share * other.cpu_s, self.tokens + share * other.tokens
+        return Price(cpu, tokens, self.disk_bytes + share * other.disk_bytes, self.basis)
 
 
 def work_of(config: RunConfig) -> str:
@@ -103,7 +108,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
         measured = [cost for cost in like if cost.benchmarks]
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
-        cpu += len(unit.missing_benchmarks()) * _median(cost.measuring_s / cost.benchmarks for cost in measured)
+        cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
         # two checkpoints of weights and Adam's two moments
         disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())

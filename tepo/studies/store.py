@@ -25,7 +25,7 @@ def check_store(units: Iterable[Unit]) -> None:
         if unit.folder.is_dir():
             if unit.row.objective is not None:
                 _check_run(unit.run, unit.config.train.steps)
-            for name in unit.config.data.benchmarks:
+            for name in unit.benchmarks:
                 model = unit.config.model
                 _check_evaluation(
                     unit.run.evaluation(name), benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}

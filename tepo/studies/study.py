@@ -15,6 +15,7 @@
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
     curve: {over: samples, margin: 2}                    # fitted (`tepo.studies.curve_settings`)
+    tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
 """
@@ -33,6 +34,7 @@ from tepo.reporting.reference import PaperRow, RowKey, reference_row
 from tepo.strict import REQUIRED, Location, derived, option, read
 from tepo.strict.document import load
 from tepo.studies.curve_settings import CurveSettings
+from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 from tepo.words import with_setting
 
@@ -40,6 +42,8 @@ ScaleName = Literal["laptop", "paper"]
 SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
+_TWO = "write two studies"
+_PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
     "seed": "--seeds, or `seeds:` of the study",
@@ -63,7 +67,7 @@ class Row:
     by_model: dict[str, Words] = option({}, "model: overrides with it alone")
     reference: str | Reference | None = option(None, "the paper's method, or a mapping over `reference:` of the study")
     look: Look | None = derived(None, "given when the study is read: the row's own among all rows of it")
-    setting: Setting = derived(Setting(), "`vary:` of the study gives the row one at a time")
+    setting: Setting = derived(Setting(), "`vary:` and `tune:` of the study give the row one at a time")
 
     @property
     def name(self) -> str:
@@ -84,6 +88,7 @@ class Scale:
     seeds: tuple[int, ...] = option(REQUIRED, "whole numbers from 0 up", low=0)
     overrides: Words = option((), "overrides of all rows")
     vary: Vary = option({}, "axes at this scale, in place of the study's of the same name")
+    tune: Tune | None = option(None, "at this scale, in place of the study's")
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ class Study:
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
     vary: Vary = option({}, "settings that the rows are crossed with")
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
+    tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     name: str = derived("", "the file's name names the study")
 
     def scale(self, name: str) -> Scale:
@@ -120,9 +126,22 @@ class Study:
         """What varies at a scale."""
         return {**self.vary, **self.scale(scale).vary}
 
+    def tune_at(self, scale: str) -> Tune | None:
+        """What the rows are tuned with at a scale."""
+        return self.scale(scale).tune or self.tune
+
     def rows_at(self, scale: str) -> list[Row]:
-        """The rows crossed with the settings of a scale, setting after setting."""
-        return [replace(row, setting=one) for one in settings(self.vary_at(scale)) for row in self.rows]
+        """The rows crossed with the settings of a scale, setting after setting; the base is not tuned."""
+        tune = self.tune_at(scale)
+        if tune is None:
+            return [replace(row, setting=one) for one in settings(self.vary_at(scale)) for row in self.rows]
+        base = [row for row in self.rows if row.base]
+        return base + [replace(row, setting=one) for one in tune.settings for row in self.rows if not row.base]
+
+    def keys_set_at(self, scale: str) -> set[str]:
+        """The configuration keys that `vary:` or `tune:` sets."""
+        tune = self.tune_at(scale)
+        return varied_keys(self.vary_at(scale)) | (tune.keys if tune else set())
 
 
 def study_names() -> list[str]:
@@ -159,6 +178,7 @@ def parse_study(path: Path) -> Study:
     for number, row in enumerate(study.rows):
         _check_row(row, at.at("rows", number))
     _check_vary(study.vary, at.at("vary"))
+    _check_tune(study.tune, at.at("tune"))
     for name, scale in study.scales.items():
         _check_scale(scale, at.at("scales", name))
     _check_labels(study, at)
@@ -197,6 +217,7 @@ def _check_scale(scale: Scale, at: Location) -> None:
         check_seeds(list(scale.seeds))
     _check_words(scale.overrides, at.at("overrides"))
     _check_vary(scale.vary, at.at("vary"))
+    _check_tune(scale.tune, at.at("tune"))
 
 
 def _check_vary(vary: Vary, at: Location) -> None:
@@ -208,36 +229,60 @@ def _check_vary(vary: Vary, at: Location) -> None:
                 check_row_overrides(words)
 
 
-def _check_sweep(study: Study, scale: str, at: Location) -> None:
-    """What varies is set by nothing else, and what the paper printed at one setting stays out."""
-    vary = study.vary_at(scale)
-    check_values(vary, at.at("scales", scale, "vary"))
-    if not vary:
+def _check_tune(tune: Tune | None, at: Location) -> None:
+    """Ranges and keys that exist, each set by one axis, and seeds that differ."""
+    if tune is None:
         return
+    with at.at("seeds").named():
+        check_seeds(list(tune.seeds))
+    check_ranges(tune, at.at("space"))
+    _check_vary(tune.ends, at.at("space"))
+
+
+def _check_sweep(study: Study, scale: str, at: Location) -> None:
+    """What varies or is tuned is set by nothing else, and what the paper printed at one setting stays out."""
+    vary, tune, keys = study.vary_at(scale), study.tune_at(scale), study.keys_set_at(scale)
+    check_values(vary, at.at("scales", scale, "vary"))
+    if not keys:
+        return
+    word = "tune" if tune else "vary"
+    if tune and vary:
+        raise at.at("tune").error("`tune:` chooses one setting a row; it cannot stand beside `vary:`", fix=_TWO)
     for key in ("panels", "figures"):
         if getattr(study, key):
-            raise at.at(key).error(f"`vary:` crosses rows; it cannot stand beside `{key}:`", fix="write two studies")
-    names = [row.name for row in study.rows_at(scale)]
-    if len(set(names)) < len(names):
-        raise at.at("vary").error("two rows would be labelled alike at their settings", fix="give a row another label")
-    varied = varied_keys(vary)
-    _check_free(study.scale(scale).overrides, varied, at.at("scales", scale, "overrides"))
+            what = {"vary": "crosses rows", "tune": "chooses settings of rows"}[word]
+            raise at.at(key).error(f"`{word}:` {what}; it cannot stand beside `{key}:`", fix=_TWO)
+    if tune:
+        with at.at("scales", scale, "seeds").named():
+            check_apart(study.scale(scale).seeds, tune)
+    rows = {(row.label, row.name) for row in study.rows_at(scale)}
+    if len({name for _, name in rows}) < len(rows):
+        raise at.at(word).error("two rows would be labelled alike at their settings", fix="give a row another label")
+    _check_free(study.scale(scale).overrides, keys, word, at.at("scales", scale, "overrides"))
     for number, row in enumerate(study.rows):
         here = at.at("rows", number)
         if row.reference is not None:
-            raise here.at("reference").error("the paper printed no sweep", fix="leave `reference:` out")
-        if "{steps}" in row.label and "train.steps" in varied:
+            raise here.at("reference").error(f"the paper printed no {_PRINTED[word]}", fix="leave `reference:` out")
+        if "{steps}" in row.label and "train.steps" in keys:
             raise here.at("label").error("train.steps varies, so the setting names the steps", fix="leave {steps} out")
         for part in ("overrides", scale):
-            _check_free(getattr(row, part), varied, here.at(part))
+            _check_free(getattr(row, part), keys, word, here.at(part))
         for model, words in row.by_model.items():
-            _check_free(words, varied, here.at("by_model", model))
+            _check_free(words, keys, word, here.at("by_model", model))
 
 
-def _check_free(words: Words, varied: set[str], at: Location) -> None:
+def check_apart(seeds: Iterable[int], tune: Tune) -> None:
+    """Raises UserError for a reporting seed that has chosen: its score would be too good."""
+    both = sorted(set(seeds) & set(tune.seeds))
+    if both:
+        what = f"seed {', '.join(map(str, both))} chooses the settings (`seeds:` of `tune:`), so it cannot report them"
+        raise UserError(what, fix="take other seeds in one of the two")
+
+
+def _check_free(words: Words, keys: set[str], setter: str, at: Location) -> None:
     for word in words:
-        if key_of(word) in varied:
-            raise at.error(f"{word!r} sets what `vary:` sets", fix="leave one of the two out")
+        if key_of(word) in keys:
+            raise at.error(f"{word!r} sets what `{setter}:` sets", fix="leave one of the two out")
 
 
 def _check_model(name: str, at: Location) -> None:

@@ -65,7 +65,7 @@ def _groups(planned: Planned) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:
         for model in dict.fromkeys(unit.model for unit in units):
             rows: dict[str, list[Unit]] = {}
             for unit in units:
-                if unit.model == model:
+                if unit.model == model and not unit.tuning:
                     rows.setdefault(unit.row.label, []).append(unit)
             if study.baseline in rows:
                 yield rows[study.baseline], [row for label, row in rows.items() if label != study.baseline]

@@ -21,6 +21,7 @@ from tepo.reporting.table import Table
 from tepo.studies.curve_study import curve_part
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
+from tepo.studies.tuned_table import with_tuning
 
 COLUMNS = ["problem", "sample", "correct"]
 
@@ -90,8 +91,19 @@ def row_key(unit: Unit) -> str:
 def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
-    A sweep: rows x settings first, then the rows setting after setting.
+    A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
+    chosen, then what tuning found.
     """
+    tune = study.tune_at(scale)
+    if tune is None:
+        return _results(study, scale, units)
+    reported = [unit for unit in units if not unit.tuning]
+    table = _results(study, scale, reported) if reported else Table(study.name, study.title, ())
+    return with_tuning(table, units, tune)
+
+
+def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
+    """What the benchmarks say."""
     first: dict[str, Unit] = {}
     for unit in units:
         first.setdefault(row_key(unit), unit)

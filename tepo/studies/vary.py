@@ -43,7 +43,7 @@ def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[s
     """Each value of an axis as written, and the overrides that it means."""
     if isinstance(values, dict):
         return values
-    return {text: (f"{axis}={text}",) for text in map(_text, values)}
+    return {text: (f"{axis}={text}",) for text in map(value_text, values)}
 
 
 def shown_axes(vary: Vary) -> dict[str, str]:
@@ -71,7 +71,7 @@ def check_values(vary: Vary, at: Location) -> None:
         if not values:
             raise here.error(f"{here.key} names no values", fix=f"{axis}: [1, 2], or {axis}: {{NAME: [KEY=VALUE]}}")
         if isinstance(values, tuple):
-            _check_differ([_text(value) for value in values], here)
+            _check_differ([value_text(value) for value in values], here)
         for key in {key_of(word) for words in values_of(axis, values).values() for word in words}:
             if owners.setdefault(key, axis) != axis:
                 raise here.error(f"{owners[key]} and {axis} both set {key}", fix="vary a key in one of them")
@@ -92,7 +92,7 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _text(value: Value) -> str:
+def value_text(value: Value) -> str:
     """A value as an override writes it; 2.5e-7 without the zero that Python puts into its exponent."""
     match value:
         case None:

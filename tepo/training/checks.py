@@ -24,19 +24,24 @@ def check_settings(config: RunConfig) -> None:
 
 def check_validation(config: RunConfig) -> None:
     """Raises UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
-    data, every = config.data, config.train.validate_every
+    if config.data.kind == "procedural" and config.data.held_out:
+        fix = "leave it out: generated problems have a validation split"
+        where = f"data.held_out={config.data.held_out}"
+        raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
+    if config.train.validate_every:
+        check_validation_problems(config)
+
+
+def check_validation_problems(config: RunConfig) -> None:
+    """Raises UserError where there are none."""
+    data = config.data
     if data.kind == "procedural":
-        if data.held_out:
-            fix = "leave it out: generated problems have a validation split"
-            raise UserError(
-                "nothing to hold out of generated problems", where=f"data.held_out={data.held_out}", fix=fix
-            )
-        if every and not any(load_benchmark(name).procedural for name in data.benchmarks):
-            fix = "train.validate_every=0, or name generated benchmarks in data.benchmarks"
-            raise UserError("no benchmark has validation problems", where=f"train.validate_every={every}", fix=fix)
-    elif every and not data.held_out:
+        if not any(load_benchmark(name).procedural for name in data.benchmarks):
+            fix = "name generated benchmarks in data.benchmarks"
+            raise UserError("no benchmark has validation problems", where=f"data={data.name}", fix=fix)
+    elif not data.held_out:
         fix = "data.held_out=256 keeps so many problems from training"
-        raise UserError("no problems to validate on", where=f"train.validate_every={every}", fix=fix)
+        raise UserError("no problems to validate on", where=f"data={data.name}", fix=fix)
 
 
 def check_backends(config: RunConfig) -> None:

@@ -4,7 +4,7 @@ Procedural benchmarks have problems of the validation split, which no training a
 has those that `data.held_out` keeps from training.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,9 @@ import numpy as np
 from tepo.config.schema import RunConfig
 from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
-from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.problems.problem import Problem
 from tepo.training.engine import Comm
+from tepo.training.validation_problems import validation_sets
 
-_SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
-_HELD_OUT = "held_out"
 AVERAGE = "val-core/average"
 START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
 Measured = dict[str, Any]
@@ -59,33 +56,3 @@ class Validation:
     def measure_start(self) -> Measured:
         """`measure` of the untrained policy, under names that begin with START."""
         return {f"{START}{name}": value for name, value in self.measure().items()}
-
-
-def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:
-    """The problems to validate on, by benchmark: for generated data `train.validation_problems` for each of
-    `data.benchmarks` that is generated too, else those held out of training."""
-    train, data = config.train, config.data
-    if data.kind == "problems":
-        from tepo.problems.training_sets import load_training_problems, split_off
-
-        assert data.problems
-        loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
-        held_out = split_off(loaded, data.held_out, data.problems)[1]
-        benchmark = Benchmark(
-            title="Held-out problems",
-            count=len(held_out),
-            samples=1,
-            temperature=train.temperature,
-            max_new_tokens=train.max_new_tokens,
-            prompt=data.prompt,
-            name=_HELD_OUT,
-        )
-        return [(benchmark, held_out)]
-    sets = []
-    for name in data.benchmarks:
-        benchmark = load_benchmark(name)
-        if benchmark.procedural:
-            source = replace(benchmark.procedural, split="validation", seed=_SEED)
-            twin = replace(benchmark, procedural=source, count=train.validation_problems)
-            sets.append((twin, twin.load_problems()))
-    return sets

@@ -1,5 +1,6 @@
 """`tepo ablate`: plan a panel or table, run what is missing, measure, render."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -41,24 +42,24 @@ def ablate(
     minutes: Minutes = 24 * 60,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
-    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's."""
+    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
+    with `tune:` tries its settings first, then runs each row at the one that validation chose."""
     from tepo.reporting.render import check_format
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.run_units import run_units
+    from tepo_cli.run_units import run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     overrides = row_overrides(override, data)
-    # a table of panels: panel by panel
-    planned = plan_all([study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    units = [unit for _, units in planned for unit in units]
+    plan = partial(plan_all, [study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     if dry_run:
+        units = [unit for _, units in plan() for unit in units]
         if override:
             check_rows(units)
         show_plan(units)
         return
-    run_units(units, slots)
+    planned = run_planned(plan, scale, slots)
     show_tables(planned, scale, format)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, a sweep (stability) or curves.")
+        str,
+        typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, curves, tuned."),
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -29,8 +30,8 @@ def figure(
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
-    A study with `vary:` or `curve:` has figures of its name: accuracy over what varies, what a blind choice costs, or
-    the fits of its curves."""
+    A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
+    costs, the fits of its curves, the expected best of k settings."""
     from tepo.errors import unknown_name
     from tepo.reporting.against import AXES
     from tepo.studies.plan_all import plan_all

@@ -18,11 +18,13 @@ def plan(
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
-    part and what does not fit.
+    part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of
+    its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
+    from tepo.studies.tuned import undecided_rows
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     planned = plan_all(
@@ -36,7 +38,7 @@ def plan(
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         check_rows(units)
     show_plan(units, brief=brief)
-    show_price(units, scale, store)
+    show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale == "paper":
         from tepo_cli.show_fit import show_fits

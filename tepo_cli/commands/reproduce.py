@@ -1,5 +1,6 @@
 """`tepo reproduce`: every table of the papers, then the page."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -51,17 +52,17 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.run_units import run_units
+    from tepo_cli.run_units import run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     overrides = row_overrides(override, data)
-    planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    units = [unit for _, units in planned for unit in units]
+    plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     if dry_run:
+        units = [unit for _, units in plan() for unit in units]
         show_plan(units)
         return
-    run_units(units, slots)
+    planned = run_planned(plan, scale, slots)
     write_outputs(planned, scale, out, results)

@@ -17,6 +17,9 @@ def train(
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Measure the finished run on the benchmarks of its data.")
     ] = False,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Measure the finished run on validation problems.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")
     ] = False,
@@ -32,4 +35,4 @@ def train(
         return
     from tepo_cli.train_run import run_training
 
-    run_training(config, evaluate=evaluate, quiet=quiet)
+    run_training(config, evaluate=evaluate, validate=validate, quiet=quiet)

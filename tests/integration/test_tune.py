@@ -1,0 +1,136 @@
+"""A study that tunes, from file to figure through the commands; its choice looks at no test problem."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tepo.files import write_json
+from tepo.studies.plan_all import plan_all
+from tepo.studies.tuned import tuned_rows
+from tests.integration.commands import Started, started, tepo
+from tests.integration.slurm_cluster import cluster
+from tests.unit.training.small import SMALL
+
+pytestmark = pytest.mark.slow
+
+STUDY = f"""
+title: a tuned study
+baseline: GSPO
+rows:
+  - {{label: untrained, base: true}}
+  - {{label: GSPO, objective: gspo}}
+  - {{label: GRPO, objective: grpo_dapo}}
+tune: {{draws: 2, seeds: [50], space: {{train.learning_rate: {{log: [1e-5, 1e-3]}}, train.epochs: [1, 2]}}}}
+scales:
+  laptop:
+    models: [laptop]
+    seeds: [0]
+    overrides: [{", ".join(SMALL)}, train.steps=2, train.validation_problems=10, 'data.benchmarks=[add3,max4]']
+"""
+
+
+def own(folder: Path, *without: str) -> dict[str, str]:
+    """The study without some rows, and the environment that has it."""
+    lines = [line for line in STUDY.splitlines() if not any(f"label: {label}," in line for label in without)]
+    (folder / "experiments").mkdir(parents=True)
+    (folder / "experiments" / "my_tuning.yaml").write_text("\n".join(lines))
+    return {"TEPO_PATH": str(folder)}
+
+
+def run(folder: Path, command: str, *words: str | Path) -> str:
+    done = tepo(command, "my-tuning", "--store", folder / "runs", *words, cwd=folder, TEPO_PATH=str(folder))
+    assert done.returncode == 0, done.stderr
+    return " ".join((done.stdout + done.stderr).split()) if command != "table" else done.stdout
+
+
+def test_a_tuned_study_from_plan_to_page(tmp_path: Path) -> None:
+    own(tmp_path)
+    planned = run(tmp_path, "plan")
+    assert "5 runs, 5 to do" in planned
+    assert planned.count("validation") >= 4
+    assert "then 2 rows at the setting chosen by validation, 2 runs, priced as the mean of the 2 settings" in planned
+
+    printed = run(tmp_path, "ablate")
+    chosen = dict(re.findall(r"chosen for (\w+): (learning_rate=[\d.e-]+, epochs=\d) \(", printed))
+    assert list(chosen) == ["GSPO", "GRPO"]
+    assert "validation accuracy of k settings" in printed
+    assert "7 runs: nothing to do" in run(tmp_path, "ablate")
+    assert "7 runs, 0 to do" in run(tmp_path, "plan")
+
+    measured = {path.parents[2].name: path for path in tmp_path.glob("runs/*/eval/*/result.json")}
+    validated = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("runs/*/validation.json")}
+    assert len(measured) == 3  # the base and the two chosen rows, on which nothing was tuned
+    assert len(validated) == 4
+    assert not set(measured) & set(validated)
+
+    lines = list(csv.DictReader(run(tmp_path, "table", "--format", "csv").splitlines()))
+    settings = {line["label"]: line["value"] or line["text"] for line in lines if line["column"] == "setting"}
+    assert settings == {"untrained": "", **chosen}
+    best = {
+        (line["label"], line["column"]): float(line["value"]) for line in lines if line["column"].startswith("best")
+    }
+    shares = [one["metrics"]["val-core/average"] for one in validated.values()]
+    assert max(best[label, "best2"] for label in chosen) == pytest.approx(100 * max(shares), rel=1e-4)
+    assert sum(best[label, "best1"] for label in chosen) / 2 == pytest.approx(100 * sum(shares) / 4, rel=1e-4)
+
+    written = [Path(word) for word in run(tmp_path, "figure", "--out", tmp_path / "figures").split()]
+    assert [path.name for path in written] == ["figure-my_tuning.svg", "figure-my_tuning.png"]
+    for text in ("settings tried (k)", "GSPO", "GRPO"):
+        assert f">{text}</text>" in written[0].read_text()
+    run(tmp_path, "report", "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Expected best validation accuracy in a tuned study" in page
+    assert page.count("Training curves of a tuned study") == 1
+
+
+def _choose_without_tests(folder: str, answer: str) -> None:
+    """In a process of its own: every command of phase 1, then the choice, where test problems cannot be loaded."""
+    from tepo.problems import procedural
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.studies.dispatch import command
+    from tepo_cli.main import app
+
+    examples = procedural.generate_examples
+
+    def without_tests(tasks: dict, count: int, seed: int, split: str) -> list:
+        if split == "test":
+            raise AssertionError("a test problem was asked for")
+        return examples(tasks, count, seed, split)  # type: ignore[arg-type]
+
+    procedural.generate_examples = without_tests  # type: ignore[assignment]
+    with pytest.raises(AssertionError, match="a test problem"):  # so the loading of a benchmark goes through it
+        load_benchmark("add3").load_problems()
+    ((study, units),) = plan_all(["my-tuning"], "laptop", store=Path(folder) / "runs")
+    for unit in (unit for unit in units if unit.tuning):
+        app(command(unit)[3:], standalone_mode=False)
+    ((study, units),) = plan_all(["my-tuning"], "laptop", store=Path(folder) / "runs")
+    tune = study.tune_at("laptop")
+    assert tune is not None
+    chosen = {row.first.row_label: row.chosen for row in tuned_rows(units, tune)}
+    write_json(Path(answer), [chosen, [unit.label for unit in units if not unit.tuning]])
+
+
+def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
+    """Not by training, not by validation, not by choosing."""
+    answer = tmp_path / "answer.json"
+    done = Started(_choose_without_tests, str(tmp_path), str(answer), cwd=tmp_path, **own(tmp_path)).end()
+    assert done.returncode == 0, done.stderr
+    chosen, reported = json.loads(answer.read_text())
+    assert set(chosen) == {"GSPO", "GRPO"}
+    assert all(draw in (0, 1) for draw in chosen.values())
+    assert reported == ["untrained", "GSPO", "GRPO"]
+
+
+@pytest.mark.slurm
+def test_both_phases_go_out_by_slurm(tmp_path: Path) -> None:
+    with cluster():
+        env = own(tmp_path, "untrained", "GRPO")
+        words = ("--launcher", "slurm", "--partition", "main", "--store", tmp_path / "runs")
+        done = started("ablate", "my-tuning", *words, cwd=tmp_path, **env).end()
+    assert done.returncode == 0, done.stderr
+    assert "chosen for GSPO" in done.stderr
+    assert len(list(tmp_path.glob("runs/*/validation.json"))) == 2
+    assert len({path.parents[2].name for path in tmp_path.glob("runs/*/eval/*/result.json")}) == 1

@@ -1,0 +1,291 @@
+"""A study with `tune:`: the settings that are drawn, the units of both phases, the choice, and what mistakes say."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tepo.errors import UserError
+from tepo.files import write_json
+from tepo.reporting.render import as_text
+from tepo.studies.dispatch import command
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import plan_all, plan_studies
+from tepo.studies.study import Study, load_study, parse_study
+from tepo.studies.study_figures import draw_sweep
+from tepo.studies.study_table import study_table
+from tepo.studies.tuned import tuned_rows, undecided_rows
+from tepo.studies.validate import _problems_hash
+from tests.unit.studies.measured import finish
+
+HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
+ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
+SPACE = "train.learning_rate: {log: [3e-5, 1e-3]}, train.epochs: [1, 2, 4]"
+TUNE = "tune: {draws: %d, seeds: [50, 51], space: {" + SPACE + "}}\n"
+SCALES = (
+    "scales:\n  laptop: {models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 'data.benchmarks=[add3]']%s}\n"
+)
+
+
+def study(folder: Path, text: str) -> Study:
+    (folder / "mine.yaml").write_text(text)
+    return parse_study(folder / "mine.yaml")
+
+
+def tuned(folder: Path, draws: int = 3) -> Study:
+    return study(folder, ROWS % "" + TUNE % draws + SCALES % "")
+
+
+def planned(mine: Study, store: Path) -> list[Unit]:
+    ((_, units),) = plan_studies([mine], "laptop", store=store)
+    return units
+
+
+def validate(unit: Unit, share: float) -> None:
+    """Files as of a run that was trained and validated."""
+    unit.run.create(unit.config)
+    for step in (1, 2):
+        unit.run.append_metrics({"training/global_step": step})
+    unit.run.mark("finished", steps=2)
+    write_json(
+        unit.run.validation_file,
+        {"problems": _problems_hash(unit.config), "metrics": {"val-core/average": share}},
+    )
+
+
+# the draws ------------------------------------------------------------------------------------------------------------
+def test_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
+    """More draws, another axis, other seeds, another way to write a number: the first draws stay."""
+    drawn = tuned(tmp_path).tune_at("laptop").settings
+    texts = {
+        "more draws": TUNE % 6,
+        "another axis": (TUNE % 3).replace("space: {", "space: {train.warmup_steps: [0, 4], "),
+        "other words": (TUNE % 3).replace("3e-5", "0.00003").replace("[50, 51]", "[7]"),
+    }
+    for text in texts.values():
+        others = study(tmp_path, ROWS % "" + text + SCALES % "").tune_at("laptop").settings
+        for one, other in zip(drawn, others, strict=False):
+            assert set(one.overrides) <= set(other.overrides)
+    other_range = study(tmp_path, ROWS % "" + (TUNE % 3).replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop")
+    assert other_range.settings != drawn
+
+
+def test_every_row_is_drawn_the_same_settings_and_the_base_none(tmp_path: Path) -> None:
+    units = planned(tuned(tmp_path), tmp_path)
+    settings = tuned(tmp_path).tune_at("laptop").settings
+    for label in "ab":
+        mine = [unit for unit in units if unit.row.label == label]
+        assert [unit.row.setting for unit in mine[::2]] == settings
+        assert [unit.seed for unit in mine] == [50, 51] * 3
+        assert all(unit.tuning for unit in mine)
+    assert [(unit.row.label, unit.tuning) for unit in units if not unit.tuning] == [("base", False)]
+    for unit in units[1:]:
+        rate, epochs = (unit.row.setting.point[key] for key in ("learning_rate", "epochs"))
+        assert (unit.config.train.learning_rate, unit.config.train.epochs) == (float(rate), int(epochs))
+        assert len(rate.replace("0.", "").partition("e")[0].lstrip("0").replace(".", "")) <= 3
+        assert 3e-5 <= float(rate) <= 1e-3
+
+
+def test_numbers_are_uniform_in_their_scale(tmp_path: Path) -> None:
+    space = "{train.learning_rate: {log: [1e-6, 1]}, train.grad_clip: {uniform: [1, 3]}, train.epochs: [1, 2, 4]}"
+    mine = study(tmp_path, ROWS % "" + f"tune: {{draws: 4000, seeds: [50], space: {space}}}\n" + SCALES % "")
+    points = [one.point for one in mine.tune_at("laptop").settings]
+    shares = {
+        "learning_rate": [1 + math.log10(float(point["learning_rate"])) / 6 for point in points],
+        "grad_clip": [(float(point["grad_clip"]) - 1) / 2 for point in points],
+    }
+    for values in shares.values():
+        empirical = np.sort(values)
+        assert np.abs(empirical - np.linspace(0, 1, 4000)).max() < 0.04  # Kolmogorov and Smirnov: p < 1e-5
+    assert abs(np.corrcoef(*shares.values())[0, 1]) < 0.05
+    counts = [sum(point["epochs"] == value for point in points) for value in ("1", "2", "4")]
+    assert all(abs(count - 4000 / 3) < 130 for count in counts)
+
+
+def test_a_named_setting_sets_several_keys(tmp_path: Path) -> None:
+    named = "{wide: [train.epochs=3, train.grad_clip=2], tight: [train.epochs=4, train.grad_clip=0.5]}"
+    mine = study(tmp_path, ROWS % "" + f"tune: {{draws: 9, seeds: [50], space: {{c: {named}}}}}\n" + SCALES % "")
+    drawn = {(unit.row.setting.point["c"], unit.config.train.epochs) for unit in planned(mine, tmp_path) if unit.tuning}
+    assert drawn == {("wide", 3), ("tight", 4)}
+
+
+# the two phases -------------------------------------------------------------------------------------------------------
+def test_a_run_that_chooses_is_validated_and_never_measured(tmp_path: Path) -> None:
+    units = planned(tuned(tmp_path), tmp_path)
+    for unit in (unit for unit in units if unit.tuning):
+        assert "--validate" in command(unit)
+        assert "--evaluate" not in command(unit)
+        assert unit.missing_benchmarks() == []
+        assert not unit.done()
+        assert unit.to_measure() == 0.25  # 50 of 200 problems
+    validate(units[1], 0.5)
+    assert units[1].done()
+    assert units[1].to_measure() == 0
+
+
+def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> None:
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    shares = {"a": [0.1, 0.9, 0.5, 0.5, 0.9, 0.1], "b": [0.2, 0.2, 0.4, 0.1, 0.1, 0.7]}  # a: three equal means
+    for label, values in shares.items():
+        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
+            validate(unit, share)
+    a, b = tuned_rows(units, mine.tune_at("laptop"))
+    assert a.scores == pytest.approx([0.5, 0.5, 0.5])
+    assert (a.chosen, b.chosen) == (0, 2)
+    after = planned(mine, tmp_path)
+    assert after[: len(units)] == units
+    reported = after[len(units) :]
+    assert [(unit.label, unit.seed, unit.tuning) for unit in reported] == [
+        (label, seed, False) for label in "ab" for seed in (0, 1)
+    ]
+    for unit, row in zip(reported, (a, a, b, b), strict=True):
+        assert set(row.setting.overrides) < set(unit.overrides)
+        assert "--evaluate" in command(unit)
+        assert unit.missing_benchmarks() == ["add3"]
+    assert undecided_rows([(mine, after)], "laptop", None) == []
+
+
+def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
+    """Also not the best of those that are there: none is pruned."""
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    for unit in units[1:-1]:
+        validate(unit, 0.5)
+    (draws,) = undecided_rows([(mine, units)], "laptop", [7])
+    assert [[(unit.label, unit.seed) for unit in draw] for draw in draws] == [[("b", 7)]] * 3
+    assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
+
+
+def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
+    unit = planned(tuned(tmp_path), tmp_path)[1]
+    validate(unit, 0.5)
+    write_json(unit.run.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
+    assert unit.validation() is None
+    unit.run.validation_file.write_text("{")
+    with pytest.raises(UserError, match="the validation is damaged"):
+        unit.validation()
+
+
+def test_test_scores_have_no_say_in_the_choice(tmp_path: Path) -> None:
+    """Measuring a run that chooses on its benchmarks, whatever comes out, changes nothing."""
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    for number, unit in enumerate(units[1:]):
+        validate(unit, number / 100)
+    before = [row.chosen for row in tuned_rows(units, mine.tune_at("laptop"))]
+    for number, unit in enumerate(units[1:]):
+        finish(unit, 1 - number / 20)
+    assert [row.chosen for row in tuned_rows(units, mine.tune_at("laptop"))] == before == [2, 2]
+
+
+# the table ------------------------------------------------------------------------------------------------------------
+def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
+    mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
+    text = as_text(study_table(mine, "laptop", units), "markdown")
+    assert "Settings still to be tried, so none is chosen: a; b." in text
+    for unit in units[1:]:
+        validate(unit, 0.3 if unit.row.label == "a" else float(unit.row.setting.point["learning_rate"]) * 500)
+    units = planned(mine, tmp_path)
+    for unit in (unit for unit in units if not unit.tuning and unit.row.objective):
+        finish(unit, 0.4 if unit.row.label == "a" else 0.8)
+    table = study_table(mine, "laptop", units)
+    results, best = table.blocks
+    a, b = tuned_rows(units, mine.tune_at("laptop"))
+    assert [row.label for row in results.rows] == ["base", "a", "b"]
+    assert [row.cells[-2].text for row in results.rows] == ["", "baseline", "better"]
+    shown = [
+        f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
+    ]
+    assert [row.cells[-1].text for row in results.rows] == ["", *shown]
+    assert [column.title for column in best.columns] == ["k = 1", "k = 2", "k = 3", "Runs", "Chosen"]
+    assert [cell.mean for cell in best.rows[0].cells[:3]] == pytest.approx([30, 30, 30])
+    assert best.rows[1].cells[2].mean == pytest.approx(100 * max(b.known))
+    assert [row.cells[3].text for row in best.rows] == ["6 of 6"] * 2
+    assert len(table.comparisons) == 2
+    drawn = draw_sweep(mine, "laptop", units)
+    assert [line.get_label() for line in drawn.axes[0].lines] == ["a", "b"]
+    assert drawn.axes[0].lines[1].get_ydata()[-1] == pytest.approx(100 * max(b.known))
+
+
+def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
+    mine = tuned(tmp_path)
+    with pytest.raises(UserError, match="no row of mine was tried at all its settings"):
+        draw_sweep(mine, "laptop", planned(mine, tmp_path))
+
+
+# mistakes -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("tune: {draws: 0, seeds: [50], space: {train.epochs: [1, 2]}}\n", "tune.draws must be at least 1", 7),
+        ("tune: {seeds: [50], space: {train.epochs: [1, 2]}}\n", "tune.draws is missing", 7),
+        ("tune: {draws: 2, seeds: [], space: {train.epochs: [1, 2]}}\n", "seeds are whole numbers", 7),
+        ("tune: {draws: 2, seeds: [5, 5], space: {train.epochs: [1, 2]}}\n", "a seed is listed twice", 7),
+        ("tune: {draws: 2, seeds: [1], space: {train.epochs: [1, 2]}}\n", "seed 1 chooses the settings", 9),
+        ("tune: {draws: 2, seeds: [50], space: {}}\n", "names nothing to tune", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.epoch: [1, 2]}}\n", "unknown configuration key 'train.epoch'", 7),
+        ("tune: {draws: 2, seeds: [50], spaces: {}}\n", "unknown key 'tune.spaces'", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.x: {log: [1, 2]}}}\n", "unknown configuration key 'train.x'", 7),
+        ("tune:\n  draws: 2\n  seeds: [50]\n  space:\n    train.grad_clip: {log: [2, 1]}\n", "goes from 2 to 1", 11),
+        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [0, 1]}}}\n", "0 has no logarithm", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [1]}}}\n", "one kind and two numbers", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [a, b]}}}\n", "one kind and two numbers", 7),
+        ("tune: {draws: 2, seeds: [50], space: {train.epochs: []}}\n", "names no values", 7),
+        ("tune: {draws: 2, seeds: [50], space: {seed: [1, 2]}}\n", "seed cannot be an override", 7),
+        (TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
+        (TUNE % 2 + "figures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 8),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, ROWS % "" + text + SCALES % "")
+    assert what in caught.value.what
+    assert f"mine.yaml:{line}" in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("row", "scale", "what"),
+    [
+        (", overrides: [train.epochs=1]", "", "'train.epochs=1' sets what `tune:` sets"),
+        (
+            ", reference: {table: table1, model: Qwen2.5-7B, method: tepo}",
+            "",
+            "the paper printed no row that was tuned",
+        ),
+        ("", ", tune: {draws: 1, seeds: [0], space: {train.epochs: [1]}}", "seed 0 chooses the settings"),
+        ("", ", vary: {train.grad_clip: [1]}", "cannot stand beside `vary:`"),
+    ],
+)
+def test_what_is_tuned_is_set_once(row: str, scale: str, what: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, ROWS % row + TUNE % 2 + SCALES % scale)
+    assert what in caught.value.what
+
+
+def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.epochs is what the study tuned tunes"):
+        plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
+    with pytest.raises(UserError, match="seed 50 chooses the settings"):
+        plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
+
+
+def test_a_table_has_no_panel_that_tunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiments").mkdir()
+    panels = "title: x\npanels: [tuned]\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+    (tmp_path / "experiments" / "paneled.yaml").write_text(panels)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    with pytest.raises(UserError, match="tuned tunes its rows, so it cannot be a panel of paneled"):
+        plan_all(["paneled"], "laptop", store=tmp_path)
+
+
+def test_the_shipped_study_tunes_eight_rows_at_eight_settings(tmp_path: Path) -> None:
+    ((mine, units),) = plan_all(["tuned"], "laptop", store=tmp_path)
+    assert len(mine.rows) == mine.tune_at("laptop").draws == 8
+    assert len(units) == len({unit.id for unit in units}) == 64
+    assert {unit.seed for unit in units} == {50}
+    later = undecided_rows([(mine, units)], "laptop", None)
+    assert [[len(draw) for draw in draws] for draws in later] == [[8] * 8] * 8
+    assert load_study("tuned").baseline == "GRPO/DAPO"

@@ -35,13 +35,16 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
 
 def show_price(units: Sequence[Unit], scale: str, store: Path) -> None:
     """CPU time, tokens and disk of what is to do, and the measurements behind them."""
-    from tepo.studies.price import costs, price, probe, unpriced
+    from tepo.studies.cost import costs
+    from tepo.studies.price import price, probe, unpriced
 
     todo = unfinished(unique(units))
     if not todo:
         say_wrapped("nothing to do")
         return
-    known = [cost for cost in costs(store) if any(map(cost.prices, todo))]  # others cost something else
+    known = [
+        cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
+    ]  # others cost something else
     new = unpriced(todo, known)
     if scale != "laptop" and new:  # a probe would load the model
         name = new[0].config.data.name

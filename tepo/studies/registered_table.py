@@ -10,8 +10,9 @@ from tepo.evaluation.intervals import LEVEL
 from tepo.evaluation.power import MOST_SEEDS, equivalent_from, found_from, seeds_needed, spread_of
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
 from tepo.studies.claims import Claim, Claims
+from tepo.studies.cost import Cost
 from tepo.studies.plan import Unit
-from tepo.studies.price import Cost, price
+from tepo.studies.price import price
 from tepo.studies.registration import registered
 from tepo.studies.study_table import read_samples, row_key
 

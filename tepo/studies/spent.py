@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from tepo.studies.cost import costs_of
 from tepo.studies.plan import Unit, unique
-from tepo.studies.price import costs_of
 from tepo.words import counted
 
 

@@ -22,8 +22,8 @@ def claims(
     from tepo.errors import unknown_name
     from tepo.reporting.render import check_format
     from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.cost import costs
     from tepo.studies.plan_all import plan_studies
-    from tepo.studies.price import costs
     from tepo.studies.registered_table import registered_table
     from tepo_cli.run_units import run_units
     from tepo_cli.study_outputs import show_table

@@ -7,23 +7,31 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tepo import provenance
 from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.evaluation.result import has_result
 from tepo.files import content_hash
+from tepo.studies.cost import Cost
+from tepo.studies.record import Record
+from tepo.studies.stored import Stored
 from tepo.studies.study import Row, Study, check_row_overrides, check_seeds
 from tepo.studies.vary import key_of, varied_keys
+from tepo.training.ending import Ending
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
+
+if TYPE_CHECKING:
+    from tepo.evaluation.right_answers import RightAnswers
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on."""
+    """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
+
+    record: what it is read from in place of its folder. stale: a record of its name is there, but of another run or
+    other problems."""
 
     row: Row
     model: str
@@ -31,6 +39,8 @@ class Unit:
     config: RunConfig
     overrides: tuple[str, ...]
     folder: Path
+    record: Record | None = None
+    stale: bool = False
 
     @property
     def id(self) -> str:
@@ -54,16 +64,44 @@ class Unit:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
 
+    # what was trained and measured: readers ask here, and need not know whether it is a folder or a record -----------
+    @property
+    def source(self) -> Stored | Record:
+        return self.record or Stored(self.run, self.config.data.benchmarks)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A mapping a step, verl's names; of a record those that are drawn or summed."""
+        return self.source.metrics()
+
+    def ending(self) -> Ending | None:
+        """Where training ended before its last step."""
+        return self.source.ending()
+
+    def outcome(self) -> str:
+        """The status in words, with the ending."""
+        return self.source.outcome()
+
     def sessions(self) -> list[dict[str, Any]]:
-        """The processes that trained and measured the unit, as far as they are on record."""
-        folders = [self.folder, *(self.run.evaluation(name) for name in self.config.data.benchmarks)]
-        return [session for folder in folders for session in provenance.sessions(folder)]
+        """The processes that trained and measured the unit, as far as they are known."""
+        return self.source.sessions()
+
+    def costs(self) -> list[Cost]:
+        """What those processes have cost."""
+        return self.source.costs()
+
+    def right_answers(self, benchmark: str) -> "RightAnswers | None":
+        """None where the benchmark was not measured."""
+        return self.source.right_answers(benchmark)
+
+    def timeouts(self, benchmark: str) -> int:
+        """Answers that ran out of the grader's budget."""
+        return self.source.timeouts(benchmark)
 
     def trained(self) -> bool:
-        return self.row.objective is None or self.run.finished()
+        return self.row.objective is None or self.source.trained()
 
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.config.data.benchmarks if not has_result(self.run.evaluation(name))]
+        return [name for name in self.config.data.benchmarks if not self.source.measured(name)]
 
     def done(self) -> bool:
         return self.trained() and not self.missing_benchmarks()

@@ -21,13 +21,14 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
         for unit in (unit for unit in units if unit.config.model.name == model):
+            done = "recorded" if unit.record else "done"
             train = (
                 "–"
                 if unit.row.objective is None
-                else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+                else (done if unit.trained() else counted(unit.config.train.steps, "step"))
             )
             missing = unit.missing_benchmarks()
-            measure = counted(len(missing), "benchmark") if missing else "done"
+            measure = counted(len(missing), "benchmark") if missing else done
             table.add_row(unit.label, str(unit.seed), unit.id, train, measure)
         show(table, stderr=True)
     say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")

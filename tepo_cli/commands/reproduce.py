@@ -41,6 +41,9 @@ def reproduce(
     nodes: Nodes = 1,
     minutes: Minutes = 24 * 60,
     override: Set = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[
         Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
@@ -59,9 +62,14 @@ def reproduce(
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     overrides = row_overrides(override, data)
     planned = plan_all(studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    if records:
+        from tepo.studies.records import with_records
+
+        planned = with_records(planned)
     units = [unit for _, units in planned for unit in units]
     if dry_run:
         show_plan(units)
         return
-    run_units(units, slots)
+    if not records:
+        run_units(units, slots)
     write_outputs(planned, scale, out, results)

@@ -105,8 +105,8 @@ class Kept:
 
     def _is_measured(self, task: Mapping[str, Any], name: str, unit: Unit) -> bool:
         """Generated problems depend on code too, which the benchmark's fingerprint does not hold; others are pinned by
-        it."""
+        it. As in a store, what was not recorded is not held against it."""
         benchmark = self.benchmark(name)
-        if benchmark.procedural and task.get("content_hash") != self.content_hash(name):
+        if benchmark.procedural and task.get("content_hash", self.content_hash(name)) != self.content_hash(name):
             return False
         return is_current(task, benchmark, {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking})

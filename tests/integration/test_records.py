@@ -23,7 +23,7 @@ scales:
   laptop:
     models: [laptop]
     seeds: [0, 1]
-    overrides: {list((*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"))}
+    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"]}
 """
 
 
@@ -73,7 +73,7 @@ def test_validation_scores_are_kept_exactly(user: Path) -> None:
     for record in read_records(user / "records" / "mine.jsonl.xz"):
         if record.metrics():
             folder = user / "runs" / record.id
-            stored = [line for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            stored = (folder / "metrics.jsonl").read_text().splitlines()
             for row, line in zip(record.metrics(), stored, strict=True):
                 assert f'"val-core/average": {row["val-core/average"]!r}' in line
 

@@ -1,7 +1,7 @@
 """Where the declarative files are: the user's folders in front, then the ones that ship with the package.
 
-`TEPO_PATH` (folders separated by the system's path separator) may hold `experiments/`, `ablations/` and `evals/` of a
-user's own; a file there wins over a shipped one of the same name.
+`TEPO_PATH` (folders separated by the system's path separator) may hold `experiments/`, `ablations/`, `evals/` and
+`records/` of a user's own; a file there wins over a shipped one of the same name.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from tepo.errors import UserError, unknown_name
 
 PACKAGE = Path(__file__).parent
-KINDS = ("experiments", "ablations", "evals")
+KINDS = ("experiments", "ablations", "evals", "records")
 
 
 def folders(kind: str) -> list[Path]:

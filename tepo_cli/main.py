@@ -22,6 +22,7 @@ from tepo_cli.commands.grade import grade
 from tepo_cli.commands.list import listing
 from tepo_cli.commands.plan import plan
 from tepo_cli.commands.power import power
+from tepo_cli.commands.records import app as records_app
 from tepo_cli.commands.regrade import regrade
 from tepo_cli.commands.report import report
 from tepo_cli.commands.reproduce import reproduce
@@ -75,6 +76,7 @@ app.command()(table)
 app.command()(figure)
 app.command()(report)
 app.command()(claims)
+app.add_typer(records_app, name="records")
 app.command()(audit)
 app.command()(explain)
 app.command()(doctor)

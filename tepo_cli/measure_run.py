@@ -8,8 +8,8 @@ from rich.table import Table
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
+from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
-from tepo.studies.price import Cost, record, work_of
 from tepo.studies.validate import final_validation, validate_run, validation_share
 from tepo.training.run_folder import RunFolder
 from tepo_cli.screen import benchmark_bar, fixed, say, show

@@ -2,17 +2,25 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tepo.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from tepo.studies.plan import Unit
+    from tepo.studies.plan_all import Planned
+    from tepo.studies.study import Study
 
 Scale = Annotated[str, typer.Option(help="laptop or paper.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
 JOBS = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
+Records = Annotated[
+    bool, typer.Option("--records", help="Read what the store lacks from records; there need be no store.")
+]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Data = Annotated[
     str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
@@ -56,6 +64,20 @@ def check_store_exists(store: Path) -> None:
             where=str(store),
             fix="--store DIR; `tepo ablate NAME` fills one",
         )
+
+
+def filled(
+    planned: "Planned", records: bool, store: Path, scale: str, seeds: list[int] | None
+) -> "list[tuple[Study, list[Unit]]]":
+    """What a command that runs nothing shows: from the store, and with --records from records.
+
+    Raises UserError where there is neither."""
+    if not records:
+        check_store_exists(store)
+        return list(planned)
+    from tepo.studies.records import with_records
+
+    return with_records(planned, scale, seeds)
 
 
 def parse_seeds(text: str | None) -> list[int] | None:

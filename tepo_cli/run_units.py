@@ -86,7 +86,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         started = time.monotonic()
         failures = _dispatch(todo, slots, watch)
     for unit in todo:
-        if unit.row.objective is not None and (ending := unit.run.ending()):
+        if ending := unit.ending():
             say(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
     say(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
     if failures:

@@ -23,10 +23,11 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
         for unit in (unit for unit in units if unit.config.model.name == model):
+            done = "recorded" if unit.record else "done"
             train = (
                 "–"
                 if unit.row.objective is None
-                else ("done" if unit.trained() else counted(unit.config.train.steps, "step"))
+                else (done if unit.trained() else counted(unit.config.train.steps, "step"))
             )
             table.add_row(unit.label, str(unit.seed), unit.id, train, _to_measure(unit))
         show(table, stderr=True)
@@ -35,20 +36,23 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
 
 def _to_measure(unit: Unit) -> str:
     if unit.to_measure() == 0:
-        return "done"
+        return "recorded" if unit.record else "done"
     return "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
 
 
 def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[Draws] = ()) -> None:
     """CPU time, tokens and disk of what is to do, and the measurements behind them. later: rows whose setting is not
     chosen yet; such a row is priced as the mean of its draws."""
-    from tepo.studies.price import costs, price, probe, unpriced
+    from tepo.studies.cost import costs
+    from tepo.studies.price import price, probe, unpriced
 
     todo = unfinished(unique(units))
     if not todo:
         say_wrapped("nothing to do")
         return
-    known = [cost for cost in costs(store) if any(map(cost.prices, todo))]  # others cost something else
+    known = [
+        cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
+    ]  # others cost something else
     new = unpriced(todo, known)
     if scale != "laptop" and new:  # a probe would load the model
         name = new[0].config.data.name

@@ -10,6 +10,12 @@ from tepo.evaluation.result import Result
 from tepo.problems.benchmarks import Benchmark
 
 
+def is_current(task: Mapping[str, Any], benchmark: Benchmark, prompts: Mapping[str, Any]) -> bool:
+    """Whether `check_current` accepts a result of this task."""
+    today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
+    return all(task.get(key, value) == value for key, value in today.items())
+
+
 def check_current(folder: Path, result: Result, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
     """Raise UserError for a result measured on other problems, by another protocol, or (`prompts`: wrap, thinking)
     with other prompts around them, and for one graded by other settings.

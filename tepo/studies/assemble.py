@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
+from tepo.config.compose import to_dict
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
@@ -28,7 +29,7 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
     trained = [
         unit
         for unit in unique(unit for _, units in planned for unit in units)
-        if unit.row.objective is not None and unit.run.metrics()
+        if unit.row.objective is not None and unit.metrics()
     ]
     with ProcessPoolExecutor(
         2, mp_context=get_context("fork"), initializer=gc.disable
@@ -72,18 +73,30 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
 
 
 def _page_run(unit: Unit) -> PageRun:
-    rows = unit.run.metrics()
+    rows = unit.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {
         "run": unit.id,
-        "status": unit.run.outcome(),
+        "status": unit.outcome(),
         "steps": len(rows),
         "CPU seconds": round(seconds, 1),
     }
-    dumps = [read_dump(path) for path in unit.run.token_dumps()[-1:]]
-    config = unit.run.config()["full"]
+    if unit.record:
+        config, dumps = to_dict(unit.config), []
+    else:
+        config = unit.run.config()["full"]
+        dumps = [read_dump(path) for path in unit.run.token_dumps()[-1:]]
     return PageRun(
-        unit.id, unit.label, unit.row.objective or "", unit.seed, config, facts, dumps, unit.sessions(), unit.row.look
+        unit.id,
+        unit.label,
+        unit.row.objective or "",
+        unit.seed,
+        config,
+        facts,
+        dumps,
+        unit.sessions(),
+        unit.row.look,
+        recorded=unit.record is not None,
     )
 
 

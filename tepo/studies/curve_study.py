@@ -84,7 +84,7 @@ def _fit_row(curve: CurveSettings, unit: Unit, runs: dict[int, Measured]) -> Row
 
 def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     """Raises UserError where the run was not validated as curves need it."""
-    rows = unit.run.metrics()
+    rows = unit.metrics()
     compute = [float(row[_COMPUTE[curve.over]]) for row in rows if _COMPUTE[curve.over] in row]
     names = [name for name in rows[0] if name.startswith(f"{START}val-aux/")] if rows else []
     if not names or len(compute) < len(rows):
@@ -96,7 +96,7 @@ def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     problems = {name: _shares(name, [rows[i] for i in fitted], rows[0]) for name in names}
     start = float(rows[0][START + AVERAGE]) if curve.start == "measured" else None
     return Measured(
-        Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.run.ending() or "")
+        Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.ending() or "")
     )
 
 

@@ -7,20 +7,25 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tepo import provenance
 from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.evaluation.result import has_result
 from tepo.files import content_hash
+from tepo.studies.cost import Cost
 from tepo.studies.curve_settings import check_validations
+from tepo.studies.record import Record
+from tepo.studies.stored import Stored
 from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
-from tepo.studies.validate import final_validation, validation_share
+from tepo.studies.validate import problems_hash, validation_share
 from tepo.studies.vary import key_of
+from tepo.training.ending import Ending
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
+
+if TYPE_CHECKING:
+    from tepo.evaluation.right_answers import RightAnswers
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Unit:
     """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
 
     tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
-    problem can enter the choice.
+    problem can enter the choice. record: what it is read from in place of its folder. stale: a record of its name is
+    there, but of another run or other problems.
     """
 
     row: Row
@@ -38,6 +44,8 @@ class Unit:
     overrides: tuple[str, ...]
     folder: Path
     tuning: bool = False
+    record: Record | None = None
+    stale: bool = False
 
     @property
     def id(self) -> str:
@@ -61,13 +69,41 @@ class Unit:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
 
+    # what was trained and measured: readers ask here, and need not know whether it is a folder or a record -----------
+    @property
+    def source(self) -> Stored | Record:
+        return self.record or Stored(self.run, self.benchmarks)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A mapping a step, verl's names; of a record those that are drawn or summed."""
+        return self.source.metrics()
+
+    def ending(self) -> Ending | None:
+        """Where training ended before its last step."""
+        return self.source.ending()
+
+    def outcome(self) -> str:
+        """The status in words, with the ending."""
+        return self.source.outcome()
+
     def sessions(self) -> list[dict[str, Any]]:
-        """The processes that trained and measured the unit, as far as they are on record."""
-        folders = [self.folder, *(self.run.evaluation(name) for name in self.benchmarks)]
-        return [session for folder in folders for session in provenance.sessions(folder)]
+        """The processes that trained and measured the unit, as far as they are known."""
+        return self.source.sessions()
+
+    def costs(self) -> list[Cost]:
+        """What those processes have cost."""
+        return self.source.costs()
+
+    def right_answers(self, benchmark: str) -> "RightAnswers | None":
+        """None where the benchmark was not measured."""
+        return self.source.right_answers(benchmark)
+
+    def timeouts(self, benchmark: str) -> int:
+        """Answers that ran out of the grader's budget."""
+        return self.source.timeouts(benchmark)
 
     def trained(self) -> bool:
-        return self.row.objective is None or self.run.finished()
+        return self.row.objective is None or self.source.trained()
 
     @property
     def benchmarks(self) -> list[str]:
@@ -75,11 +111,13 @@ class Unit:
         return [] if self.tuning else self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.benchmarks if not has_result(self.run.evaluation(name))]
+        return [name for name in self.benchmarks if not self.source.measured(name)]
 
     def validation(self) -> float | None:
-        """The share of validation problems that the finished run's last weights answer; None where it is missing."""
-        return final_validation(self.run, self.config)
+        """The share of validation problems that the finished run's last weights answer; None where it is missing, or
+        of other problems."""
+        found = self.source.validated()
+        return found.share if found and found.problems == problems_hash(self.config) else None
 
     def to_measure(self) -> float:
         """Benchmarks that are missing; a validation counts by its share of their responses."""

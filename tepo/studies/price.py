@@ -1,53 +1,23 @@
 """What a laptop study will cost, from what runs in the store have cost; without any, from a probe of two steps.
 
-Each process that trains or measures adds its CPU seconds to the run's `cost.json`. The price of a unit is
-start-up + steps x seconds a step + benchmarks x seconds a benchmark (a validation is a part of one), the medians over
-measured runs of the same data and the same work a step, by objective where it was measured.
+The price of a unit is start-up + steps x seconds a step + benchmarks x seconds a benchmark (a validation is a part of
+one), the medians over measured runs of the same data and the same work a step, by objective where it was measured.
 """
 
-import json
 import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed, UserError
-from tepo.files import write_json
+from tepo.errors import RunFailed
+from tepo.studies.cost import Cost, costs, work_of
 from tepo.studies.dispatch import command, last_line
 from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment, start
 from tepo.training.run_folder import RunFolder
 
 PROBE_STEPS = 2
-_SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
-_NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
-    log-probs and updates) and in benchmarks. benchmarks: a validation counts by its share of their responses."""
-
-    data: str
-    objective: str
-    steps: int
-    benchmarks: float
-    cpu_s: float
-    training_s: float
-    measuring_s: float
-    tokens: int
-    core_s: float = 0.0
-    work: str = ""  # `work_of` the run; empty in records of earlier versions, which price any
-
-    def prices(self, unit: Unit) -> bool:
-        """Whether the unit costs as much a step, a benchmark and a start."""
-        return self.data == unit.config.data.name and (not self.work or self.work == work_of(unit.config))
-
-    @property
-    def startup_s(self) -> float:
-        return max(self.cpu_s - self.training_s - self.measuring_s, 0.0)
 
 
 @dataclass(frozen=True)
@@ -65,47 +35,15 @@ class Price:
         return Price(cpu, tokens, self.disk_bytes + share * other.disk_bytes, self.basis)
 
 
-def work_of(config: RunConfig) -> str:
-    """What one step takes its time for: the model and the sizes of a rollout and its updates."""
-    return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])
-
-
-def record(run: RunFolder, cost: Cost) -> None:
-    """Add a process's cost to the run's `cost.json`."""
-    write_json(run.cost, [vars(entry) for entry in [*costs_of(run), cost]])
-
-
-def costs(store: Path) -> list[Cost]:
-    """Every recorded cost in a store."""
-    return [cost for folder in store.glob("*/") for cost in costs_of(RunFolder(folder))]
-
-
-def costs_of(run: RunFolder) -> list[Cost]:
-    """Every recorded cost of a run. Raises UserError when its file is damaged."""
-    try:
-        costs = [Cost(**entry) for entry in json.loads(run.cost.read_text(encoding="utf-8"))]
-        if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
-            raise TypeError("a word where a number belongs")
-        return costs
-    except FileNotFoundError:
-        return []
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"the record of what the run has cost is damaged: {error}",
-            where=str(run.cost),
-            fix="delete it: prices are then based on the other runs",
-        ) from None
-
-
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
     """CPU seconds, sampled tokens and disk of the units that are not done."""
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
         objective = unit.row.objective or ""
-        like = [cost for cost in known if cost.prices(unit)]
+        like = [cost for cost in known if cost.prices(unit.config)]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
-        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
+        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.metrics())
         measured = [cost for cost in like if cost.benchmarks]
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)
@@ -119,7 +57,7 @@ def unpriced(units: Iterable[Unit], known: Sequence[Cost]) -> list[Unit]:
     """One unit of each data and work that no measured run prices; one that trains, where there is one."""
     new: dict[tuple[str, str], Unit] = {}
     for unit in sorted(units, key=Unit.trained):
-        if not any(cost.prices(unit) and (cost.steps or unit.trained()) for cost in known):
+        if not any(cost.prices(unit.config) and (cost.steps or unit.trained()) for cost in known):
             new.setdefault((unit.config.data.name, work_of(unit.config)), unit)
     return list(new.values())
 

@@ -10,10 +10,11 @@ from tepo.evaluation.intervals import LEVEL
 from tepo.evaluation.power import MOST_SEEDS, equivalent_from, found_from, seeds_needed, spread_of
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
 from tepo.studies.claims import Claim, Claims
+from tepo.studies.cost import Cost
 from tepo.studies.plan import Unit
-from tepo.studies.price import Cost, price
+from tepo.studies.price import price
 from tepo.studies.registration import registered
-from tepo.studies.study_table import read_samples, row_key
+from tepo.studies.study_table import read_samples, record_notes, row_key
 
 _COLUMNS = (
     Column("delta", "Δ Avg.", Kind.DELTA),
@@ -62,7 +63,8 @@ def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Seq
         )
         rows.append(Row(claim.name, claim.name, (_delta(decision), *(Cell(text=text) for text in words))))
     block = Block("Claims", _COLUMNS, tuple(rows))
-    return Table("registered", "Claims registered before their runs", (block,), _notes(claims))
+    notes = (*_notes(claims), *record_notes([unit for part in units for unit in part]))
+    return Table("registered", "Claims registered before their runs", (block,), notes)
 
 
 def _result(units: Sequence[Unit]) -> Result | None:

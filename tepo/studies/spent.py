@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from tepo.studies.plan import Unit, unique
-from tepo.studies.price import costs_of
 from tepo.words import counted
 
 
@@ -11,7 +10,7 @@ def spent(units: Iterable[Unit]) -> str:
     """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
     everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
     distinct = unique(units)
-    costs = [cost for unit in distinct for cost in costs_of(unit.run)]
+    costs = [cost for unit in distinct for cost in unit.costs()]
     total = sum(cost.cpu_s for cost in costs)
     if not total:
         return ""

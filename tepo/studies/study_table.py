@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tepo.errors import UserError
-from tepo.evaluation.result import load_result
-from tepo.evaluation.rows import SAMPLES
+from tepo.evaluation.comparison import COLUMNS
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
@@ -22,65 +18,55 @@ from tepo.studies.curve_study import curve_part
 from tepo.studies.plan import Unit, unique
 from tepo.studies.study import Study, printed
 from tepo.studies.tuned_table import with_tuning
-
-COLUMNS = ["problem", "sample", "correct"]
+from tepo.words import counted
 
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
-    """Graded responses of all measured units: columns row, seed, benchmark, problem, sample, correct."""
-    measured = [
-        (row_key(unit), unit.seed, name, table)
+    """Graded responses of all measured units, a line each: `COLUMNS` of `tepo.evaluation.comparison`. The samples of a
+    problem are counted, not told apart: the right ones come first."""
+    parts = [
+        (row_key(unit), unit.seed, name, answers)
         for unit in units
         for name in unit.config.data.benchmarks
-        if (table := _measured(unit.run.evaluation(name))) is not None
+        if (answers := unit.right_answers(name)) is not None
     ]
-    if not measured:
-        return pd.DataFrame(columns=["row", "seed", "benchmark", *COLUMNS])
-    *keys, tables = zip(*measured, strict=True)
-    frame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
-    lengths = [len(table) for table in tables]
-    for index, (name, values) in enumerate(zip(("row", "seed", "benchmark"), keys, strict=True)):
-        frame.insert(index, name, pd.Series(values).repeat(lengths).to_numpy())
-    return frame
+    if not parts:
+        return pd.DataFrame(columns=list(COLUMNS))
+    rows, seeds, benchmarks, measured = zip(*parts, strict=True)
+    lengths = [len(answers.problems) * answers.samples for answers in measured]
+    problems = [np.repeat(np.array(one.problems, dtype=object), one.samples) for one in measured]
+    sample = np.concatenate([np.tile(np.arange(one.samples), len(one.problems)) for one in measured])
+    return pd.DataFrame(
+        {
+            "row": np.repeat(np.array(rows, dtype=object), lengths),
+            "seed": np.repeat(np.array(seeds), lengths),
+            "benchmark": np.repeat(np.array(benchmarks, dtype=object), lengths),
+            "problem": np.concatenate(problems),
+            "sample": sample,
+            "correct": sample < np.concatenate([np.repeat(one.right, one.samples) for one in measured]),
+        }
+    )
 
 
-def _measured(folder: Path) -> pa.Table | None:
-    """COLUMNS of a finished evaluation.
-
-    Raises UserError when they are not what its result was computed from: nobody should believe such a table.
-    """
-    result = load_result(folder)
-    if result is None:
-        return None
-    try:
-        table = pq.read_table(folder / SAMPLES, columns=COLUMNS)
-        right = table["correct"].to_numpy().astype(bool) if not table["correct"].null_count else None
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own are among them
-        raise UserError(
-            f"the samples cannot be read: {str(error).splitlines()[0]}",
-            where=str(folder / SAMPLES),
-            fix=f"move {folder} away and measure it anew",
-        ) from None
-    if right is None or len(table["problem"].unique()) != result.problems or abs(right.mean() - result.accuracy) > 1e-9:
-        raise UserError(
-            "the samples are not those behind the result: problems or verdicts differ",
-            where=str(folder / SAMPLES),
-            fix=f"`tepo regrade {folder}`, or move it away and measure it anew",
-        )
-    return table
+def record_notes(units: Sequence[Unit]) -> list[str]:
+    """Notes about what is read from records, and what could not be."""
+    runs = unique(units)
+    read, stale = sum(unit.record is not None for unit in runs), sum(unit.stale for unit in runs)
+    notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
+    other = "of other settings, another recipe or other problems than today's"
+    return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 
 
 def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
-    results = [load_result(unit.run.evaluation(name)) for unit in units for name in unit.config.data.benchmarks]
-    total = sum(result.timeouts or 0 for result in results if result)
+    total = sum(unit.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 
 
 def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
     """Of the row that a unit belongs to: its runs that ended before their last step."""
-    seeds = [unit for unit in units if row_key(unit) == row_key(first) and unit.row.objective is not None]
-    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.run.ending()))
+    seeds = [unit for unit in units if row_key(unit) == row_key(first)]
+    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.ending()))
 
 
 def row_key(unit: Unit) -> str:
@@ -136,7 +122,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
-        notes=[note, *([differing] if differing else []), *_given_up(units)],
+        notes=[note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
     )
     samples = read_samples(units)
     table = build_table(samples, spec)

@@ -5,6 +5,7 @@ study trained without validation.
 """
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -35,22 +36,35 @@ def validate_run(config: RunConfig) -> float:
     check_validation_problems(config)
     with run.lock("measure"), recorded(run.path, "validate"):
         metrics = _measured(config, run)
-        write_json(run.validation_file, {"problems": _problems_hash(config), "metrics": metrics})
+        write_json(run.validation_file, {"problems": problems_hash(config), "metrics": metrics})
     return float(metrics[AVERAGE])
+
+
+@dataclass(frozen=True)
+class Validated:
+    """share: of right responses. problems: hash of the validation problems, and of how they were asked."""
+
+    problems: str
+    share: float
 
 
 def final_validation(run: RunFolder, config: RunConfig) -> float | None:
     """The stored share of a finished run. None where there is none, or where it is of other validation problems."""
+    found = validated(run)
+    return found.share if found and found.problems == problems_hash(config) else None
+
+
+def validated(run: RunFolder) -> Validated | None:
+    """What is stored of a finished run, whatever the problems. Raises UserError where it is damaged."""
     if not run.finished():
         return None
     try:
         record = json.loads(run.validation_file.read_text(encoding="utf-8"))
-        problems, share = record["problems"], float(record["metrics"][AVERAGE])
+        return Validated(str(record["problems"]), float(record["metrics"][AVERAGE]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
         raise UserError("the validation is damaged: copied half?", where=str(run.validation_file), fix=AGAIN) from None
-    return share if problems == _problems_hash(config) else None
 
 
 def validation_share(config: RunConfig) -> float:
@@ -78,7 +92,7 @@ def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
         return Validation(config, Tools(sampler, tokenizer, grader), None).measure()
 
 
-def _problems_hash(config: RunConfig) -> str:
+def problems_hash(config: RunConfig) -> str:
     """Of the validation problems and how they are asked; the same for every run of a study, so computed once."""
     train = config.train
     asked = [to_dict(config)["data"], train.validation_problems, train.temperature, train.max_new_tokens]

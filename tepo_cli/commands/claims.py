@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Format, Jobs, Slots, Store
+from tepo_cli.options import JOBS, Format, Jobs, Records, Slots, Store
 
 
 def claims(
@@ -15,6 +15,7 @@ def claims(
     store: Store = Path("runs"),
     jobs: Jobs = JOBS,
     format: Format = "terminal",
+    records: Records = False,
     run: Annotated[bool, typer.Option("--run", help="Run what is missing; without it nothing is run.")] = False,
 ) -> None:
     """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs
@@ -22,8 +23,8 @@ def claims(
     from tepo.errors import unknown_name
     from tepo.reporting.render import check_format
     from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.cost import costs
     from tepo.studies.plan_all import plan_studies
-    from tepo.studies.price import costs
     from tepo.studies.registered_table import registered_table
     from tepo_cli.run_units import run_units
     from tepo_cli.study_outputs import show_table
@@ -35,6 +36,10 @@ def claims(
         if name not in testable:
             raise unknown_name("claim that can be run", name, testable, where=str(loaded.path))
     planned = plan_studies([study_of(claim) for claim in testable.values()], SCALE, store=store)
+    if records:
+        from tepo.studies.records import with_records
+
+        planned = with_records(planned, SCALE)
     if run:
         run_units(
             [unit for study, units in planned if study.name in (names or testable) for unit in units],

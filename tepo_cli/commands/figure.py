@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
+from tepo_cli.options import Data, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +24,7 @@ def figure(
     store: Store = Path("runs"),
     data: Data = None,
     override: SetAsRun = None,
+    records: Records = False,
     against: Annotated[str, typer.Option(help="What curves are drawn against: steps, samples or kl.")] = "steps",
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
@@ -47,7 +48,7 @@ def figure(
     planned = plan_all(
         ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
     )
-    check_store_exists(store)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
     for study, units in planned:
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, Set, Store, parse_seeds, row_overrides
+from tepo_cli.options import Data, Records, Scale, Seeds, Set, Store, parse_seeds, row_overrides
 
 
 def plan(
@@ -15,6 +15,7 @@ def plan(
     store: Store = Path("runs"),
     data: Data = None,
     override: Set = None,
+    records: Records = False,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; at paper scale memory by
@@ -34,6 +35,10 @@ def plan(
         seeds=parse_seeds(seeds),
         overrides=row_overrides(override, data),
     )
+    if records:
+        from tepo.studies.records import with_records
+
+        planned = with_records(planned, scale, parse_seeds(seeds))
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         check_rows(units)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
+from tepo_cli.options import Data, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 
 def power(
@@ -16,6 +16,7 @@ def power(
     store: Store = Path("runs"),
     data: Data = None,
     override: SetAsRun = None,
+    records: Records = False,
 ) -> None:
     """Show the seeds and problems that a difference needs to be found with 80%, at the test and correction of the
     verdicts, and the smallest difference that the planned seeds find. Estimated from rows in the store with two seeds
@@ -25,5 +26,5 @@ def power(
 
     overrides = row_overrides(override, data)
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    check_store_exists(store)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
     show_power(planned, difference)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tepo_cli.commands.reproduce import STUDIES
-from tepo_cli.options import Data, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
+from tepo_cli.options import Data, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 
 def report(
@@ -19,6 +19,7 @@ def report(
     store: Store = Path("runs"),
     data: Data = None,
     override: SetAsRun = None,
+    records: Records = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
@@ -35,5 +36,5 @@ def report(
         seeds=parse_seeds(seeds),
         overrides=row_overrides(override, data),
     )
-    check_store_exists(store)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
     write_outputs(planned, scale, out, results)

@@ -42,6 +42,9 @@ def reproduce(
     nodes: Nodes = 1,
     minutes: Minutes = 24 * 60,
     override: Set = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[
         Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
@@ -59,10 +62,17 @@ def reproduce(
     check_outputs(out, results)
     slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
     overrides = row_overrides(override, data)
-    plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    if dry_run:
-        units = [unit for _, units in plan() for unit in units]
-        show_plan(units)
+    chosen = parse_seeds(seeds)
+    plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=chosen, overrides=overrides)
+    if not records and not dry_run:
+        write_outputs(run_planned(plan, scale, slots), scale, out, results)
         return
-    planned = run_planned(plan, scale, slots)
+    planned = plan()
+    if records:
+        from tepo.studies.records import with_records
+
+        planned = with_records(planned, scale, chosen)
+    if dry_run:
+        show_plan([unit for _, units in planned for unit in units])
+        return
     write_outputs(planned, scale, out, results)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Format, Scale, Seeds, SetAsRun, Store, check_store_exists, parse_seeds, row_overrides
+from tepo_cli.options import Data, Format, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 
 def table(
@@ -16,6 +16,7 @@ def table(
     format: Format = "terminal",
     data: Data = None,
     override: SetAsRun = None,
+    records: Records = False,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.render import check_format
@@ -25,5 +26,5 @@ def table(
     check_format(format)
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    check_store_exists(store)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
     show_tables(planned, scale, format)

@@ -56,7 +56,8 @@ class PageStudy:
 @dataclass(frozen=True)
 class PageRun:
     """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
-    order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them."""
+    order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them. recorded: it is read
+    from a record, without responses."""
 
     id: str
     label: str
@@ -67,6 +68,7 @@ class PageRun:
     tokens: Sequence[TokenDump] = ()
     sessions: Sequence[Mapping[str, Any]] = ()
     look: Look | None = None
+    recorded: bool = False
 
     @property
     def swatch(self) -> str:
@@ -100,6 +102,7 @@ def build_page(
         runs=[(run, _flat(run.config)) for run in runs],
         differing=_differing(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
+        recorded=sum(run.recorded for run in runs),
         unrecorded=sum(not run.sessions for run in runs),
         dumps=[_summary(run, dump) for run, dump in shown],
         data=_script_json(

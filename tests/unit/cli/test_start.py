@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tepo
-from tepo.studies.price import Cost, record
+from tepo.studies.cost import Cost, record
 from tepo.training.run_folder import RunFolder
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")

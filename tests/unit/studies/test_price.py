@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tepo.studies import price
+from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all
-from tepo.studies.price import Cost, record, unpriced, work_of
+from tepo.studies.price import unpriced
 from tepo.training.run_folder import RunFolder
 from tepo_cli.show_plan import show_price
 

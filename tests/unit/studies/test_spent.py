@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tepo.errors import UserError
+from tepo.studies.cost import Cost, costs, record
 from tepo.studies.plan import make_plan
-from tepo.studies.price import Cost, costs, record
 from tepo.studies.spent import spent
 from tepo.studies.study import load_study
 

@@ -13,9 +13,9 @@ from tepo.errors import UserError
 from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
+from tepo.studies.cost import costs_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all
-from tepo.studies.price import costs_of
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.studies.study_table import read_samples, study_table

@@ -1,0 +1,89 @@
+"""The metrics of a run as a record keeps them: what is drawn, with few digits; what is summed or chosen by, at every
+step.
+
+    {"steps": 36,
+     "every": {"training/responses": [616, 560, …]},           # what each step added; the other sums too
+     "drawn": {"critic/score/mean": [0.297, …]},               # of a long run only some of the steps: `_drawn_steps`
+     "validated": {"5": {"val-core/average": 0.734375}}}       # by step, exact
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+_STEP, _RESPONSES = "training/global_step", "training/responses"
+_SUMMED = {"perf/cpu_s": 2, "perf/cpu_core_s": 2, "actor/realised_kl_k3": 2}  # metric: digits
+_DRAWN = {
+    "critic/score/mean": 3,
+    "actor/entropy": 3,
+    "actor/pg_clipfrac": 2,
+    "actor/grad_norm": 3,
+    "response_length/mean": 3,
+    "timing_s/step": 2,
+}
+_BEST = re.compile(r"critic/score/best@(\d+)$")  # figures show the two largest
+_VALIDATED = ("val-core/", "val-aux/", "start/val-")
+_POINTS = 60  # of a curve, about: more are not seen
+
+Metrics = Mapping[str, Any]
+
+
+def pack(rows: Sequence[Mapping[str, Any]]) -> Metrics:
+    """rows: of metrics.jsonl, one a step from 1 on."""
+    every = {name: _column(rows, name, digits) for name, digits in _SUMMED.items()}
+    if all(_RESPONSES in row for row in rows):
+        every[_RESPONSES] = [int(new - old) for old, new in pairwise([0, *(row[_RESPONSES] for row in rows)])]
+    steps = _drawn_steps(len(rows))
+    best = sorted({int(match[1]) for row in rows for name in row if (match := _BEST.match(name))})[-2:]
+    digits = _DRAWN | {f"critic/score/best@{size}": 3 for size in best}
+    drawn = {name: _column([rows[step - 1] for step in steps], name, count) for name, count in digits.items()}
+    validated = {
+        str(step): part
+        for step, row in enumerate(rows, start=1)
+        if (part := {name: value for name, value in row.items() if name.startswith(_VALIDATED)})
+    }
+    return {"steps": len(rows), "every": _known(every), "drawn": _known(drawn), "validated": validated}
+
+
+def unpack(metrics: Metrics) -> list[dict[str, Any]]:
+    """A mapping a step. Raises ValueError, TypeError or KeyError for what `pack` did not make."""
+    rows: list[dict[str, Any]] = [{_STEP: step} for step in range(1, metrics["steps"] + 1)]
+    columns = dict(metrics["every"])
+    if _RESPONSES in columns:
+        columns[_RESPONSES] = list(accumulate(columns[_RESPONSES]))
+    for name, values in columns.items():
+        _spread(rows, name, values)
+    shown = [rows[step - 1] for step in _drawn_steps(len(rows))]
+    for name, values in metrics["drawn"].items():
+        _spread(shown, name, values)
+    for step, part in metrics["validated"].items():
+        rows[int(step) - 1].update(part)
+    return rows
+
+
+def _drawn_steps(steps: int) -> list[int]:
+    """The first, the last, and every so many between: the same for runs of the same length."""
+    apart = max(1, steps // _POINTS)
+    return sorted({*range(1, steps + 1, apart), *([steps] if steps else [])})
+
+
+def _column(rows: Iterable[Mapping[str, Any]], name: str, digits: int) -> list[float | None]:
+    return [None if (value := row.get(name)) is None else _rounded(value, digits) for row in rows]
+
+
+def _rounded(value: float, digits: int) -> float:
+    """As an integer where it is one: shorter."""
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short.is_integer() else short
+
+
+def _known(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Without the metrics that no step has."""
+    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+
+
+def _spread(rows: Sequence[dict[str, Any]], name: str, values: Sequence[float | None]) -> None:
+    for row, value in zip(rows, values, strict=True):
+        if value is not None:
+            row[name] = value

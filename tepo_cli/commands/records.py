@@ -1,0 +1,91 @@
+"""`tepo records`: finished runs as small files, from which everything can be shown and some of it checked."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import JOBS, Jobs, Scale, Slots, Store, check_store_exists
+
+app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Studies, or claims (default: all that have records).", show_default=False)
+]
+
+
+@app.command()
+def write(
+    names: Annotated[list[str], typer.Argument(help="Studies, or claims.")],
+    scale: Scale = "laptop",
+    store: Store = Path("runs"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the files (default: records/ beside the study's folder).")
+    ] = None,
+) -> None:
+    """Record the finished runs of a store, a file a study. A file keeps its records of runs that the store does not
+    hold, so that a study can be run in parts on several machines."""
+    from tepo.studies.recording import record_study
+    from tepo.studies.records import file_of, plan_by_file
+    from tepo.words import counted
+
+    check_store_exists(store)
+    for name, planned in plan_by_file(names, scale, store).items():
+        path = out / file_of(name).name if out else file_of(name)
+        written = record_study(path, planned)
+        size = f", {path.stat().st_size / 1000:.1f} kB" if path.is_file() else ""
+        typer.echo(
+            f"{path}: {counted(written.recorded, 'run')} from the store, {written.kept} kept, "
+            f"{written.missing} not recorded{size}"
+        )
+
+
+@app.command()
+def show(names: Names = None, scale: Scale = "laptop") -> None:
+    """Show what is recorded: a line a file, or with names a line a run, and whether it counts as one of today's plan.
+    `xzcat records/NAME.jsonl.xz` prints all of a file."""
+    from tepo_cli.show_records import show_files, show_runs
+
+    if names:
+        show_runs(names, scale)
+    else:
+        show_files()
+
+
+@app.command()
+def check(
+    names: Names = None,
+    runs: Annotated[int, typer.Option(help="How many recorded runs are run anew.", min=1)] = 1,
+    draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
+    scale: Scale = "laptop",
+    jobs: Jobs = JOBS,
+) -> None:
+    """Run some recorded runs anew, drawn at random, in a store of their own, and compare the verdicts problem by
+    problem. Ends with exit code 1 where any differ. Another kind of CPU may round otherwise."""
+    import secrets
+    import shutil
+    import tempfile
+
+    from tepo.errors import RunFailed, UserError
+    from tepo.studies.recheck import agreement, anew, drawn
+    from tepo.studies.records import plan_by_file, recorded_names
+    from tepo_cli.run_units import run_units
+    from tepo_cli.screen import say
+    from tepo_cli.show_records import show_agreement
+
+    seed = secrets.randbelow(2**31) if draw is None else draw
+    plans = plan_by_file(names or recorded_names(), scale, Path("runs"))
+    units = drawn([part for plan in plans.values() for part in plan], runs, seed)
+    if not units:
+        raise UserError("no record is of a run of today's plan", fix="tepo records show NAME")
+    store = Path(tempfile.mkdtemp(prefix="tepo-records-"))
+    say(f"drawn with --draw {seed}, run in {store}: {', '.join(f'{unit.label} seed {unit.seed}' for unit in units)}")
+    pairs = [(unit, anew(unit, store)) for unit in units]
+    run_units([again for _, again in pairs], Slots(jobs=jobs))
+    show_agreement(pairs)
+    if differing := sum(not agreement(*pair) for pair in pairs):
+        raise RunFailed(
+            f"{differing} of {len(units)} runs came out otherwise than recorded",
+            where=str(store),
+            fix="the kind of CPU and the versions that made the record; others may round otherwise",
+        )
+    shutil.rmtree(store)

@@ -1,0 +1,98 @@
+"""Records through the commands, on runs that are really trained: written, shown in place of the store, and checked by
+training one anew."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.studies.record_file import read_records, write_records
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL
+
+pytestmark = pytest.mark.slow
+
+STUDY = f"""
+title: mine
+baseline: GSPO
+rows:
+  - {{label: untrained, base: true}}
+  - {{label: GSPO, objective: gspo}}
+  - {{label: TEPO, objective: tepo}}
+scales:
+  laptop:
+    models: [laptop]
+    seeds: [0, 1]
+    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"]}
+"""
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a study, its runs and their records."""
+    folder = tmp_path_factory.mktemp("records")
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "mine.yaml").write_text(STUDY)
+    called(folder, "ablate", "mine")
+    written = called(folder, "records", "write", "mine")
+    assert f"{folder / 'records' / 'mine.jsonl.xz'}: 5 runs from the store, 0 kept, 0 not recorded" in written
+    return folder
+
+
+def called(folder: Path, *words: str, code: int = 0) -> str:
+    done = tepo(*words, cwd=folder, TEPO_PATH=str(folder))
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_everything_is_shown_without_the_store(user: Path) -> None:
+    away = ("--records", "--store", "nothing")
+    stored, shown = (called(user, "table", "mine", "--format", "csv", *words) for words in ((), away))
+    numbers = [line for line in stored.splitlines() if line.count(",") > 4]
+    assert len(numbers) > 10
+    assert [line for line in shown.splitlines() if line.count(",") > 4] == numbers  # scores, intervals, verdicts
+    assert "5 of 5 runs read from records" in called(user, "table", "mine", *away)
+    assert called(user, "power", "mine", *away) == called(user, "power", "mine")
+    assert "5 runs, 0 to do" in called(user, "plan", "mine", *away)
+    called(user, "reproduce", "mine", *away, "--out", "page.html", "--results", "results.md")
+    page = (user / "page.html").read_text()
+    assert "4 of 4 runs are read from records" in page
+    assert "Training curves of mine" in page
+    assert 'id="tokens"' not in page
+    assert "Made by" in page
+    assert "5 of 5 runs measured" in (user / "results.md").read_text()
+    assert not (user / "nothing").exists()
+    assert "no store there" in called(user, "table", "mine", "--store", "nothing", code=2)
+    listed = called(user, "records", "show", "mine")
+    assert listed.count("yes") == 5
+    assert "mine.jsonl.xz" in called(user, "records", "show")
+
+
+def test_validation_scores_are_kept_exactly(user: Path) -> None:
+    for record in read_records(user / "records" / "mine.jsonl.xz"):
+        if record.metrics():
+            folder = user / "runs" / record.id
+            stored = (folder / "metrics.jsonl").read_text().splitlines()
+            for row, line in zip(record.metrics(), stored, strict=True):
+                assert f'"val-core/average": {row["val-core/average"]!r}' in line
+
+
+def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> None:
+    checked = called(user, "records", "check", "mine", "--runs", "1", "--draw", "7")
+    assert "--draw 7" in checked
+    assert "recorded on" in checked
+    path = user / "records" / "mine.jsonl.xz"
+    truth = path.read_bytes()
+    false = []
+    for record in read_records(path):
+        verdicts = record.verdicts["add3"]
+        right = tuple(count - 1 if count else 1 for count in verdicts.right)
+        false.append(replace(record, verdicts={**record.verdicts, "add3": replace(verdicts, right=right)}))
+    write_records(path, false)
+    refused = called(user, "records", "check", "mine", "--draw", "7", code=1)
+    path.write_bytes(truth)
+    assert "1 of 1 runs came out otherwise than recorded" in refused
+    assert " 200 " in refused  # problems of add3, all of them false
+    shutil.rmtree(refused.partition("\nin: ")[2].partition("\n")[0])  # the run anew is kept, to be looked at

@@ -1,0 +1,63 @@
+"""What a record keeps of a run's metrics: curves with few digits, sums at every step, validation exact."""
+
+import json
+
+import pytest
+
+from tepo.reporting.against import positions
+from tepo.reporting.curves import TRAINING_PANELS
+from tepo.studies.record_metrics import pack, unpack
+
+
+def metrics(steps: int, validate_every: int = 5) -> list[dict]:
+    rows = []
+    for step in range(1, steps + 1):
+        row = {"training/global_step": step, "training/responses": 608.0 * step, "perf/cpu_s": 0.9 + 0.0123 * step}
+        row |= {"actor/realised_kl_k3": 0.00123456 / step, "rollout/prompts": 77.0, "actor/clip_low_over_sd": 2.0}
+        row |= {panel.metric: 1 / (3 + step) for panel in TRAINING_PANELS}
+        row |= {f"critic/score/best@{size}": 0.8 - 1 / (size + step) for size in (2, 4, 8)}
+        if step % validate_every == 0:
+            row |= {"val-core/add3/acc/mean@4": step / 3000, "val-core/average": step / 7000}
+        rows.append(row)
+    return rows
+
+
+def kept(rows: list[dict]) -> list[dict]:
+    return unpack(json.loads(json.dumps(pack(rows))))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 36, 119, 120, 432])
+def test_validation_and_sums_are_there_at_every_step(steps: int) -> None:
+    rows = metrics(steps)
+    back = kept(rows)
+    assert [row["training/global_step"] for row in back] == list(range(1, steps + 1))
+    for old, new in zip(rows, back, strict=True):
+        wanted = {name: value for name, value in old.items() if name.startswith("val-core/")}
+        assert {name: value for name, value in new.items() if name.startswith("val-core/")} == wanted  # exact
+        assert new["training/responses"] == old["training/responses"]
+    for name in ("perf/cpu_s", "actor/realised_kl_k3"):
+        assert sum(row[name] for row in back) == pytest.approx(sum(row[name] for row in rows), rel=0.05)  # two digits
+    for against in ("samples", "kl"):
+        assert positions(back, against) == pytest.approx(positions(rows, against), rel=0.05)
+
+
+@pytest.mark.parametrize("steps", [1, 36, 432])
+def test_what_is_drawn_is_there_at_as_many_steps_as_can_be_seen(steps: int) -> None:
+    rows = metrics(steps)
+    back = kept(rows)
+    for panel in TRAINING_PANELS:
+        drawn = {row["training/global_step"]: row[panel.metric] for row in back if panel.metric in row}
+        assert min(steps, 60) <= len(drawn) <= 120
+        assert {1, steps} <= set(drawn)
+        for step, value in drawn.items():
+            assert value == pytest.approx(rows[step - 1][panel.metric], rel=0.06)
+    assert {name for row in back for name in row if "best@" in name} == {"critic/score/best@4", "critic/score/best@8"}
+
+
+def test_a_run_without_a_metric_lacks_it_and_one_step_may() -> None:
+    assert kept([{"training/global_step": 1}]) == [{"training/global_step": 1}]
+    rows = metrics(3)
+    del rows[1]["actor/grad_norm"]
+    assert ["actor/grad_norm" in row for row in kept(rows)] == [True, False, True]
+    rows[2]["actor/grad_norm"] = float("inf")
+    assert kept(rows)[2]["actor/grad_norm"] == float("inf")

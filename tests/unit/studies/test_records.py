@@ -1,0 +1,242 @@
+"""Records of runs: the same table without the store, parts of a study put together, and records that do not count."""
+
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo import paths
+from tepo.errors import UserError
+from tepo.files import write_json
+from tepo.studies.claims import load_claims, study_of
+from tepo.studies.cost import Cost, record
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import Planned, plan_all, plan_studies
+from tepo.studies.record_file import read_records, write_records
+from tepo.studies.recording import record_study
+from tepo.studies.records import file_of, plan_by_file, record_files, recorded_names, with_records
+from tepo.studies.registered_table import registered_table
+from tepo.studies.spent import spent
+from tepo.studies.study_table import read_samples, study_table
+from tests.unit.studies.measured import finish
+from tests.unit.studies.test_registered import text
+
+STUDY = """
+title: mine
+baseline: GRPO/DAPO
+rows:
+  - {label: GRPO/DAPO, objective: grpo_dapo}
+  - {label: GSPO, objective: gspo}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1, 2], overrides: [train.steps=2, "data.benchmarks=[add3]"]}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with a study."""
+    folder = tmp_path / "own"
+    (folder / "experiments").mkdir(parents=True)
+    (folder / "experiments" / "mine.yaml").write_text(STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(folder))
+    return folder
+
+
+def planned(store: Path, *overrides: str) -> list[tuple]:
+    return plan_all(["mine"], "laptop", store=store, overrides=overrides)
+
+
+def finished(store: Path, *wanted: int) -> Planned:
+    """The study with some of its six runs done (none named: all)."""
+    plan = planned(store)
+    ((study, units),) = plan
+    for index, unit in enumerate(units):
+        if index in (wanted or range(6)):
+            finish(unit, chance=0.5 + 0.05 * index)
+            record(unit.run, Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
+    return [(study, units)]
+
+
+@pytest.fixture
+def recorded(own: Path, tmp_path: Path) -> Path:
+    """The file with all runs of the study."""
+    record_study(file_of("mine"), finished(tmp_path / "runs"))
+    return file_of("mine")
+
+
+def read(store: Path, *overrides: str) -> list[Unit]:
+    ((_, units),) = with_records(planned(store, *overrides), "laptop")
+    return units
+
+
+def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:
+    assert recorded == own / "records" / "mine.jsonl.xz"
+    assert recorded_names() == ["mine"]
+    ((study, stored),) = planned(tmp_path / "runs")
+    units = read(tmp_path / "empty")
+    assert all(unit.done() and unit.record for unit in units)
+    assert not (tmp_path / "empty").exists()
+    assert read_samples(units).equals(read_samples(stored))  # to the bit, and so is all that is made from them
+    ours, theirs = study_table(study, "laptop", units), study_table(study, "laptop", stored)
+    assert ours.blocks == theirs.blocks
+    assert ours.comparisons == theirs.comparisons
+    assert set(ours.notes) - set(theirs.notes) == {"6 of 6 runs read from records, not from the store."}
+    for unit, old in zip(units, stored, strict=True):
+        assert unit.outcome() == "finished"
+        assert [one["started"] for one in unit.sessions()] == [one["started"] for one in old.sessions()]
+    assert spent(units) == spent(stored) != ""
+
+
+def test_without_asking_for_records_nothing_is_read_from_them(recorded: Path, tmp_path: Path) -> None:
+    ((_, units),) = planned(tmp_path / "empty")
+    assert not any(unit.done() or unit.record for unit in units)
+
+
+def test_the_store_comes_before_the_records(recorded: Path, tmp_path: Path) -> None:
+    finished(tmp_path / "other", 0, 3)
+    assert [unit.record is None for unit in read(tmp_path / "other")] == [True, False, False, True, False, False]
+
+
+def test_an_ending_is_kept(own: Path, tmp_path: Path) -> None:
+    ((study, units),) = finished(tmp_path / "runs")
+    ending = {"kind": "collapse", "step": 2, "why": "all wrong"}
+    units[4].run.mark("finished", steps=2, ending=ending)
+    record_study(file_of("mine"), [(study, units)])
+    again = read(tmp_path / "empty")
+    assert [str(unit.ending()) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
+    assert again[4].outcome() == "finished: collapse at step 2"
+    assert any("collapse at step 2" in note for note in study_table(study, "laptop", again).notes)
+
+
+def test_parts_of_a_study_are_put_together(own: Path, tmp_path: Path) -> None:
+    path = file_of("mine")
+    first = record_study(path, finished(tmp_path / "one", 0, 1))
+    assert (first.recorded, first.kept, first.missing) == (2, 0, 4)
+    second = record_study(path, finished(tmp_path / "two", 1, 2, 3, 4, 5))
+    assert (second.recorded, second.kept, second.missing) == (5, 1, 0)
+    together = path.read_bytes()
+    path.unlink()
+    record_study(path, planned(tmp_path / "two"))
+    record_study(path, planned(tmp_path / "one"))
+    assert path.read_bytes() == together  # whatever the order
+    assert record_study(path, planned(tmp_path / "empty")).kept == 6
+    assert path.read_bytes() == together
+
+
+def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: Path, tmp_path: Path) -> None:
+    units = read(tmp_path / "empty", "train.steps=3")
+    assert [unit.stale for unit in units] == [True] * 6
+    assert not any(unit.record for unit in units)
+    ((study, _),) = planned(tmp_path / "empty")
+    assert any(note.startswith("6 stale records not used") for note in study_table(study, "laptop", units).notes)
+
+    (own / "experiments" / "mine.yaml").write_text(STUDY.replace("train.steps=2", "train.steps=3"))
+    written = record_study(recorded, finished(tmp_path / "new", 0, 1, 2, 3))
+    assert (written.recorded, written.kept, written.missing) == (4, 2, 2)
+    assert sorted(unit.stale for unit in read(tmp_path / "empty")) == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("what", ["recipe", "fingerprint", "grading", "content_hash", "wrap"])
+def test_records_of_another_recipe_or_benchmark_are_stale(recorded: Path, tmp_path: Path, what: str) -> None:
+    records = read_records(recorded)
+    first = records[0]
+    if what == "recipe":
+        other = replace(first, recipe=first.recipe - 1)
+    else:
+        verdicts = first.verdicts["add3"]
+        on = replace(verdicts.on, task={**verdicts.on.task, what: "another"})
+        other = replace(first, verdicts={"add3": replace(verdicts, on=on)})
+    write_records(recorded, [other, *records[1:]])
+    units = read(tmp_path / "empty")
+    assert [unit.stale for unit in units] == [unit.id == first.id for unit in units]
+    assert [unit.done() for unit in units] == [unit.id != first.id for unit in units]
+
+
+def test_a_record_without_a_wanted_benchmark_is_stale(recorded: Path, tmp_path: Path) -> None:
+    units = read(tmp_path / "empty", "data.benchmarks=[add3,max4]")
+    assert all(unit.stale and not unit.done() for unit in units)
+
+
+def test_a_run_without_benchmarks_has_a_record(own: Path, tmp_path: Path) -> None:
+    ((study, units),) = finished(tmp_path / "runs")
+    bare = [replace(unit, config=replace(unit.config, data=replace(unit.config.data, benchmarks=[]))) for unit in units]
+    assert record_study(tmp_path / "bare.jsonl.xz", [(study, bare)]).recorded == 6
+    back = read_records(tmp_path / "bare.jsonl.xz")
+    assert all(not one.verdicts and len(one.metrics()) == 2 for one in back)
+
+
+def test_many_samples_a_problem(recorded: Path) -> None:
+    first, *_ = read_records(recorded)
+    verdicts = first.verdicts["add3"]
+    wide = replace(verdicts, on=replace(verdicts.on, samples=32), right=tuple(index % 33 for index in range(60)))
+    write_records(recorded, [replace(first, verdicts={"add3": wide})])
+    (back,) = read_records(recorded)
+    assert back.right_answers("add3") == replace(first, verdicts={"add3": wide}).right_answers("add3")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda line: line[:-9], "line 3 of the records is damaged"),
+        (lambda line: line.replace('"seed"', '"sead"'), "seed"),
+        (lambda line: "[1, 2]", "line 3 of the records is damaged"),
+        (lambda line: json.dumps({**json.loads(line), "right": {"nothing": "44"}}), "nothing"),
+        (lambda line: _with_right(line, "44"), "not one count up to 4 a problem"),
+        (lambda line: _with_right(line, "9" * 60), "not one count up to 4 a problem"),
+        (lambda line: json.dumps({**json.loads(line), "cost": [{"who": 1}]}), "who"),
+    ],
+)
+def test_a_damaged_line_is_named(recorded: Path, tmp_path: Path, spoil, message: str) -> None:
+    lines = lzma.decompress(recorded.read_bytes()).decode().splitlines()
+    assert lines[2].startswith('{"run"')
+    lines[2] = spoil(lines[2])
+    recorded.write_bytes(lzma.compress("\n".join(lines).encode()))
+    with pytest.raises(UserError, match=message) as caught:
+        read(tmp_path / "empty")
+    assert f"{recorded}, line 3" in str(caught.value)
+
+
+def _with_right(line: str, right: str) -> str:
+    value = json.loads(line)
+    return json.dumps({**value, "right": dict.fromkeys(value["right"], right)})
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-20], lambda data: b"who", lambda data: data[:40] + b"!" + data[41:]]
+)
+def test_a_damaged_file_is_named(recorded: Path, tmp_path: Path, spoil) -> None:
+    recorded.write_bytes(spoil(recorded.read_bytes()))
+    with pytest.raises(UserError, match="the file of records is damaged") as caught:
+        read(tmp_path / "empty")
+    assert str(recorded) in str(caught.value)
+
+
+def test_a_users_file_stands_in_front_of_a_shipped_one(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "shipped", lambda kind: tmp_path / "shipped" / kind)
+    (tmp_path / "shipped" / "records").mkdir(parents=True)
+    for name in ("mine", "other"):
+        (tmp_path / "shipped" / "records" / f"{name}.jsonl.xz").write_bytes(recorded.read_bytes())
+    assert record_files() == [recorded, tmp_path / "shipped" / "records" / "other.jsonl.xz"]
+
+
+def test_claims_are_judged_from_records(own: Path, tmp_path: Path) -> None:
+    (own / "experiments" / "claims.yaml").write_text(text("first"))
+    plan = plan_by_file(["claims"], "laptop", tmp_path / "runs")
+    ((_, units),) = plan["claims"]
+    for unit in units:
+        finish(unit, chance=0.5 if unit.row.objective == "grpo_dapo" else 0.8)
+        session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": "2026-01-02T10:01:00+00:00"}
+        write_json(unit.folder / "provenance.json", {"sessions": [session]})
+    record_study(file_of("claims"), plan["claims"])
+    claims = load_claims()
+    empty = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "empty")
+    ((_, again),) = with_records(empty, "laptop")
+    stored, shown = registered_table(claims, [units], []), registered_table(claims, [again], [])
+    assert shown.blocks == stored.blocks
+    assert "holds" in [cell.text for cell in shown.blocks[0].rows[0].cells]
+    assert any("2026-01-02" in cell.text for cell in shown.blocks[0].rows[0].cells)
+    assert "16 of 16 runs read from records, not from the store." in shown.notes

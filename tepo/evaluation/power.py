@@ -53,6 +53,12 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
     return Spread(seed, problem, rest, share, sizes)
 
 
+def spread_of_seeds(deviation: float) -> Spread:
+    """Of a figure of a run, without problems: only seeds vary, by this standard deviation."""
+    none = np.zeros(1)
+    return Spread(deviation**2, none, none, np.ones(1), np.full(1, 2.0))
+
+
 def _rest(x: np.ndarray) -> float:
     """Variance of e: what seed and problem leave of x [S, P]."""
     left = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()

@@ -8,7 +8,8 @@
         settings: [train.optimizer.lr=4e-4]      # of both, over those of the laptop scale
         rule: how the settings were chosen
         expect: [better]                         # A against B: better, worse, equivalent; one of several
-        margin: 2                                # points: what matters, and what counts as the same
+        measure: accuracy                        # or entropy: at equal reward while training, nats a token
+        margin: 2                                # points, or hundredths of a nat: what matters, and what is the same
         seeds: [100, 101, 102, 103, 104, 105, 106, 107]
         problems: 7101                           # seed of newly generated test problems
         refuted_by: the outcome that would refute it
@@ -32,6 +33,7 @@ FEWEST_SEEDS = 8
 SCALE: ScaleName = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
+Measure = Literal["accuracy", "entropy"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,16 @@ class Claim:
     settings: tuple[str, ...] = option((), "overrides of both")
     rule: str = option("", "how the settings were chosen")
     expect: tuple[Expected, ...] = option((), "outcomes of A against B that the claim says, any of them")
-    margin: float | None = option(None, "points: what matters", low=Exclusive(0))
+    measure: Measure = option("accuracy", "after training on the test problems; or entropy at equal reward in training")
+    margin: float | None = option(None, "points, or hundredths of a nat: what matters", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
+
+    @property
+    def unit(self) -> str:
+        """Of the difference and its margin."""
+        return "points" if self.measure == "accuracy" else "hundredths of a nat"
 
     def outcome(self, verdict: Verdict) -> str:
         """Words for the claim where A against B came out so."""

@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tepo.evaluation.comparison import Difference, Pair, Verdict, compare, pair_rows
+import numpy as np
+
+from tepo.evaluation.comparison import Difference, Verdict, compare, pair_rows
 from tepo.evaluation.decisions import Decision, decide
+from tepo.evaluation.equal_reward import entropy_difference
 from tepo.evaluation.intervals import LEVEL
-from tepo.evaluation.power import MOST_SEEDS, equivalent_from, found_from, seeds_needed, spread_of
+from tepo.evaluation.power import (
+    MOST_SEEDS,
+    Spread,
+    equivalent_from,
+    found_from,
+    seeds_needed,
+    spread_of,
+    spread_of_seeds,
+)
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
 from tepo.studies.claims import Claim, Claims
 from tepo.studies.cost import Cost
@@ -17,7 +28,7 @@ from tepo.studies.registration import registered
 from tepo.studies.study_table import read_samples, record_notes, row_key
 
 _COLUMNS = (
-    Column("delta", "Δ Avg.", Kind.DELTA),
+    Column("delta", "Δ", Kind.DELTA),
     Column("verdict", "A against B", Kind.TEXT),
     Column("claim", "The claim", Kind.TEXT),
     Column("expect", "It says", Kind.TEXT),
@@ -34,7 +45,7 @@ class Result:
     """A claim whose runs are all there."""
 
     difference: Difference
-    pair: Pair
+    spread: Spread | None
 
 
 def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Sequence[Cost]) -> Table:
@@ -44,7 +55,7 @@ def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Seq
     more false alarms than are promised.
     """
     testable = dict(zip((claim.name for claim in claims.testable), units, strict=True))
-    results = {name: _result(part) for name, part in testable.items()}
+    results = {claim.name: _result(claim, testable[claim.name]) for claim in claims.testable}
     margins = [(claim.margin or 0) / 100 for claim in claims.testable]
     decisions = dict(
         zip(testable, decide([one.difference if one else None for one in results.values()], margins), strict=True)
@@ -67,13 +78,26 @@ def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Seq
     return Table("registered", "Claims registered before their runs", (block,), notes)
 
 
-def _result(units: Sequence[Unit]) -> Result | None:
+def _result(claim: Claim, units: Sequence[Unit]) -> Result | None:
     """None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
+    if claim.measure == "entropy":
+        return _entropy(units)
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
-    return Result(difference, pair)
+    return Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None)
+
+
+def _entropy(units: Sequence[Unit]) -> Result:
+    """Of the second row against the first, seed by seed."""
+    runs: dict[str, dict[int, np.ndarray]] = {}
+    for unit in units:
+        rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.metrics()]
+        runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
+    (_, base), (name, other) = runs.items()
+    difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
+    return Result(difference, spread_of_seeds(difference.error * difference.seeds**0.5))
 
 
 def _delta(decision: Decision | None) -> Cell:
@@ -93,11 +117,10 @@ def _words(claim: Claim, decision: Decision | None, result: Result | None, famil
 
 def _would_need(claim: Claim, result: Result, family: int) -> str:
     """The seeds that would find a difference of the margin with 80%, or show equal rows to be equivalent."""
-    spread = spread_of(result.pair.cells, result.pair.weights) if result.pair.cells else None
-    if spread is None:
+    if result.spread is None:
         return "seeds needed unknown"
     thresholds = equivalent_from if "equivalent" in claim.expect else found_from
-    seeds = seeds_needed(spread, (claim.margin or 0) / 100, (1 - LEVEL) / family, thresholds)
+    seeds = seeds_needed(result.spread, (claim.margin or 0) / 100, (1 - LEVEL) / family, thresholds)
     return f"needs {seeds or f'more than {MOST_SEEDS}'} seeds"
 
 
@@ -105,7 +128,7 @@ def _state(claim: Claim, units: Sequence[Unit], known: Sequence[Cost]) -> tuple[
     done = sum(unit.done() for unit in units)
     hours = price(units, known, "").cpu_s / 3600
     priced = f"{hours:.2f}" if known or done == len(units) else ""
-    return " or ".join(claim.expect), f"{claim.margin:g} points", f"{done} of {len(units)}", priced
+    return " or ".join(claim.expect), f"{claim.margin:g} {claim.unit}", f"{done} of {len(units)}", priced
 
 
 def _dates(commit: datetime | None, units: Sequence[Unit]) -> tuple[str, str]:
@@ -122,7 +145,8 @@ def _dates(commit: datetime | None, units: Sequence[Unit]) -> tuple[str, str]:
 def _notes(claims: Claims) -> tuple[str, ...]:
     family = len(claims.testable)
     return (
-        f"Δ Avg. = points of A above B with its 95% interval; verdicts at 5%, corrected over the family of {family} "
+        "Δ = A above B with its 95% interval: points of average accuracy, or, where the margin is in nats, entropy at "
+        f"equal reward in training (docs/evaluation.md); verdicts at 5%, corrected over the family of {family} "
         "registered claims, measured or not: better or worse where the difference is not 0, equivalent where it is "
         "within the margin, both by Holm's procedure (docs/evaluation.md).",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",

@@ -10,13 +10,13 @@ from tepo.errors import UserError
 from tepo.files import write_json
 from tepo.reporting.render import as_text
 from tepo.studies.dispatch import command
+from tepo.studies.own_figures import draw_study
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
-from tepo.studies.study_figures import draw_sweep
 from tepo.studies.study_table import study_table
 from tepo.studies.tuned import tuned_rows, undecided_rows
-from tepo.studies.validate import _problems_hash
+from tepo.studies.validate import problems_hash
 from tests.unit.studies.measured import finish
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
@@ -50,7 +50,7 @@ def validate(unit: Unit, share: float) -> None:
     unit.run.mark("finished", steps=2)
     write_json(
         unit.run.validation_file,
-        {"problems": _problems_hash(unit.config), "metrics": {"val-core/average": share}},
+        {"problems": problems_hash(unit.config), "metrics": {"val-core/average": share}},
     )
 
 
@@ -195,7 +195,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     results, best = table.blocks
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert [row.label for row in results.rows] == ["base", "a", "b"]
-    assert [row.cells[-2].text for row in results.rows] == ["", "baseline", "better"]
+    assert [row.cells[-2].text for row in results.rows] == ["", "baseline", "within noise"]  # two seeds
     shown = [
         f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
     ]
@@ -205,7 +205,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     assert best.rows[1].cells[2].mean == pytest.approx(100 * max(b.known))
     assert [row.cells[3].text for row in best.rows] == ["6 of 6"] * 2
     assert len(table.comparisons) == 2
-    drawn = draw_sweep(mine, "laptop", units)
+    (drawn,) = (one.figure for one in draw_study(mine, "laptop", units))
     assert [line.get_label() for line in drawn.axes[0].lines] == ["a", "b"]
     assert drawn.axes[0].lines[1].get_ydata()[-1] == pytest.approx(100 * max(b.known))
 
@@ -213,7 +213,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     mine = tuned(tmp_path)
     with pytest.raises(UserError, match="no row of mine was tried at all its settings"):
-        draw_sweep(mine, "laptop", planned(mine, tmp_path))
+        draw_study(mine, "laptop", planned(mine, tmp_path))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tepo.studies.spent import spent
 from tepo.studies.study_table import read_samples, study_table
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_registered import text
+from tests.unit.studies.test_tune import validate
 
 STUDY = """
 title: mine
@@ -69,6 +70,27 @@ def recorded(own: Path, tmp_path: Path) -> Path:
 def read(store: Path, *overrides: str) -> list[Unit]:
     ((_, units),) = with_records(planned(store, *overrides), "laptop")
     return units
+
+
+def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_path: Path) -> None:
+    """Its draws have no benchmarks, and which rows it reports is known only when the records are read."""
+    tune = "tune: {draws: 2, seeds: [50], space: {train.learning_rate: {log: [3e-5, 1e-3]}}}\n"
+    (own / "experiments" / "mine.yaml").write_text(STUDY + tune)
+    plan = planned(tmp_path / "runs")
+    for _, units in plan:
+        for unit in units:
+            validate(unit, share=float(unit.row.setting.point["learning_rate"]) * 500)
+    for unit in (reported := [unit for _, units in planned(tmp_path / "runs") for unit in units if not unit.tuning]):
+        finish(unit, chance=0.5)
+    assert len(reported) == 6
+    ((study, units),) = planned(tmp_path / "runs")
+    record_study(file_of("mine"), [(study, units)])
+    again = read(tmp_path / "empty")
+    assert [unit.id for unit in again] == [unit.id for unit in units]
+    assert all(unit.record and unit.done() for unit in again)
+    assert study_table(study, "laptop", again).blocks == study_table(study, "laptop", units).blocks
+    (own / "records" / "mine.jsonl.xz").unlink()
+    assert len(read(tmp_path / "empty")) == 4
 
 
 def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:

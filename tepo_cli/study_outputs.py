@@ -37,11 +37,11 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     from tepo.files import write_atomic
     from tepo.studies.assemble import page, render_all, results
 
-    studies, runs = render_all(planned, scale)
-    write_atomic(out, page(studies, runs, scale), "--out FILE")
+    rendered = render_all(planned, scale)
+    write_atomic(out, page(rendered, scale), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        write_atomic(results_path, results(studies, planned, scale, _command(sys.argv[1:])), "--results FILE")
+        write_atomic(results_path, results(rendered, planned, scale, _command(sys.argv[1:])), "--results FILE")
         say(f"results: {results_path}")
 
 

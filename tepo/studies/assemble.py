@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 from tepo.config.compose import to_dict
@@ -13,9 +13,12 @@ from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
 from tepo.reporting.token_view import read_dump
+from tepo.studies.claims import load_claims
+from tepo.studies.judged import judge
 from tepo.studies.own_figures import own_figures
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
+from tepo.studies.registered_table import sentences, table_of
 from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.study_figures import curves
@@ -23,9 +26,20 @@ from tepo.studies.study_table import study_table
 from tepo.words import counted, setting_text
 
 
-def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[PageRun]]:
-    """From what the store holds, the table and figures of each study, made by two processes, and the papers'
-    comparisons beside ours; and every trained run of the plan, read meanwhile."""
+@dataclass(frozen=True)
+class Rendered:
+    """What the page and the results show. sentences: the registered claims in words."""
+
+    studies: list[PageStudy]
+    runs: list[PageRun]
+    sentences: list[str]
+
+
+def render_all(planned: Planned, scale: str) -> Rendered:
+    """From what the store holds, the registered claims of the plan, the table and figures of each study, made by two
+    processes, and the papers' comparisons beside ours; and every trained run of the plan, read meanwhile."""
+    ordinary = [(study, units) for study, units in planned if not study.registered]
+    claimed, said = _claims([units for study, units in planned if study.registered])
     trained = [
         unit
         for unit in unique(unit for _, units in planned for unit in units)
@@ -34,13 +48,23 @@ def render_all(planned: Planned, scale: str) -> tuple[list[PageStudy], list[Page
     with ProcessPoolExecutor(
         2, mp_context=get_context("fork"), initializer=gc.disable
     ) as pool:  # short-lived: nothing to collect
-        largest_first = sorted(planned, key=lambda entry: -len(entry[1]))
+        largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit) for unit in trained]
-        parts = [rendered[study.name].result() for study, _ in planned]
+        parts = [rendered[study.name].result() for study, _ in ordinary]
     tables = one_family([part.table for part in parts])
     studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
-    return [*studies, PageStudy(claims_table(tables))], runs
+    papers = [PageStudy(claims_table(tables))] if ordinary else []
+    return Rendered([*claimed, *studies, *papers], runs, said)
+
+
+def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]]:
+    """The table of the registered claims, and their sentences; units: of each, none where the plan has none."""
+    if not units:
+        return [], []
+    claims = load_claims()
+    judged = judge(claims, units)
+    return [PageStudy(table_of(claims, judged, ()))], sentences(claims, judged)
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
@@ -51,10 +75,13 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     return PageStudy(table, (*own, *_curves(study, units)))
 
 
-def page(studies: Sequence[PageStudy], runs: Sequence[PageRun], scale: str) -> str:
+def page(rendered: Rendered, scale: str) -> str:
     """The self-contained HTML page of what `render_all` gave."""
     return build_page(
-        f"TEPO and GTPO / GRPO-S at {scale} scale", studies, runs, subtitle="every table beside the paper's own figures"
+        f"TEPO and GTPO / GRPO-S at {scale} scale",
+        rendered.studies,
+        rendered.runs,
+        subtitle="every table beside the paper's own figures",
     )
 
 
@@ -100,9 +127,9 @@ def _page_run(unit: Unit) -> PageRun:
     )
 
 
-def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command: str) -> str:
-    """All tables with their verdicts as one Markdown document that names the command behind it, and what the runs
-    cost."""
+def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> str:
+    """The registered claims in words, then all tables with their verdicts, as one Markdown document that names the
+    command behind it, and what the runs cost."""
     units = [unit for _, units in planned for unit in units]
     distinct = unique(units)
     return "\n\n".join(
@@ -112,7 +139,9 @@ def results(studies: Sequence[PageStudy], planned: Planned, scale: str, command:
                 f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; "
                 "the paper's figures stand in blocks of their own."
             ),
-            *(as_text(study.table, "markdown").strip() for study in studies),
+            *(["## What was claimed before it was run"] if rendered.sentences else []),
+            *(f"- {sentence}" for sentence in rendered.sentences),
+            *(as_text(study.table, "markdown").strip() for study in rendered.studies),
             (
                 f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. "
                 f"{spent(units)}.\n"

@@ -62,6 +62,7 @@ class Claim:
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
+    means: str = option("", "what follows where it holds; it may be written after the runs")
 
     @property
     def unit(self) -> str:
@@ -150,4 +151,4 @@ def study_of(claim: Claim) -> Study:
     )
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales: dict[ScaleName, Scale] = {SCALE: Scale(("laptop",), claim.seeds, words)}
-    return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name)
+    return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name, registered=True)

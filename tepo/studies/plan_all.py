@@ -6,7 +6,7 @@ from pathlib import Path
 from tepo.errors import UserError
 from tepo.studies.plan import Unit, check_measurable, make_plan, prime, recipe_words, reporting_seeds
 from tepo.studies.store import check_store
-from tepo.studies.study import Study, load_study
+from tepo.studies.study import CLAIMS, Study, load_study
 from tepo.studies.tuned import with_chosen
 
 Planned = Sequence[tuple[Study, list[Unit]]]
@@ -21,9 +21,16 @@ def plan_all(
     Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
     another version.
     """
-    loaded = [load_study(name) for name in names]
+    loaded = [part for name in names for part in (_claims() if name == CLAIMS else [load_study(name)])]
     studies = [part for study in loaded for part in (_panels(study, scale) or [study])]
     return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
+
+
+def _claims() -> list[Study]:
+    """The study behind each registered claim that can be run."""
+    from tepo.studies.claims import load_claims, study_of  # needs pandas
+
+    return [study_of(claim) for claim in load_claims().testable]
 
 
 def _panels(study: Study, scale: str) -> list[Study]:
@@ -43,7 +50,8 @@ def plan_studies(
     seeds: Sequence[int] | None = None,
     overrides: Sequence[str] = (),
 ) -> list[tuple[Study, list[Unit]]]:
-    """`plan_all` of studies that are loaded, none of them a table of panels."""
+    """`plan_all` of studies that are loaded, none of them a table of panels. Seeds and overrides are not for those of
+    registered claims."""
     for study in studies:
         if study.panels:
             raise UserError(
@@ -62,6 +70,8 @@ def plan_studies(
 
 
 def _units(study: Study, scale: str, store: Path, seeds: Sequence[int] | None, overrides: Sequence[str]) -> list[Unit]:
+    if study.registered:
+        return make_plan(study, scale, store=store)
     wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
     units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
     return with_chosen(units, tune, wanted) if tune else units
@@ -72,7 +82,7 @@ def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str])
     wanted = [
         (study, label, words)
         for study in studies
-        for (_, label), words in recipe_words(study, scale, overrides).items()
+        for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
     ]
     try:
         prime(words for *_, words in wanted)

@@ -11,7 +11,7 @@ from tepo.evaluation.current import is_current
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
 from tepo.studies.plan import Unit, reporting_seeds
-from tepo.studies.plan_all import Planned, plan_all, plan_studies
+from tepo.studies.plan_all import Planned, plan_all
 from tepo.studies.record import Record
 from tepo.studies.record_file import SUFFIX, read_records
 from tepo.studies.study import CLAIMS, Study
@@ -23,12 +23,12 @@ from tepo.training.run_id import RECIPE
 def plan_by_file(names: Iterable[str], scale: str, store: Path) -> dict[str, Planned]:
     """The plans behind files of records, by the name of the file: a study, each panel of a table of panels, or all
     claims together."""
-    from tepo.studies.claims import SCALE, load_claims, study_of  # needs pandas
+    from tepo.studies.claims import SCALE  # needs pandas
 
     plans: dict[str, Planned] = {}
     for name in names:
         if name == CLAIMS:
-            plans[CLAIMS] = plan_studies([study_of(claim) for claim in load_claims().testable], SCALE, store=store)
+            plans[CLAIMS] = plan_all([CLAIMS], SCALE, store=store)
         else:
             plans |= {study.name: [(study, units)] for study, units in plan_all([name], scale, store=store)}
     return plans

@@ -1,31 +1,16 @@
-"""Registered claims as a table: what was said, when, what is there, and how it came out."""
+"""Registered claims as a table, and as sentences that a person reads first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
-import numpy as np
-
-from tepo.evaluation.comparison import Difference, Verdict, compare, pair_rows
-from tepo.evaluation.decisions import Decision, decide
-from tepo.evaluation.equal_reward import entropy_difference
 from tepo.evaluation.intervals import LEVEL
-from tepo.evaluation.power import (
-    MOST_SEEDS,
-    Spread,
-    equivalent_from,
-    found_from,
-    seeds_needed,
-    spread_of,
-    spread_of_seeds,
-)
 from tepo.reporting.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
 from tepo.studies.claims import Claim, Claims
 from tepo.studies.cost import Cost
+from tepo.studies.judged import Judged, judge
 from tepo.studies.plan import Unit
 from tepo.studies.price import price
-from tepo.studies.registration import registered
-from tepo.studies.study_table import read_samples, record_notes, row_key
+from tepo.studies.study_table import record_notes
+from tepo.words import counted
 
 _COLUMNS = (
     Column("delta", "Δ", Kind.DELTA),
@@ -40,106 +25,35 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Result:
-    """A claim whose runs are all there."""
-
-    difference: Difference
-    spread: Spread | None
-
-
 def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Sequence[Cost]) -> Table:
-    """units: of each testable claim, in order. known: what runs have cost.
+    """units: of each testable claim, in order. known: what runs have cost."""
+    return table_of(claims, judge(claims, units), known)
 
-    A claim is judged when all of its runs are measured, not before: looking at half of them and going on would make
-    more false alarms than are promised.
-    """
-    testable = dict(zip((claim.name for claim in claims.testable), units, strict=True))
-    results = {claim.name: _result(claim, testable[claim.name]) for claim in claims.testable}
-    margins = [(claim.margin or 0) / 100 for claim in claims.testable]
-    decisions = dict(
-        zip(testable, decide([one.difference if one else None for one in results.values()], margins), strict=True)
-    )
-    dates = registered(claims.path)
+
+def table_of(claims: Claims, judged: Sequence[Judged], known: Sequence[Cost]) -> Table:
+    """judged: the testable claims, in order."""
+    by_name = {one.claim.name: one for one in judged}
     rows = []
     for claim in claims.claims:
         if claim.needs:
-            rows.append(Row(claim.name, claim.name, (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)))
-            continue
-        decision, part = decisions[claim.name], testable[claim.name]
-        words = (
-            *_words(claim, decision, results[claim.name], len(testable)),
-            *_state(claim, part, known),
-            *_dates(dates[claim.name], part),
-        )
-        rows.append(Row(claim.name, claim.name, (_delta(decision), *(Cell(text=text) for text in words))))
-    block = Block("Claims", _COLUMNS, tuple(rows))
-    notes = (*_notes(claims), *record_notes([unit for part in units for unit in part]))
-    return Table("registered", "Claims registered before their runs", (block,), notes)
+            cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)
+        else:
+            cells = _cells(by_name[claim.name], known)
+        rows.append(Row(claim.name, claim.name, cells))
+    notes = (*_notes(claims), *record_notes([unit for one in judged for unit in one.units]))
+    return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
 
 
-def _result(claim: Claim, units: Sequence[Unit]) -> Result | None:
-    """None until everything is measured."""
-    if not all(unit.done() for unit in units):
-        return None
-    if claim.measure == "entropy":
-        return _entropy(units)
-    frame, baseline = read_samples(units), row_key(units[0])
-    (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
-    return Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None)
-
-
-def _entropy(units: Sequence[Unit]) -> Result:
-    """Of the second row against the first, seed by seed."""
-    runs: dict[str, dict[int, np.ndarray]] = {}
-    for unit in units:
-        rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.metrics()]
-        runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
-    (_, base), (name, other) = runs.items()
-    difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
-    return Result(difference, spread_of_seeds(difference.error * difference.seeds**0.5))
-
-
-def _delta(decision: Decision | None) -> Cell:
-    one = decision.difference if decision else None
-    return percent_cell(one.delta, one.low, one.high) if one else MISSING
-
-
-def _words(claim: Claim, decision: Decision | None, result: Result | None, family: int) -> tuple[str, str]:
-    """The verdict on A against B, and on the claim."""
-    if decision is None or result is None:
-        return "", ""
-    verdict = decision.verdict
-    if verdict is not Verdict.UNDECIDED:
-        return str(verdict), claim.outcome(verdict)
-    return f"{verdict}: ±{100 * decision.difference.half:.1f}, {_would_need(claim, result, family)}", str(verdict)
-
-
-def _would_need(claim: Claim, result: Result, family: int) -> str:
-    """The seeds that would find a difference of the margin with 80%, or show equal rows to be equivalent."""
-    if result.spread is None:
-        return "seeds needed unknown"
-    thresholds = equivalent_from if "equivalent" in claim.expect else found_from
-    seeds = seeds_needed(result.spread, (claim.margin or 0) / 100, (1 - LEVEL) / family, thresholds)
-    return f"needs {seeds or f'more than {MOST_SEEDS}'} seeds"
-
-
-def _state(claim: Claim, units: Sequence[Unit], known: Sequence[Cost]) -> tuple[str, str, str, str]:
-    done = sum(unit.done() for unit in units)
-    hours = price(units, known, "").cpu_s / 3600
-    priced = f"{hours:.2f}" if known or done == len(units) else ""
-    return " or ".join(claim.expect), f"{claim.margin:g} {claim.unit}", f"{done} of {len(units)}", priced
-
-
-def _dates(commit: datetime | None, units: Sequence[Unit]) -> tuple[str, str]:
-    """When the claim was committed, and the first and last day of its runs."""
-    sessions = [session for unit in units for session in unit.sessions()]
-    days = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
-    ran = "" if not days else " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in (days[0], days[-1])))
-    if commit is None:
-        return "unknown: not committed here", ran
-    early = bool(days) and days[0] < commit
-    return f"{commit:%Y-%m-%d}", f"{ran}, begun before it was registered" if early else ran
+def _cells(one: Judged, known: Sequence[Cost]) -> tuple[Cell, ...]:
+    total = len(one.units)
+    priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known or one.done == total else ""
+    margin, found = f"{one.claim.margin:g} {one.claim.unit}", one.difference
+    words = (
+        *(one.verdict, one.outcome, " or ".join(one.claim.expect), margin),
+        *(f"{one.done} of {total}", priced, one.since, one.ran),
+    )
+    delta = percent_cell(found.delta, found.low, found.high) if found else MISSING
+    return (delta, *(Cell(text=text) for text in words))
 
 
 def _notes(claims: Claims) -> tuple[str, ...]:
@@ -162,3 +76,33 @@ def _text(claim: Claim) -> str:
         f"{claim.name}: {claim.sentence}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
         f"Seeds {', '.join(map(str, claim.seeds))}; new test problems from seed {claim.problems}. {refuted}"
     )
+
+
+def sentences(claims: Claims, judged: Sequence[Judged]) -> list[str]:
+    """Each claim as a paragraph in Markdown: how it came out, by how much, from what, and what would refute it; those
+    that are not decided last."""
+    decided = [one for one in judged if one.outcome in ("holds", "refuted")]
+    others = [one for one in judged if one not in decided]
+    return [
+        *map(_sentence, [*decided, *others]),
+        *(f"**Not testable yet.** {claim.sentence}. It needs {claim.needs}." for claim in claims.claims if claim.needs),
+    ]
+
+
+def _sentence(one: Judged) -> str:
+    claim, found = one.claim, one.difference
+    assert claim.a
+    assert claim.b
+    if found is None:
+        return f"**Not run yet.** {claim.sentence}. {one.done} of {counted(len(one.units), 'run')} measured."
+    size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
+    ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
+    what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
+    word = {"holds": "Holds", "refuted": "Refuted"}.get(one.outcome, one.outcome.capitalize())
+    open_ = f" To decide it takes {one.seeds_needed}." if one.outcome == "undecided" else ""
+    text = (
+        f"**{word}.** {claim.sentence}. {claim.a.label} against {claim.b.label}: {size}{what} ({ends}; "
+        f"{counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered {one.since}, "
+        f"run {one.ran}).{open_} Refuted by: {claim.refuted_by}."
+    )
+    return f"{text} {claim.means}" if claim.means and one.outcome == "holds" else text

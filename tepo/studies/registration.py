@@ -25,8 +25,10 @@ def registered(path: Path) -> dict[str, datetime | None]:
 
 
 def _by_name(text: str) -> dict[str, Mapping[str, Any]]:
-    """The claims of a file as plain data; none of one that is not such a file."""
+    """The claims of a file as plain data, without what may be said after their runs; none of one that is not such a
+    file."""
     try:
-        return {claim["name"]: claim for claim in yaml.safe_load(text)["claims"]}
-    except (yaml.YAMLError, KeyError, TypeError):
+        claims = yaml.safe_load(text)["claims"]
+        return {claim["name"]: {key: value for key, value in claim.items() if key != "means"} for claim in claims}
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
         return {}

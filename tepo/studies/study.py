@@ -115,6 +115,7 @@ class Study:
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     name: str = derived("", "the file's name names the study")
+    registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 
     def scale(self, name: str) -> Scale:
         """Raises UserError for a scale the study does not describe."""

@@ -12,7 +12,7 @@ from tepo_cli.options import Data, Records, Scale, Seeds, SetAsRun, Store, fille
 def report(
     studies: Annotated[
         list[str] | None,
-        typer.Argument(help=f"Studies on the page (default: {' '.join(STUDIES)}).", show_default=False),
+        typer.Argument(help=f"Studies on the page, or claims (default: {' '.join(STUDIES)}).", show_default=False),
     ] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,

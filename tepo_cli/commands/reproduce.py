@@ -29,7 +29,8 @@ STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
 
 def reproduce(
     studies: Annotated[
-        list[str] | None, typer.Argument(help=f"Studies to run (default: {' '.join(STUDIES)}).", show_default=False)
+        list[str] | None,
+        typer.Argument(help=f"Studies to run, or claims (default: {' '.join(STUDIES)}).", show_default=False),
     ] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,

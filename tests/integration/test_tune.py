@@ -83,7 +83,7 @@ def test_a_tuned_study_from_plan_to_page(tmp_path: Path) -> None:
     run(tmp_path, "report", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Expected best validation accuracy in a tuned study" in page
-    assert page.count("Training curves of a tuned study") == 1
+    assert page.count("<figcaption>Training curves of a tuned study") == 1
 
 
 def _choose_without_tests(folder: str, answer: str) -> None:

@@ -5,18 +5,16 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from tepo.errors import UserError
 from tepo.evaluation.curve_verdicts import Measured, RowFit, Rule, fit_row, judge
 from tepo.evaluation.saturation import Curve
 from tepo.reporting.saturation import CurveRow, curve_block, curve_notes
-from tepo.reporting.saturation_figure import saturation_figure
 from tepo.reporting.table import Block
 from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
-from tepo.training.validation import AVERAGE, START
+from tepo.training.validation_problems import AVERAGE, START
 
 _COMPUTE = {"samples": "training/responses", "steps": "training/global_step", "cpu": "perf/cpu_core_s"}
 
@@ -56,13 +54,6 @@ def curve_part(study: Study, units: Sequence[Unit]) -> tuple[Block, list[str]]:
     assert study.curve
     shown = curve_rows(study, units), rule(study.curve), study.curve.over
     return curve_block(*shown), curve_notes(*shown, study.curve.start)
-
-
-def draw_curve_fits(study: Study, units: Sequence[Unit]) -> Figure | None:
-    """The fits of the rows that were trained; None where none was."""
-    assert study.curve
-    rows = [row for row in curve_rows(study, units) if row.fit]
-    return saturation_figure(rows, study.curve.over) if rows else None
 
 
 def _key(unit: Unit) -> str:

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from tepo.errors import UserError
 from tepo.reporting.expected_best_figure import expected_best_figure
 from tepo.reporting.plane_figure import plane_figure
+from tepo.reporting.saturation_figure import saturation_figure
 from tepo.reporting.sensitivity import BEST
 from tepo.reporting.sweep_figure import sweep_figure
 from tepo.reporting.table import Table
-from tepo.studies.curve_study import draw_curve_fits
+from tepo.studies.curve_study import curve_rows
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.study_table import study_table
@@ -33,8 +34,11 @@ def own_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -
 
 
 def _fits(study: Study, units: Sequence[Unit]) -> list[Drawn]:
-    drawn = draw_curve_fits(study, units) if study.curve else None
-    return [Drawn(study.name, f"Fitted curves of {study.title}", drawn)] if drawn else []
+    """Scores over compute of the rows that were trained."""
+    rows = [row for row in curve_rows(study, units) if row.fit] if study.curve else []
+    if not rows or study.curve is None:
+        return []
+    return [Drawn(study.name, f"Fitted curves of {study.title}", saturation_figure(rows, study.curve.over))]
 
 
 def _tuned(study: Study, scale: str, units: Sequence[Unit]) -> list[Drawn]:

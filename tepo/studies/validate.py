@@ -16,8 +16,8 @@ from tepo.files import content_hash, write_json
 from tepo.problems.benchmarks import load_benchmark
 from tepo.provenance import recorded
 from tepo.training.run_folder import AGAIN, RunFolder
+from tepo.training.validation_problems import AVERAGE
 
-AVERAGE = "val-core/average"
 _PROBLEMS: dict[str, str] = {}
 
 

@@ -13,10 +13,8 @@ from tepo.config.schema import RunConfig
 from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
 from tepo.training.engine import Comm
-from tepo.training.validation_problems import validation_sets
+from tepo.training.validation_problems import AVERAGE, START, validation_sets
 
-AVERAGE = "val-core/average"
-START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
 Measured = dict[str, Any]
 
 

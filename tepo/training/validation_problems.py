@@ -6,6 +6,8 @@ from tepo.config.schema import RunConfig
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem
 
+AVERAGE = "val-core/average"
+START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
 _SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
 _HELD_OUT = "held_out"
 

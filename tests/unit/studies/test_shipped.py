@@ -11,6 +11,7 @@ from tepo.reporting.claims import claims_table
 from tepo.reporting.reference import load_table
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_all import plan_all
+from tepo.studies.records import plan_by_file, recorded_names, with_records
 from tepo.studies.study import SCALES, load_study, study_names
 from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
@@ -83,3 +84,13 @@ def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(
     shared = {unit.row.objective for unit in units if table1.get(unit.row.objective) == unit.id}
     assert shared == set(table1) - {None}, "what Table 1 has run is not run again"
     assert not claims_table([study_table(study, "laptop", units)]).blocks[0].rows
+
+
+def test_shipped_records_are_of_today(tmp_path: Path) -> None:
+    """A change of the recipe, a study, a benchmark or the base makes them stale: then they are to be made anew."""
+    names = recorded_names()
+    assert "stability" in names
+    for planned in plan_by_file(names, "laptop", tmp_path).values():
+        units = [unit for _, part in with_records(planned, "laptop") for unit in part]
+        assert [unit.label for unit in units if unit.stale] == []
+        assert any(unit.record for unit in units)

@@ -16,7 +16,7 @@ from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
-_FREE = ("learning_rate", "warmup_steps", "weight_decay", "grad_clip")  # but not on these of `train`
+_FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 
 
 def show_fits(units: Iterable[Unit]) -> None:

@@ -90,6 +90,7 @@ class TrainConfig:
     learning_rate: float = option(REQUIRED, "of AdamW", low=POSITIVE)
     warmup_steps: int = option(0, "steps over which the learning rate rises", low=0)
     weight_decay: float = option(0.0, "of AdamW", low=0)
+    adam_beta2: float = option(0.999, "of AdamW: the decay of its second moment", low=0, high=Exclusive(1))
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clip", low=POSITIVE, high=math.inf)
     kl_estimator: KlEstimator | None = option(None, "takes the place of k3 in the objective")
     # a departure from both papers, to study how objectives bear stale data

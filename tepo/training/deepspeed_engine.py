@@ -136,7 +136,7 @@ class DeepSpeedEngine:
         train = config.train
         options: dict[str, Any] = {
             "lr": train.learning_rate,
-            "betas": (0.9, 0.999),
+            "betas": (0.9, train.adam_beta2),
             "eps": 1e-8,
             "weight_decay": train.weight_decay,
         }

@@ -51,7 +51,7 @@ class TorchEngine:
         self.optimizer = torch.optim.AdamW(
             list(self.masters.values()),
             lr=config.learning_rate,
-            betas=(0.9, 0.999),
+            betas=(0.9, config.adam_beta2),
             eps=1e-8,
             weight_decay=config.weight_decay,
             fused=True,

@@ -181,6 +181,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "sampler.margin=3",
                 "train.staleness=0",
                 "train.collapse_window=0",
+                "train.adam_beta2=0.999",
                 "data.benchmarks=[add3]",
             ]
         )
@@ -196,6 +197,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
         "train.epochs=1",
         "train.staleness=1",
         "train.collapse_window=3",
+        "train.adam_beta2=0.95",
     ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids

@@ -84,3 +84,16 @@ def test_a_norm_above_the_bound_counts_as_clipped(scale: float, clipped: float) 
     metrics = engine.step(1e-3)
     assert metrics["actor/grad_clipped"] == clipped
     assert metrics["actor/grad_norm"] == scale
+
+
+@pytest.mark.parametrize("beta2", [0.999, 0.9, 0.0])
+def test_the_second_moment_decays_as_configured(beta2: float) -> None:
+    """Gradients 1 and 2, by hand: m = 0.1 (0.9 + 2) and v = (1 - b) (b + 4), both corrected for their start at 0."""
+    engine = TorchEngine(_One(torch.float32), compose([f"train.adam_beta2={beta2}", "train.grad_clip=inf"]).train)
+    engine.backward(engine.model.weight.sum())
+    engine.step(1e-3)
+    engine.backward(engine.model.weight.sum() * 2)
+    moved = float(engine.step(1e-3)["actor/update_rms"])
+    first = (0.1 * 0.9 + 0.1 * 2) / (1 - 0.9**2)
+    second = (1 - beta2) * (beta2 + 4) / (1 - beta2**2)
+    assert moved == pytest.approx(1e-3 * first / second**0.5, rel=1e-5)

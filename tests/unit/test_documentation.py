@@ -17,7 +17,7 @@ from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
-WRITTEN = ("results-laptop.md", "log.md")  # by a command, and about the past
+WRITTEN = ("results-laptop.md", "results-comparison.md", "log.md")  # by a command, and about the past
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr, stdtrit  # not scipy.stats, whose import takes half a second
 
-_HALVINGS = 24  # to a ten-millionth of the distance between the two
+_HALVINGS = 32
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
         sentence: what is claimed
         a: {label: tight bounds, objective: tepo_no_kl, overrides: [objective.surrogate.low=3e-3]}
         b: {label: the paper's bounds, objective: tepo_no_kl}
-        settings: [train.optimizer.lr=4e-4]      # of both, over those of the laptop scale
+        settings: [train.learning_rate=4e-4]      # of both, over those of the laptop scale
         rule: how the settings were chosen
         expect: [better]                         # A against B: better, worse, equivalent; one of several
         measure: accuracy                        # or entropy: at equal reward while training, nats a token

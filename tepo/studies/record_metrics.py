@@ -15,8 +15,8 @@ from typing import Any
 _STEP, _RESPONSES = "training/global_step", "training/responses"
 _SUMMED = {"perf/cpu_s": 2, "perf/cpu_core_s": 2, "actor/realised_kl_k3": 2}  # metric: digits
 _DRAWN = {
-    "critic/score/mean": 3,
-    "actor/entropy": 3,
+    "critic/score/mean": 6,  # this and the entropy decide claims too
+    "actor/entropy": 6,
     "actor/pg_clipfrac": 2,
     "actor/grad_norm": 3,
     "response_length/mean": 3,

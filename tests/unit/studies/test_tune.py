@@ -281,11 +281,11 @@ def test_a_table_has_no_panel_that_tunes(tmp_path: Path, monkeypatch: pytest.Mon
         plan_all(["paneled"], "laptop", store=tmp_path)
 
 
-def test_the_shipped_study_tunes_eight_rows_at_eight_settings(tmp_path: Path) -> None:
+def test_the_shipped_study_tunes_eight_rows_at_sixteen_settings(tmp_path: Path) -> None:
     ((mine, units),) = plan_all(["tuned"], "laptop", store=tmp_path)
-    assert len(mine.rows) == mine.tune_at("laptop").draws == 8
-    assert len(units) == len({unit.id for unit in units}) == 64
+    assert (len(mine.rows), mine.tune_at("laptop").draws) == (8, 16)
+    assert len(units) == len({unit.id for unit in units}) == 128
     assert {unit.seed for unit in units} == {50}
     later = undecided_rows([(mine, units)], "laptop", None)
-    assert [[len(draw) for draw in draws] for draws in later] == [[8] * 8] * 8
+    assert [[len(draw) for draw in draws] for draws in later] == [[8] * 16] * 8
     assert load_study("tuned").baseline == "GRPO/DAPO"

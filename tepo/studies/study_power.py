@@ -11,6 +11,7 @@ from tepo.evaluation.power import Spread, pooled, spread_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import Planned
 from tepo.studies.study_table import read_samples, row_key
+from tepo.words import setting_text
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,14 @@ def study_power(planned: Planned) -> Power | None:
 
 
 def _groups(planned: Planned) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:
-    """The units of each baseline, and of each row that is compared with it."""
+    """The units of each baseline, and of each row that is compared with it: of its model, at its setting."""
     for study, units in planned:
-        for model in dict.fromkeys(unit.model for unit in units):
-            rows: dict[str, list[Unit]] = {}
-            for unit in units:
-                if unit.model == model and not unit.tuning:
-                    rows.setdefault(unit.row.label, []).append(unit)
+        groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
+        for unit in units:
+            if not unit.tuning:
+                rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
+                rows.setdefault(unit.row.label, []).append(unit)
+        for rows in groups.values():
             if study.baseline in rows:
                 yield rows[study.baseline], [row for label, row in rows.items() if label != study.baseline]
 

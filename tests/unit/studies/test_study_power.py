@@ -87,3 +87,16 @@ def test_the_commands(planned: Planned, tmp_path: Path) -> None:
     one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
     assert "power: unknown" in one_seed.stderr
     assert tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs").returncode == 2
+
+
+def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:
+    """A baseline and a row at two settings are two comparisons."""
+    swept = STUDY.replace("title: mine", "title: mine\nvary: {train.learning_rate: [1e-4, 2e-4]}")
+    (tmp_path / "experiments" / "mine.yaml").write_text(swept)
+    planned = plan_all(["mine"], "laptop", store=tmp_path / "runs")
+    measure(planned, "GRPO/DAPO", "GSPO")
+    power = study_power(planned)
+    assert power is not None
+    assert power.family == 6
+    names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
+    assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]

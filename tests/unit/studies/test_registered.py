@@ -13,9 +13,10 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.table import Table
 from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
+from tepo.studies.judged import judge
 from tepo.studies.plan import make_plan
-from tepo.studies.plan_all import plan_studies
-from tepo.studies.registered_table import registered_table
+from tepo.studies.plan_all import plan_all, plan_studies
+from tepo.studies.registered_table import registered_table, sentences
 from tepo.studies.registration import registered
 from tepo.studies.study import load_study, study_names
 from tests.integration.commands import tepo
@@ -226,3 +227,46 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = tepo("claims", "later", "--run", "--store", tmp_path / "runs")
     assert wrong.returncode == 2
     assert "unknown claim that can be run 'later'" in wrong.stderr
+
+
+def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
+    commit(file.parent, "2026-01-01T12:00:00+00:00")
+    file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
+    assert parse_claims(file).testable[0].means == "So be it."
+    before = registered(file)["first"]
+    assert before is not None
+    assert before.day == 1
+
+
+def test_claims_keep_their_seeds_and_settings_beside_other_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "claims.yaml").write_text(text("first"))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    words = ("train.steps=3", "data.benchmarks=[max4]")
+    (_, claimed), (_, panel) = plan_all(["claims", "table4"], "laptop", store=tmp_path, seeds=[5], overrides=words)
+    assert {unit.seed for unit in claimed} == set(range(100, 108))
+    assert {unit.config.train.steps for unit in claimed} == {2}
+    assert claimed[0].config.data.benchmarks == ["add3:problems9"]
+    assert {(unit.seed, unit.config.train.steps) for unit in panel} == {(5, 3)}
+
+
+def test_claims_in_words(file: Path, tmp_path: Path) -> None:
+    """Decided ones first, each with its figure, interval, runs and what would refute it."""
+    file.write_text(text("close", "up").replace("    rule:", "    means: So be it.\n    rule:"))
+    claims = parse_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for study, units in planned:
+        for unit in units:
+            finish(unit, {"up": 0.8, "close": 0.54}[study.name] if unit.row.label.endswith("A") else 0.5)
+    judged = judge(claims, [units for _, units in planned])
+    up, close, later = sentences(claims, judged)
+    one = judged[1].difference
+    assert one is not None
+    assert up.startswith(f"**Holds.** It works. A against B: +{100 * one.delta:.1f} points (95% interval ")
+    assert "16 runs, seeds 110 to 117" in up
+    assert up.endswith("Refuted by: it does not. So be it.")
+    assert close.startswith("**Undecided.**")
+    assert f"To decide it takes {judged[0].seeds_needed}. Refuted by: it does not." in close
+    assert later == "**Not testable yet.** It will work. It needs a machine."

@@ -2,6 +2,7 @@
 one message, exit code 2, nothing lost."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -231,10 +232,13 @@ def test_runs_of_another_version_are_listed_and_kept(
     assert other_versions(tmp_path / "store") == [old.name]
     (tmp_path / "store" / "half").mkdir()
     (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
+    shutil.copytree(old, tmp_path / "store" / "torn")
+    (tmp_path / "store" / "torn" / "manifest.json").write_text('{"status": "fin')
     listing(tmp_path / "store", every=True)
     shown = capsys.readouterr().out
     assert "finished, by another version" in shown
-    assert "half – – – – unreadable" in shown
+    for name in ("half", "torn"):
+        assert f"{name} – – – – unreadable" in shown
 
 
 def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:

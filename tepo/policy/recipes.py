@@ -18,6 +18,11 @@ RECIPES: dict[str, Recipe] = {
         phases=(Phase(1300), Phase(400, skip=0.19)),
         learning_rate=2e-3,
     ),
+    "laptop_chains": Recipe(
+        tasks=dict.fromkeys(("run2", "run3", "run4", "run6", "run10", "run14", "run20", "run29"), 1.0),
+        phases=(Phase(1300), Phase(300, guesses=0.05, chain_slip=0.45)),
+        learning_rate=2e-3,
+    ),
 }
 
 _LAPTOP = RECIPES["laptop"]

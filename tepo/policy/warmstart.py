@@ -34,6 +34,7 @@ class Phase:
     steps: int
     guesses: float = 0.0  # share of bare answers; the rest are chains
     slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
+    chain_slip: float = 0.0  # probability that a chain holds a wrong result, the same for chains of any length
     skip: float = 0.0  # probability that a step of a right chain is left out
 
 
@@ -100,9 +101,10 @@ def response_text(example: Example, phase: Phase, random: Random) -> str:
         return example.guess()
     if phase.skip:
         return example.terse(random, phase.skip)
-    if phase.slip:
+    slip = phase.slip or (phase.chain_slip and 1 - (1 - phase.chain_slip) ** (1 / example.results()))
+    if slip:
         return example.solution(
-            lambda value, wrong: random.choice(wrong) if wrong and random.random() < phase.slip else value
+            lambda value, wrong: random.choice(wrong) if wrong and random.random() < slip else value
         )
     return example.solution()
 

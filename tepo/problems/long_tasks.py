@@ -1,4 +1,4 @@
-"""Tasks with many small steps, for the sparse mix."""
+"""Tasks with many small steps, for the sparse mix and for chains of three lengths."""
 
 from random import Random
 
@@ -58,3 +58,20 @@ def sorting(digits: int) -> Task:
         return (int("".join(str(random.randrange(1, 10)) for _ in range(digits))),)
 
     return Task(draw, lambda operands: f"sort({operands[0]})=", chain)
+
+
+def progression(steps: int) -> Task:
+    """`345+7*3=`: the factor is added again and again, each sum behind its number, `1:352,2:359,3:366,`. A step reads the
+    one before it and nothing further back, so that a chain of any length asks for the same skill."""
+
+    def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
+        text, (value, addend) = "", operands
+        for step in range(1, steps + 1):
+            value = slip(value + addend, near(value + addend))
+            text += f"{step}:{value},"
+        return text, value
+
+    def draw(random: Random) -> Operands:
+        return draw_number(random, 3), random.randrange(2, 10)
+
+    return Task(draw, lambda operands: f"{operands[0]}+{operands[1]}*{steps}=", chain)

@@ -48,6 +48,12 @@ class Example:
         ]
         return f"{''.join(shown)}\\boxed{box}"
 
+    def results(self) -> int:
+        """How many results a chain has."""
+        shown: list[int] = []
+        TASKS[self.problem.family].chain(self.operands, lambda value, wrong: shown.append(value) or value)
+        return len(shown)
+
     def guess(self) -> str:
         """The gold answer without the chain."""
         return f"\\boxed{{{self.problem.answer}}}"

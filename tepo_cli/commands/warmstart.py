@@ -10,7 +10,7 @@ _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 def warmstart(
     name: Annotated[
-        str, typer.Argument(help="Which base: laptop, laptop_sparse, or laptop at another size (laptop_50k …).")
+        str, typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or laptop at another size (laptop_50k …).")
     ] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[
@@ -25,7 +25,6 @@ def warmstart(
 
     import torch
 
-    from tepo.config.compose import compose
     from tepo.errors import unknown_name
     from tepo.files import write_json
     from tepo.policy.load_policy import Policy
@@ -51,13 +50,22 @@ def warmstart(
         f"last loss {record['losses'][-1]:.3f}"
     )
     if measure:
-        chosen = compose([f"data={name if name in RECIPES else 'laptop'}"]).data.benchmarks
-        benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in chosen]
+        benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in _measured_on(name)]
         with benchmark_bar(len(benchmarks), quiet) as report:
             results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
         scores = {result.benchmark: result.scores for result in results}
         write_json(folder / "recipe.json", record | {"scores": scores})
         show(_table(scores), stderr=True)
+
+
+def _measured_on(name: str) -> list[str]:
+    """The benchmarks of all data that start from a base; those of data=laptop for its other sizes."""
+    from tepo.config.compose import compose, options
+
+    data = [compose([f"data={option}"]).data for option in options("data")]
+    return [benchmark for one in data if one.base == f"package:{name}" for benchmark in one.benchmarks] or (
+        compose(["data=laptop"]).data.benchmarks
+    )
 
 
 def _table(scores: dict[str, dict[str, float]]) -> Any:

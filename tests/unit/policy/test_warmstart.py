@@ -22,6 +22,11 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.procedural import generate, generate_examples
 from tepo.studies.measure import measure_in_memory
 
+DATA = {  # what starts from each base
+    "laptop": ["laptop"],
+    "laptop_sparse": ["laptop_sparse"],
+    "laptop_chains": ["chains_200", "chains_25", "chains_70"],
+}
 SMALL = Recipe(
     tasks={"add2": 1, "max2": 1}, phases=(Phase(3), Phase(1, guesses=0.5, slip=0.5)), batch=6, warmup_steps=2
 )
@@ -70,6 +75,14 @@ def test_the_texts_of_a_phase_have_its_shares():
     )  # three steps to leave out
     chains = [right(text, example.problem.answer) for text, example in zip(noisy, examples, strict=True) if "=" in text]
     assert sum(chains) / len(chains) == pytest.approx(0.7**3, abs=0.12)  # three results a chain
+
+
+def test_chains_of_all_lengths_are_wrong_equally_often():
+    for steps in (3, 29):
+        examples = generate_examples({f"run{steps}": 1}, 400, 0, "train")
+        texts = [response_text(example, Phase(1, chain_slip=0.7), Random(row)) for row, example in enumerate(examples)]
+        right = [text == example.solution() for text, example in zip(texts, examples, strict=True)]
+        assert sum(right) / 400 == pytest.approx(0.3, abs=0.06)
 
 
 def test_phases_follow_one_another():
@@ -126,7 +139,8 @@ def test_the_shipped_base_is_what_its_recipe_says(name):
     folder = Path(resolve(f"package:{name}"))
     record = json.loads((folder / "recipe.json").read_text())
     recipe = RECIPES[name]
-    assert record["recipe"] == json.loads(json.dumps(asdict(recipe)))
+    written = record["recipe"] | {"phases": tuple(Phase(**phase) for phase in record["recipe"]["phases"])}
+    assert Recipe(**written) == recipe
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.num_parameters() == build_model(recipe, build_tokenizer(recipe.max_length)).num_parameters() < 210_000
@@ -144,7 +158,7 @@ def test_the_sparse_base_is_rarely_right_and_now_and_then_in_eight_tries():
 def test_the_shipped_base_scores_what_its_record_says(name):
     policy = load_policy(f"package:{name}")
     recorded = json.loads((Path(resolve(f"package:{name}")) / "recipe.json").read_text())["scores"]
-    assert list(recorded) == compose([f"data={name}"]).data.benchmarks
+    assert list(recorded) == [task for data in DATA[name] for task in compose([f"data={data}"]).data.benchmarks]
     benchmarks = [replace(load_benchmark(task), samples=4) for task in recorded]
     measured = {one.benchmark: one.scores for one in measure_in_memory(policy, benchmarks, Settings(limit=60))}
     differences = [measured[task]["avg@4"] - recorded[task]["avg@8"] for task in recorded]

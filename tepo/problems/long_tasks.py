@@ -61,8 +61,10 @@ def sorting(digits: int) -> Task:
 
 
 def progression(steps: int) -> Task:
-    """`345+7*3=`: the factor is added again and again, each sum behind its number, `1:352,2:359,3:366,`. A step reads the
-    one before it and nothing further back, so that a chain of any length asks for the same skill."""
+    """`345+7*3=`: the factor is added again and again, each sum behind its number, `1:352,2:359,3:366,`.
+
+    A step reads the one before it and nothing further back, so that a chain of any length asks for the same skill.
+    """
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
         text, (value, addend) = "", operands

@@ -10,7 +10,8 @@ _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 def warmstart(
     name: Annotated[
-        str, typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or laptop at another size (laptop_50k …).")
+        str,
+        typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …)."),
     ] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[

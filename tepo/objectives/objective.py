@@ -22,8 +22,8 @@ from tepo.objectives.penalty import Penalty
 from tepo.objectives.plan import Plan
 from tepo.objectives.ratio import Ratio
 from tepo.objectives.segments import total
-from tepo.objectives.surrogate import Gain, Surrogate
-from tepo.objectives.terms import Terms, finite_logprobs, log_ratio
+from tepo.objectives.surrogate import Surrogate
+from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
 from tepo.objectives.weight import Uniform, Weight
 
 WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")  # in Needs and TokenBatch

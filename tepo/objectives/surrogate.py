@@ -4,26 +4,15 @@ A new surrogate is one class like those below and its name in `KINDS`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from tepo.objectives.kind import Line, Needing, Needs, Part
 from tepo.objectives.ratio import Carried, NoRatio, Ratio, Sequence
 from tepo.objectives.segments import sequence_mean
-from tepo.objectives.terms import Terms
+from tepo.objectives.terms import Gain, Terms
 from tepo.strict import option
-
-
-class Gain(NamedTuple):
-    """Per token [N]: the gain with its gradient, where a clip acts (None: cannot), where the dual clip does, and the
-    tokens that verl counts as clipped, above and below, where these are others than those that the clip acts on."""
-
-    value: Tensor
-    clipped: Tensor | None = None
-    clipped_lower: Tensor | None = None
-    counted: tuple[Tensor, Tensor] | None = None
 
 
 class Surrogate(Needing, Protocol):

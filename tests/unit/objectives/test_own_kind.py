@@ -15,8 +15,8 @@ from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
 from tepo.objectives.kind import Line, Needs, Part
 from tepo.objectives.ratio import Carried
-
-from tepo.objectives.terms import Gain, Terms
+from tepo.objectives.surrogate import Gain
+from tepo.objectives.terms import Terms
 from tepo.reporting import colours
 from tepo.strict import option
 from tests.unit.objectives.flat import by_hand, coefficients

@@ -87,7 +87,8 @@ class Objective:
             alone = self.aggregation.over == "micro_batch"
             scale = None if alone else token_scale(self.aggregation, own, totals, comm)
             nothing = (None,) * len(self.penalties)
-            plan = Plan(own.lengths, totals, salt, kept is not None, scale, penalties=nothing)
+            correction = self.correction.weights(own, comm)
+            plan = Plan(own.lengths, totals, salt, kept is not None, scale, correction=correction, penalties=nothing)
             plan = self._with_selections(plan, own, "mini_batch", comm)
             return plan if kept is None else plan.spread(batch, kept)
 
@@ -98,8 +99,7 @@ class Objective:
         plan = self._completed(plan, batch)
         assert plan.scale is not None
         value = gain.value if plan.weight is None else gain.value * plan.weight
-        correction = self.correction.weights(batch)
-        policy = -total(plan.scale * (value if correction is None else value * correction))
+        policy = -total(plan.scale * (value if plan.correction is None else value * plan.correction))
         loss, totals, tokens = policy, {"actor/pg_loss": policy}, self._diagnostics(terms, gain, plan)
         for part, chosen in zip(self.penalties, plan.penalties, strict=True):
             term = part.term(terms, chosen, plan.scale)
@@ -161,6 +161,7 @@ class Objective:
             "clipped": gain.clipped,
             "clipped_lower": gain.clipped_lower,
             "weight": plan.weight,
+            "correction": plan.correction,
             "entropy_change": change,
         }
         return {name: value.detach() for name, value in named.items() if value is not None}

@@ -12,6 +12,7 @@ from tepo.objectives.kind import Line, Needing, Needs, Part
 from tepo.objectives.ratio import Carried, NoRatio, Ratio, Sequence
 from tepo.objectives.segments import sequence_mean
 from tepo.objectives.terms import Gain, Terms
+from tepo.objectives.trust_region import DivergenceMask, GammaWeight, HardClip
 from tepo.strict import option
 
 
@@ -236,7 +237,8 @@ class GeometricClip:
 
     def explained(self, carried: Carried) -> Part:
         low, high, amount = self.low, self.high, carried.amount
-        rest = "; or every token s of the response has A_s = 0, or lambda_s = 0" if carried.drops else ""
+        zeros = "".join(f", or {name}_s = 0" for name in carried.drops)
+        rest = f"; or every token s of the response has A_s = 0{zeros}" if zeros else ""
         return Part(
             Line("A exp(1/T_i sum_t d'_t)", r"A_{i,t} \exp\Big(\tfrac{1}{T_i}\sum_t d'_{i,t}\Big)"),
             (
@@ -258,4 +260,7 @@ KINDS: dict[str, type[Surrogate]] = {
     "cispo": Cispo,
     "sapo": Sapo,
     "geometric_clip": GeometricClip,
+    "divergence_mask": DivergenceMask,
+    "hard_clip": HardClip,
+    "gamma_weight": GammaWeight,
 }

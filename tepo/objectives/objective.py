@@ -177,6 +177,8 @@ class Objective:
             **self._clipped(gain, plan),
             "actor/ratio_mean": tokens.get("ratio"),
             "actor/token_weight": tokens.get("weight"),
+            "actor/correction_weight": plan.correction,
+            "actor/correction_dropped": None if plan.correction is None else plan.correction == 0,
             "actor/kl_tokens": tokens.get("kl_mask"),
         }
         means = {name: value for name, value in named.items() if value is not None}

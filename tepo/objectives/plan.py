@@ -53,5 +53,6 @@ class Plan:
             return None if value is None else change(value)
 
         penalties = [part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties]
-        tokens = {name: changed(getattr(self, name)) for name in ("scale", "weight", "correction")}
-        return replace(self, lengths=lengths, penalties=tuple(penalties), **tokens)
+        scale, weight, correction = (changed(value) for value in (self.scale, self.weight, self.correction))
+        own = tuple(penalties)
+        return replace(self, lengths=lengths, scale=scale, weight=weight, correction=correction, penalties=own)

@@ -2,5 +2,5 @@
 
 from typing import Literal
 
-KlEstimator = Literal["k1", "k2", "k3", "abs", "r_k3", "full"]
+KlEstimator = Literal["k1", "k2", "k3", "abs", "r_k3", "k2_response", "full"]
 DEFAULT: KlEstimator = "k3"

@@ -1,7 +1,8 @@
 """Advantage axis: from graded groups to one number per token, once per rollout, always detached.
 
 Statistics are over whole groups;
-those over the batch (`gpg`, `batch_whitened`, `statistics: batch`) are over the rollout and all ranks.
+those over the batch (`gpg`, `batch_whitened`, `batch_scaled`, `decoupled`, `statistics: batch`)
+are over the rollout and all ranks.
 """
 
 from typing import Protocol
@@ -12,6 +13,14 @@ from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.entropy_reward import GrpoS, Gtpo, GtpoClipped
 from tepo.objectives.group_advantage import BatchWhitened, EntropyTerm, Gpg, GroupNormalized, LeaveOneOut
 from tepo.objectives.kind import Kind
+from tepo.objectives.scaled_advantage import (
+    BatchScaled,
+    BestOfGroup,
+    Decoupled,
+    LengthWeighted,
+    MeanNormalized,
+    PassAtK,
+)
 
 
 class Advantage(Kind, Protocol):
@@ -38,4 +47,10 @@ KINDS: dict[str, type[Advantage]] = {
     "gtpo": Gtpo,
     "gtpo_clipped": GtpoClipped,
     "grpo_s": GrpoS,
+    "mean_normalized": MeanNormalized,
+    "length_weighted": LengthWeighted,
+    "pass_at_k": PassAtK,
+    "best_of_group": BestOfGroup,
+    "batch_scaled": BatchScaled,
+    "decoupled": Decoupled,
 }

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tepo.objectives.ratio import Ratio, Sequence, Token
 from tepo.objectives.surrogate import Cispo, GeometricClip, PaperClip, PpoClip, Surrogate
+from tepo.objectives.trust_region import HardClip
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,9 @@ class Clip:
 
 
 def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
-    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a prefix)."""
+    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix)."""
     match surrogate:
-        case PpoClip() | GeometricClip():
+        case PpoClip() | GeometricClip() | HardClip():
             bounds = {"low": surrogate.low, "high": surrogate.high}
         case Cispo():
             bounds = {"high": surrogate.high} | ({} if surrogate.low is None else {"low": surrogate.low})

@@ -17,9 +17,11 @@ def coefficient(objective: Objective) -> Coefficient:
     """The coefficient of grad log pi_t of one token, all that is detached taken as constant."""
     carried = carried_by(objective)
     policy = objective.surrogate.explained(carried)
-    drawn = "" if carried.over else objective.weight.explained.zero
+    correction = objective.correction
+    weighed = "" if carried.over else objective.weight.explained.zero
+    corrected = "" if carried.over and correction.drops else correction.explained.zero
     terms = [f"{carried.before}{policy.coefficient}", *(part.explained.coefficient for part in objective.penalties)]
-    return Coefficient("  ".join(terms), policy.zero + drawn + objective.correction.explained.zero)
+    return Coefficient("  ".join(terms), policy.zero + weighed + corrected)
 
 
 def carried_by(objective: Objective) -> Carried:
@@ -27,7 +29,8 @@ def carried_by(objective: Objective) -> Carried:
 
     Where the gradient flows through a ratio of several tokens, it carries the terms of all of them:
     of the response (index s), or, with a prefix ratio, of the tokens u >= t."""
-    ratio, varies, drops = objective.ratio, objective.advantage.varies, objective.weight.drops
+    ratio, varies = objective.ratio, objective.advantage.varies
+    drops = tuple(name for name, axis in (("lambda", objective.weight), ("v", objective.correction)) if axis.drops)
     before = objective.weight.explained.formula.text + objective.correction.explained.formula.text
     index = ratio.spread if objective.surrogate.through_ratio else ""
     differ = bool(before) or varies  # among the terms, beside the ratio

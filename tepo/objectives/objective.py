@@ -22,8 +22,8 @@ from tepo.objectives.penalty import Penalty
 from tepo.objectives.plan import Plan
 from tepo.objectives.ratio import Ratio
 from tepo.objectives.segments import total
-from tepo.objectives.surrogate import Gain, Surrogate
-from tepo.objectives.terms import Terms, finite_logprobs, log_ratio
+from tepo.objectives.surrogate import Surrogate
+from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
 from tepo.objectives.weight import Uniform, Weight
 
 WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")  # in Needs and TokenBatch
@@ -87,7 +87,8 @@ class Objective:
             alone = self.aggregation.over == "micro_batch"
             scale = None if alone else token_scale(self.aggregation, own, totals, comm)
             nothing = (None,) * len(self.penalties)
-            plan = Plan(own.lengths, totals, salt, kept is not None, scale, penalties=nothing)
+            correction = self.correction.weights(own, comm)
+            plan = Plan(own.lengths, totals, salt, kept is not None, scale, correction=correction, penalties=nothing)
             plan = self._with_selections(plan, own, "mini_batch", comm)
             return plan if kept is None else plan.spread(batch, kept)
 
@@ -98,8 +99,7 @@ class Objective:
         plan = self._completed(plan, batch)
         assert plan.scale is not None
         value = gain.value if plan.weight is None else gain.value * plan.weight
-        correction = self.correction.weights(batch)
-        policy = -total(plan.scale * (value if correction is None else value * correction))
+        policy = -total(plan.scale * (value if plan.correction is None else value * plan.correction))
         loss, totals, tokens = policy, {"actor/pg_loss": policy}, self._diagnostics(terms, gain, plan)
         for part, chosen in zip(self.penalties, plan.penalties, strict=True):
             term = part.term(terms, chosen, plan.scale)
@@ -161,6 +161,7 @@ class Objective:
             "clipped": gain.clipped,
             "clipped_lower": gain.clipped_lower,
             "weight": plan.weight,
+            "correction": plan.correction,
             "entropy_change": change,
         }
         return {name: value.detach() for name, value in named.items() if value is not None}
@@ -176,6 +177,8 @@ class Objective:
             **self._clipped(gain, plan),
             "actor/ratio_mean": tokens.get("ratio"),
             "actor/token_weight": tokens.get("weight"),
+            "actor/correction_weight": plan.correction,
+            "actor/correction_dropped": None if plan.correction is None else plan.correction == 0,
             "actor/kl_tokens": tokens.get("kl_mask"),
         }
         means = {name: value for name, value in named.items() if value is not None}

@@ -6,10 +6,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from tepo.errors import UserError
 from tepo.kl_estimators import DEFAULT, KlEstimator
 from tepo.objectives.batch import Comm, TokenBatch, all_sum
 from tepo.objectives.kind import Kind, Line, Needs, Part
-from tepo.objectives.segments import total
+from tepo.objectives.segments import sequence_mean, total
 from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
 from tepo.objectives.terms import Terms, finite_logprobs, log_ratio
 from tepo.strict import option
@@ -61,6 +62,9 @@ ESTIMATORS = {
     "k3": Estimator(Line("exp(-e) + e - 1", r"\exp(-e_{i,t}) + e_{i,t} - 1"), "(1 - exp(-e))"),
     "abs": Estimator(Line("|e|", r"|e_{i,t}|"), "sign(e)"),
     "r_k3": Estimator(Line("r_t (exp(-e) + e - 1)", r"r_{i,t}\,\big(\exp(-e_{i,t}) + e_{i,t} - 1\big)"), "r_t e"),
+    "k2_response": Estimator(
+        Line("(sum_s e_s)^2 / (2 T_i)", r"\tfrac{1}{2 T_i} \big(\sum_s e_{i,s}\big)^2"), "sum_s e_s"
+    ),
     "full": Estimator(_EXACT, "(exact gradient, through all logits)"),
 }
 
@@ -109,7 +113,7 @@ class Kl:
     coefficient: float = option(0.001, "beta", source="TEPO 4.1 (Qwen2.5-7B)")
     estimator: KlEstimator = option(
         DEFAULT,
-        "of a token's KL; full: exact, over the vocabulary",
+        "of a token's KL; full: exact, over the vocabulary; k2_response: k2 of the response's log-ratio",
         source="GRPO Eq. 4, the default of verl and TRL (reading A3)",
     )
     anchor: str = option(
@@ -156,6 +160,11 @@ class Kl:
     scope: str = option(
         "mini_batch", SCOPE_MEANING, source="the papers' definition", choices=SCOPES, when=lambda kl: kl.looks_at_all
     )
+
+    def __post_init__(self) -> None:
+        if self.estimator == "k2_response" and self.tokens != "all":
+            what = f"penalty.tokens: {self.tokens} picks tokens, and k2_response is of responses"
+            raise UserError(what, where="penalty", fix="penalty.estimator: k2")
 
     @property
     def in_loss(self) -> float:
@@ -213,6 +222,8 @@ class Kl:
         if self.anchor == "initial":
             anchor = batch.want("initial_logprobs", "penalty.anchor: initial")
             delta = log_ratio(terms.logprobs, finite_logprobs(anchor))
+        if self.estimator == "k2_response":
+            return sequence_mean(delta, batch.lengths, batch.rows) ** 2 * batch.lengths[batch.rows] / 2
         return kl_estimate(self.estimator, delta, terms.d.exp() if self.estimator == "r_k3" else None)
 
     def _mask(self, terms: Terms, comm: Comm | None, salt: int) -> Tensor | None:

@@ -17,7 +17,8 @@ class Plan:
     """Of the sequences with these `lengths` [S], for their N tokens, detached.
 
     totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws.
-    scale: weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1.
+    scale: weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1;
+    correction: of the correction axis [N], the same.
     filtered: whether sequences were left out.
     penalties: what each of the row's penalties selects. None also stands for what each micro-batch makes by itself."""
 
@@ -27,6 +28,7 @@ class Plan:
     filtered: bool = False
     scale: Tensor | None = None
     weight: Tensor | None = None
+    correction: Tensor | None = None
     penalties: tuple[Selection | None, ...] = ()
 
     @cached_property
@@ -51,6 +53,6 @@ class Plan:
             return None if value is None else change(value)
 
         penalties = [part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties]
-        return replace(
-            self, lengths=lengths, scale=changed(self.scale), weight=changed(self.weight), penalties=tuple(penalties)
-        )
+        scale, weight, correction = (changed(value) for value in (self.scale, self.weight, self.correction))
+        own = tuple(penalties)
+        return replace(self, lengths=lengths, scale=scale, weight=weight, correction=correction, penalties=own)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.kind import Explained, Line, Part
 from tepo.objectives.segments import prefix_mean, sequence_mean
+from tepo.objectives.terms import LOG_RATIO_BOUND
 from tepo.strict import option
 
 OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
@@ -50,13 +51,13 @@ class Token:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One ratio for the whole response: the mean of its token ratios."""
+    """One ratio for the whole response: the mean of its token ratios, or their product."""
 
     mean: str = option(
         "geometric",
-        "exp(mean d), or the mean of exp(d)",
-        source="GSPO 2507.18071 section 4.1, TEPO 3.3.1; arithmetic: GRPO-S Eq. 6",
-        choices=("geometric", "arithmetic"),
+        "exp(mean d), the mean of exp(d), or the product exp(sum d), with the sum clamped to +-20",
+        source="GSPO 2507.18071 section 4.1, TEPO 3.3.1; arithmetic: GRPO-S Eq. 6; product: VESPO 2602.10693",
+        choices=("geometric", "arithmetic", "product"),
     )
     gradient: str = option(
         "full",
@@ -76,9 +77,14 @@ class Sequence:
         return value * (1 + (own if self.gradient == "local" else own / batch.lengths[batch.rows]))
 
     def _value(self, d: Tensor, batch: TokenBatch) -> Tensor:
-        if self.mean == "geometric":
-            return sequence_mean(d, batch.lengths, batch.rows).exp()
-        return sequence_mean(d.exp(), batch.lengths, batch.rows)
+        match self.mean:
+            case "geometric":
+                return sequence_mean(d, batch.lengths, batch.rows).exp()
+            case "product":
+                total = sequence_mean(d, batch.lengths, batch.rows) * batch.lengths[batch.rows]
+                return total.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+            case _:
+                return sequence_mean(d.exp(), batch.lengths, batch.rows)
 
     @property
     def spread(self) -> str:
@@ -87,15 +93,17 @@ class Sequence:
     def slope(self, inner: str) -> str:
         if self.gradient == "line_21":
             return f"w_i {inner} / T_i"
+        if (self.mean, self.gradient) == ("product", "full"):
+            return f"T_i w_i {inner}"
         return f"r_t {inner}" if (self.mean, self.gradient) == ("arithmetic", "full") else f"w_i {inner}"
 
     @property
     def explained(self) -> Part:
-        value = (
-            Line("exp(1/T_i sum_t d_t)", r"\exp\Big(\tfrac{1}{T_i}\sum_t d_{i,t}\Big)")
-            if self.mean == "geometric"
-            else Line("1/T_i sum_t exp(d_t)", r"\tfrac{1}{T_i}\sum_t e^{d_{i,t}}")
-        )
+        value = {
+            "geometric": Line("exp(1/T_i sum_t d_t)", r"\exp\Big(\tfrac{1}{T_i}\sum_t d_{i,t}\Big)"),
+            "arithmetic": Line("1/T_i sum_t exp(d_t)", r"\tfrac{1}{T_i}\sum_t e^{d_{i,t}}"),
+            "product": Line("exp(sum_t d_t)", r"\exp\Big(\sum_t d_{i,t}\Big)"),
+        }[self.mean]
         note = {
             "full": "",
             "local": "; its gradient is taken as sg[w_i] grad log pi_t",
@@ -165,14 +173,14 @@ class Carried(NamedTuple):
     Where the gradient flows through a ratio of several tokens, it carries the terms of all of them.
     over: index of the terms summed over (`Ratio.spread`), empty where they are alike or the token's own alone.
     before: detached factors in front. amount: A with the factors inside the sum. varies: A does within a response.
-    drops: a factor may be 0."""
+    drops: the factors that may be 0: lambda, v."""
 
     ratio: Ratio
     over: str
     before: str
     amount: str
     varies: bool
-    drops: bool
+    drops: tuple[str, ...]
 
     @property
     def symbol(self) -> str:
@@ -188,7 +196,7 @@ class Carried(NamedTuple):
         """Where the policy term's part of the coefficient is 0: A is, or a clip holds: conditions `held` on A."""
         index = self.over
         a = "A" if self.amount == "A" else f"A_{index}"
-        every = [re.sub(r"\bA\b", a, part) for part in held] + ([f"lambda_{index} = 0"] if self.drops and index else [])
+        every = [re.sub(r"\bA\b", a, part) for part in held] + [f"{name}_{index} = 0" for name in self.drops if index]
         alike = not self.varies and not (self.drops and index)
         if (index == "s" and not alike) or (index == "u" and (every or not alike)):
             leaves = f"; one that has leaves the {'mean' if index == 's' else 'sum'}" if every else ""

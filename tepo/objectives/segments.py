@@ -51,6 +51,11 @@ def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
     return torch.segment_reduce(values.double(), "sum", lengths=lengths, initial=0, unsafe=True)
 
 
+def segment_max(values: Tensor, lengths: Tensor) -> Tensor:
+    """Largest value of each sequence: values [N], lengths [S] -> [S]; -inf for an empty one."""
+    return torch.segment_reduce(values, "max", lengths=lengths, initial=-torch.inf, unsafe=True)
+
+
 def total(values: Tensor) -> Tensor:
     """Sum of all values, added up in float64, in their own dtype."""
     return values.sum(dtype=torch.float64).to(values.dtype)

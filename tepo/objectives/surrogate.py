@@ -4,26 +4,16 @@ A new surrogate is one class like those below and its name in `KINDS`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from tepo.objectives.kind import Line, Needing, Needs, Part
 from tepo.objectives.ratio import Carried, NoRatio, Ratio, Sequence
 from tepo.objectives.segments import sequence_mean
-from tepo.objectives.terms import Terms
+from tepo.objectives.terms import Gain, Terms
+from tepo.objectives.trust_region import DivergenceMask, GammaWeight, HardClip
 from tepo.strict import option
-
-
-class Gain(NamedTuple):
-    """Per token [N]: the gain with its gradient, where a clip acts (None: cannot), where the dual clip does, and the
-    tokens that verl counts as clipped, above and below, where these are others than those that the clip acts on."""
-
-    value: Tensor
-    clipped: Tensor | None = None
-    clipped_lower: Tensor | None = None
-    counted: tuple[Tensor, Tensor] | None = None
 
 
 class Surrogate(Needing, Protocol):
@@ -247,7 +237,8 @@ class GeometricClip:
 
     def explained(self, carried: Carried) -> Part:
         low, high, amount = self.low, self.high, carried.amount
-        rest = "; or every token s of the response has A_s = 0, or lambda_s = 0" if carried.drops else ""
+        zeros = "".join(f", or {name}_s = 0" for name in carried.drops)
+        rest = f"; or every token s of the response has A_s = 0{zeros}" if zeros else ""
         return Part(
             Line("A exp(1/T_i sum_t d'_t)", r"A_{i,t} \exp\Big(\tfrac{1}{T_i}\sum_t d'_{i,t}\Big)"),
             (
@@ -269,4 +260,7 @@ KINDS: dict[str, type[Surrogate]] = {
     "cispo": Cispo,
     "sapo": Sapo,
     "geometric_clip": GeometricClip,
+    "divergence_mask": DivergenceMask,
+    "hard_clip": HardClip,
+    "gamma_weight": GammaWeight,
 }

@@ -1,4 +1,4 @@
-"""What a surrogate, a weight and a penalty start from: log-probs, log-ratios, ratios and advantages of a batch."""
+"""What a surrogate, a weight and a penalty start from, and what a surrogate gives."""
 
 from typing import NamedTuple
 
@@ -27,6 +27,16 @@ class Terms(NamedTuple):
         """The importance ratio [N], for a surrogate that takes one."""
         assert self.importance is not None, "this surrogate takes a ratio, and the row has none"
         return self.importance
+
+
+class Gain(NamedTuple):
+    """Per token [N]: the gain with its gradient, where a clip acts (None: cannot), where the dual clip does, and the
+    tokens that verl counts as clipped, above and below, where these are others than those that the clip acts on."""
+
+    value: Tensor
+    clipped: Tensor | None = None
+    clipped_lower: Tensor | None = None
+    counted: tuple[Tensor, Tensor] | None = None
 
 
 def finite_logprobs(logprobs: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from tepo.errors import UserError
 from tepo.objectives.batch import Comm, TokenBatch
 from tepo.objectives.kind import Kind, Line, Needs, Part
 from tepo.objectives.moments import largest
+from tepo.objectives.segments import sequence_mean
 from tepo.objectives.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
 from tepo.objectives.terms import Terms
 from tepo.strict import option
@@ -169,7 +170,71 @@ class Steer:
         return Part(LAMBDA, (meaning,), ("lambda_t",))
 
 
-KINDS: dict[str, type[Weight]] = {"uniform": Uniform, "clip_cov": ClipCov, "steer": Steer}
+@dataclass(frozen=True)
+class OffPolicyMask:
+    """0 on the tokens with A < 0 of responses that have become improbable, 1 elsewhere.
+
+    Off-policy sequence masking (OPSM), DeepSeek-V3.2 2512.02556 section 3.1; TRL and slime. The old policy there, and
+    in TRL, is the sampler's; slime's and ours is the old policy of the row."""
+
+    threshold: float = option(
+        0.5, "delta, for the mean of log pi_old - log pi over the response", source="TRL; the paper prints none", low=0
+    )
+    needs = Needs()
+    drops = True
+    scope = "micro_batch"  # a response is judged by itself, so that no split changes it
+
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+        batch = terms.batch
+        drift = -sequence_mean(terms.d.detach(), batch.lengths, batch.rows)
+        return 1 - ((drift > self.threshold) & (terms.advantages < 0)).to(batch.advantages.dtype)
+
+    @property
+    def explained(self) -> Part:
+        meaning = Line(
+            f"lambda_t = 0 where A < 0 and -1/T_i sum_s d_s > {self.threshold:g}, else 1",
+            r"\lambda_{i,t} = 0\ \big(A_{i,t} < 0 \wedge -\tfrac{1}{T_i}\sum_s d_{i,s}"
+            rf" > {self.threshold:g}\big),\quad 1\ \text{{elsewhere}}",
+        )
+        return Part(LAMBDA, (meaning,), ("lambda_t",), zero="; or lambda_t = 0")
+
+
+@dataclass(frozen=True)
+class TopEntropy:
+    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939 Eq. 5, the 80/20 rule; TRL.
+
+    The paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
+
+    fraction: float = option(
+        0.2, "tokens that stay, as a share of all; at least one", source="Wang et al. 5.2", low=0, high=1
+    )
+    scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
+    needs = Needs(entropies=True)
+    drops = True
+
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+        batch = terms.batch
+        number = max(1, int(self.fraction * token_count(batch, comm)))
+        entropies = batch.want("entropies", "weight.kind: top_entropy").detach().double()
+        return top_tokens(entropies, draws(batch, salt), number, comm).to(batch.advantages.dtype)
+
+    @property
+    def explained(self) -> Part:
+        meaning = Line(
+            f"lambda_t = 1 on the {self.fraction:g} N tokens (at least one) of largest entropy H_t, else 0",
+            rf"\lambda_{{i,t}} = 1 \text{{ on the }} \max(1, \lfloor {self.fraction:g} N \rfloor) "
+            r"\text{ tokens of largest } H_{i,t},\quad 0\ \text{elsewhere}",
+        )
+        return Part(LAMBDA, (meaning,), ("lambda_t",), zero="; or lambda_t = 0")
+
+
+KINDS: dict[str, type[Weight]] = {
+    "uniform": Uniform,
+    "clip_cov": ClipCov,
+    "steer": Steer,
+    "off_policy_mask": OffPolicyMask,
+    "top_entropy": TopEntropy,
+}
 
 
 def entropy_change_estimate(form: str, batch: TokenBatch, logprobs: Tensor, clipped: Tensor | None) -> Tensor:

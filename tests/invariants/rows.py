@@ -29,11 +29,24 @@ CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "steer, filtered": ("steer", {"overlong": {"kind": "filter"}}),
     "grpo_dapo, dual clip, corrected": ("grpo_dapo", {"surrogate": {"dual": 1.5}, "correction": {"kind": "truncated"}}),
     "grpo_dapo, corrected by sequence": ("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence"}}),
+    "opsm, many": ("opsm", {"weight": {"threshold": 0.02}}),
+    "icepop, many": ("icepop", {"correction": {"low": 0.98, "high": 1.05}}),
+    "icepop, many, over their mean": ("icepop", {"correction": {"low": 0.98, "high": 1.05, "normalize": True}}),
+    "gspo, tokens masked": ("gspo", {"correction": {"kind": "masked", "low": 0.98, "high": 1.05}}),
+    "tis, over their mean, filtered": (
+        "tis",
+        {"correction": {"cap": 1.05, "normalize": True}, "overlong": {"kind": "filter"}},
+    ),
+    "trm, many": ("trm", {"correction": {"high": 0.006}}),
+    "seq_mask_tis, sum of k3": ("seq_mask_tis", {"correction": {"estimator": "k3", "over": "sum", "high": 0.01}}),
+    "tepo_no_kl, product": ("tepo_no_kl", {"ratio": {"mean": "product"}}),
+    "tepo_no_kl, hard clip": ("tepo_no_kl", {"surrogate": {"kind": "hard_clip", "low": 0.1, "high": 0.15}}),
 }
 SPLIT_DEPENDENT: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "grpo_dapo, per micro-batch": ("grpo_dapo", {"aggregation": {"over": "micro_batch"}}),
     "kl_cov, per micro-batch": ("kl_cov", {"penalty": {"scope": "micro_batch", "fraction": 0.2}}),
     "clip_cov, per micro-batch": ("clip_cov", {"weight": {"scope": "micro_batch", "fraction": 0.2, "low": 0.1}}),
+    "top_entropy, per micro-batch": ("top_entropy", {"weight": {"scope": "micro_batch"}}),
     "steer, per micro-batch": ("steer", {"weight": {"scope": "micro_batch"}}),
 }
 

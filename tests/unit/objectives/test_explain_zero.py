@@ -20,20 +20,39 @@ LEVELS = [
     {"level": "sequence", "mean": "arithmetic"},
     {"level": "sequence", "gradient": "local"},
     {"level": "sequence", "gradient": "line_21"},
+    {"level": "sequence", "mean": "product"},
     {"level": "prefix"},
     {"level": "prefix", "gradient": "full"},
 ]
-OTHERS = set(surrogate.KINDS) - {"ppo_clip", "paper_clip", "sapo", "geometric_clip", "log_prob"}
+ALONE = {"geometric_clip", "divergence_mask", "log_prob"}  # these go with one ratio
+OTHERS = set(surrogate.KINDS) - {"ppo_clip", "paper_clip", "sapo", "hard_clip", *ALONE}
 SURROGATES = [
     {"kind": "ppo_clip", "low": 0.1, "high": 0.15},
     {"kind": "ppo_clip", "low": 0.1, "high": 0.15, "dual": 1.05},
     {"kind": "paper_clip", "high": 0.15},
+    {"kind": "hard_clip", "low": 0.2, "high": 0.25},
     {"kind": "sapo", "tau_negative": 2.0},
     *({"kind": kind} for kind in sorted(OTHERS)),
 ]
-WEIGHTS = ["uniform", "steer", {"kind": "clip_cov", "fraction": 0.3, "low": -50.0, "high": 50.0}]
+WEIGHTS = ["uniform", "steer", {"kind": "clip_cov", "fraction": 0.15, "low": -50.0, "high": 50.0}]
+MASKED = {"correction": {"kind": "masked", "low": 0.97, "high": 1.03}}
+MASKS = [
+    MASKED,
+    MASKED | {"weight": "steer"},
+    {"weight": {"kind": "off_policy_mask", "threshold": 0.02}},
+    {"weight": {"kind": "top_entropy", "fraction": 0.5}},
+]
 ADVANTAGES = ["group_normalized", "entropy_term", "gtpo"]
-CASES = [*itertools.product(LEVELS, SURROGATES), ({"level": "sequence"}, {"kind": "geometric_clip"})]
+DIVERGENCES = [
+    {"kind": "divergence_mask", "low": 0.03, "high": 0.04},
+    {"kind": "divergence_mask", "sides": "both", "low": 0.03, "high": 0.04},
+    {"kind": "divergence_mask", "divergence": "kl", "low": 0.01, "high": 0.02},
+]
+CASES = [
+    *itertools.product(LEVELS, SURROGATES),
+    *(({"level": "token"}, part) for part in DIVERGENCES),
+    ({"level": "sequence"}, {"kind": "geometric_clip"}),
+]
 
 
 def each_row(values: Tensor, rows: Tensor, reduce: Any) -> Tensor:
@@ -72,8 +91,7 @@ def printed_zero(text: str, values: dict[str, Any], rows: Tensor) -> Tensor:
     head, *rest = re.split(r"; | \((?=no clip|the whole|this token)", text)
     every = re.fullmatch(r"every token (s of the response|u >= t) has (.*)", head)
     parts = every[2].split(", or ") if every else [*head.split(", "), "A = 0"]
-    if any("the token was drawn" in part for part in rest):
-        parts.append("lambda_t = 0")
+    parts += [f"{name} = 0" for name in ("lambda_t", "v_t") if any(f"{name} = 0" in part for part in rest)]
     code = " | ".join(f"(({part})".replace(" and ", ") & (").replace(" = ", " == ") + ")" for part in parts)
     held = eval(code, {"__builtins__": {}}, values)
     if not every:
@@ -96,16 +114,33 @@ def numbers_of(batch: TokenBatch, out: Any, surrogate: dict[str, Any]) -> dict[s
     for mark in ("", "_s", "_u"):
         found |= {f"A{mark}": a, f"tau{mark}": tau}
     found |= {f"lambda{mark}": weight for mark in ("_t", "_s", "_u")}
+    found |= {f"v{mark}": tokens.get("correction", torch.ones_like(d)) for mark in ("_t", "_s", "_u")}
+    found |= {"phi": torch.where(a >= 0, ratio**2 * torch.exp(3 - 3 * ratio), ratio**3 * torch.exp(2 - 2 * ratio))}
+    old, new = batch.old_logprobs.exp(), batch.logprobs.detach().exp()
+    found |= {"dp": new - old, "kl": old * torch.log(old / new) + (1 - old) * torch.log((1 - old) / (1 - new))}
     functions = {"sigmoid": torch.sigmoid, "clip": torch.clamp, "exp": torch.exp}
     functions |= {"mean_s": lambda x: each_row(x, rows, torch.mean), "tail": lambda x: each_row(x, rows, tail_sum)}
     return found | functions
 
 
+EVERY_CASE = pytest.mark.parametrize(("ratio", "surrogate"), CASES, ids=lambda part: "-".join(map(str, part.values())))
+
+
 @pytest.mark.parametrize("weight", WEIGHTS, ids=["uniform", "steer", "clip_cov"])
 @pytest.mark.parametrize("advantage", ADVANTAGES)
-@pytest.mark.parametrize(("ratio", "surrogate"), CASES, ids=lambda part: "-".join(map(str, part.values())))
+@EVERY_CASE
 def test_coefficient_and_zeros(ratio, surrogate, advantage, weight):
-    source = {"ratio": ratio, "surrogate": surrogate, "advantage": advantage, "weight": weight}
+    check({"ratio": ratio, "surrogate": surrogate, "advantage": advantage, "weight": weight})
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=["masked", "masked-steer", "off_policy_mask", "top_entropy"])
+@EVERY_CASE
+def test_other_masks(ratio, surrogate, mask):
+    check({"ratio": ratio, "surrogate": surrogate, "advantage": "group_normalized"} | mask)
+
+
+def check(source: dict[str, Any]) -> None:
+    surrogate = source["surrogate"]
     objective = load_objective(source | {"aggregation": "token_mean"})
     batch = make_case(5, repeat=3, drift=0.4).batch(objective)
     plan = objective.prepare(batch, salt=3)

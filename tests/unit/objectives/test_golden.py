@@ -1,6 +1,8 @@
 """Every row against its literal formula: value, gradient by log-probs (through the logits' softmax) and by logits,
 in float64."""
 
+import math
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,11 +13,13 @@ from torch import Tensor
 
 from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.loading import text
+from tests.invariants.rows import changed
 from tests.unit.objectives.case import Case, make_case
 from tests.unit.objectives.literal import LITERAL, View
+from tests.unit.objectives.literal_newer import NEWER, icepop, masked_sequences, opsm, rejected, tis, top_entropy
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED
+ROWS = LITERAL | SELECTED | NEWER
 
 
 def test_every_row_has_a_literal():
@@ -37,7 +41,7 @@ def compare(objective: Objective, literal: Callable[[View], Tensor], case: Case,
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_value_and_logit_gradient(name):
     clipped = []
-    for seed in range(3):
+    for seed in range(5):
         tokens = compare(load_objective(name), ROWS[name], make_case(seed))
         clipped.append(tokens.get("clipped", torch.tensor([True, False])))
     assert torch.cat(clipped).any(), "no case outside the clip"
@@ -89,3 +93,50 @@ def test_kl_cov_takes_the_top_share():
 def test_steer_forms(form, shape, ceiling):
     objective = load_objective(row("steer", weight={"form": form, "shape": shape, "ceiling": ceiling}))
     compare(objective, steer(form, shape, ceiling=ceiling), make_case(5))
+
+
+MORE = {
+    "icepop": ("icepop", {"correction": {"low": 0.98, "high": 1.05}}, icepop(0.98, 1.05)),
+    "whole responses": (
+        "tis",
+        {"correction": {"kind": "masked", "level": "sequence", "low": 0.9, "high": 1.1}},
+        masked_sequences(0.9, 1.1),
+    ),
+    "whole responses over their mean": (
+        "tis",
+        {"correction": {"kind": "masked", "level": "sequence", "low": 0.9, "high": 1.1, "normalize": True}},
+        masked_sequences(0.9, 1.1, normalize=True),
+    ),
+    "floor, cap and mean": (
+        "tis",
+        {"correction": {"floor": 0.95, "cap": 1.05, "normalize": True}},
+        tis(0.95, 1.05, normalize=True),
+    ),
+    "mean of k1": (
+        "seq_mask_tis",
+        {"correction": {"low": 0.97, "high": 1.03, "cap": 1.02}},
+        rejected(lambda gaps: 0.97 <= math.exp(statistics.fmean(gaps)) <= 1.03, lambda g: min(math.exp(g), 1.02)),
+    ),
+    "sum of k3": (
+        "trm",
+        {"correction": {"estimator": "k3", "over": "sum", "high": 0.01}},
+        rejected(lambda gaps: sum(math.exp(g) - 1 - g for g in gaps) <= 0.01, lambda g: 1.0),
+    ),
+    "largest k2": (
+        "trm",
+        {"correction": {"high": 0.006}},
+        rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 0.006, lambda g: 1.0),
+    ),
+    "off-policy responses": ("opsm", {"weight": {"threshold": 0.02}}, opsm(0.02)),
+    "half of the tokens": ("top_entropy", {"weight": {"fraction": 0.5}}, top_entropy(0.5)),
+}
+
+
+@pytest.mark.parametrize("label", MORE)
+def test_masks_that_act(label):
+    """Bounds between the values of the case: some tokens or responses stay, some leave."""
+    name, changes, literal = MORE[label]
+    tokens = compare(load_objective(changed(name, changes)), literal, make_case(3, repeat=2))
+    if "floor" not in label:
+        factor = tokens["correction"] if "correction" in tokens else tokens["weight"]
+        assert 0 < (factor == 0).sum() < len(factor)

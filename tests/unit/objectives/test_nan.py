@@ -42,8 +42,8 @@ def test_log_prob(label, name, place):
     objective, case = ROWS[label], make_case(0)
     batch = case.batch(objective)
     loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), place)})
-    reads = name == "logprobs" or type(objective.surrogate).__name__ != "LogProb"  # these have no ratio
-    assert loss.isnan() == reads
+    ratio = type(objective.surrogate).__name__ != "LogProb"  # these have none
+    assert loss.isnan() == (name == "logprobs" or ratio or bool(objective.penalties))
 
 
 @pytest.mark.parametrize("place", [FIRST, LAST])

@@ -199,3 +199,16 @@ def test_a_missing_tensor_is_named(source, missing):
     objective, batch = load_objective(source), by_hand([1.0, 1.1], [1.0, -1.0])
     with pytest.raises(UserError, match=missing):
         objective.loss(batch, objective.prepare(batch))
+
+
+def test_squared_log_ratio_of_the_response():
+    """DRO: beta/2 (sum of d)^2, whose slope by each log-prob is beta times the sum."""
+    objective = load_objective(changed("dro", {"penalty": {"coefficient": 1.0}}))
+    batch = by_hand([1.5, 0.8, 0.5], [0.0, 0.0, 0.0], [2, 1])
+    out = objective.loss(batch, objective.prepare(batch))
+    sums = [math.log(1.2), math.log(0.5)]
+    assert out.loss.item() == pytest.approx((sums[0] ** 2 + sums[1] ** 2) / 2 / 2)
+    (gradient,) = torch.autograd.grad(out.loss, batch.logprobs)
+    assert gradient == pytest.approx(tensor(sums[0], sums[0], sums[1]) / 2)
+    with pytest.raises(UserError, match="k2_response is of responses"):
+        load_objective(changed("tepo", {"penalty": {"estimator": "k2_response"}}))

@@ -102,3 +102,12 @@ def test_long_prefixes_keep_their_precision_behind_other_responses():
 
     found = prefix_mean(d, lengths, rows_of(lengths, 8003))[8000:]
     assert found.tolist() == pytest.approx([0.01, 0.015, 0.02], rel=1e-6)
+
+
+def test_product():
+    """1.2 * 0.9 * 1.5 = 1.62 for the first response; each token carries the terms of all three."""
+    objective, batch = row(level="sequence", mean="product"), by_hand(*BATCH)
+    assert objective.loss(batch, objective.prepare(batch)).tokens["ratio"] == pytest.approx([1.62, 1.62, 1.62, 0.8])
+    assert coefficients(objective, batch) == pytest.approx([3 * 1.62 * 2] * 3 + [-0.8])
+    local = coefficients(row(level="sequence", mean="product", gradient="local"), by_hand(*BATCH))
+    assert local == pytest.approx([1.62 * 2] * 3 + [-0.8])

@@ -180,3 +180,19 @@ def test_steer_linear_takes_the_midpoint_when_all_are_equal():
     objective = load_objective(changed("steer", {"weight": {"shape": "linear", "floor": 0.8, "ceiling": 1.2}}))
     batch = by_hand([1.0, 1.0], [0.0, 0.0], old_entropies=tensor(1.0, 1.0))
     assert weights(objective, batch) == [1.0, 1.0]
+
+
+def test_opsm_drops_bad_responses_that_became_improbable():
+    """Means of log pi_old - log pi: log 2, 0, log 2 (a good one), -log 2; log 2 is 0.693."""
+    batch = by_hand([0.25, 1.0, 2.0, 0.5, 0.5, 2.0], [-1.0, -1.0, -1.0, -1.0, 1.0, -1.0], [2, 2, 1, 1])
+    for threshold, kept in ((0.5, [0, 0, 1, 1, 1, 1]), (0.7, [1] * 6)):
+        objective = load_objective(changed("opsm", {"weight": {"threshold": threshold}}))
+        assert objective.loss(batch, objective.prepare(batch)).tokens["weight"].tolist() == kept
+
+
+def test_top_entropy_keeps_the_share_of_largest_entropy():
+    entropies = tensor(0.1, 2.0, 0.3, 1.5, 0.2)
+    batch = by_hand([1.0] * 5, [1.0] * 5, [3, 2], entropies=entropies, uid=torch.arange(2))
+    for fraction, kept in ((0.2, [0, 1, 0, 0, 0]), (0.5, [0, 1, 0, 1, 0]), (0.0, [0, 1, 0, 0, 0]), (1.0, [1] * 5)):
+        objective = load_objective(changed("top_entropy", {"weight": {"fraction": fraction}}))
+        assert weights(objective, batch) == kept

@@ -16,6 +16,7 @@ STD = (True, True, False)
 OVER = ("mini_batch", "group", "micro_batch")
 SCOPE = ("mini_batch", "micro_batch")
 FAILURES = ("zero", "inverse_entropy")
+LEVEL = ("token", "sequence")
 STATISTICS = ("group", "batch")
 
 # A number is (default, smallest, largest), or (default,) without bounds of its own;
@@ -44,6 +45,12 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
             "statistics": STATISTICS,
             "eps": EPS,
         },
+        "mean_normalized": {},
+        "length_weighted": {},
+        "pass_at_k": {"k": (2, 1, None), "eps": EPS},
+        "best_of_group": {"std": STD, "eps": EPS},
+        "batch_scaled": {"eps": EPS},
+        "decoupled": {"eps": EPS},
         "grpo_s": {
             "beta": (0.1, 0, None),
             "failures": FAILURES,
@@ -54,7 +61,7 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     },
     "ratio": {
         "token": {},
-        "sequence": {"mean": ("geometric", "arithmetic"), "gradient": ("full", "local", "line_21")},
+        "sequence": {"mean": ("geometric", "arithmetic", "product"), "gradient": ("full", "local", "line_21")},
         "prefix": {"gradient": ("local", "full")},
         "none": {},
     },
@@ -66,6 +73,19 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
         "cispo": {"low": (None, 0, None), "high": (0.28, 0, None)},
         "sapo": {"tau_positive": (1.0, 1e-6, None), "tau_negative": (1.05, 1e-6, None)},
         "geometric_clip": {"low": (0.4, 0, None), "high": (0.4, 0, None)},
+        "divergence_mask": {
+            "divergence": ("tv", "kl"),
+            "low": (0.2, 0, None),
+            "high": (0.2, 0, None),
+            "sides": ("away", "both"),
+        },
+        "hard_clip": {"low": (0.2, 0, None), "high": (0.28, 0, None)},
+        "gamma_weight": {
+            "power_positive": (2.0, 0, None),
+            "decay_positive": (3.0, 1e-4, None),
+            "power_negative": (3.0, 0, None),
+            "decay_negative": (2.0, 1e-4, None),
+        },
     },
     "weight": {
         "uniform": {},
@@ -78,12 +98,30 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
             "scale_floor": (0.02, 0, None),
             "scope": SCOPE,
         },
+        "off_policy_mask": {"threshold": (0.5, 0, None)},
+        "top_entropy": {"fraction": (0.2, 0, 1), "scope": SCOPE},
     },
-    "correction": {"none": {}, "truncated": {"level": ("token", "sequence"), "cap": (2.0, 1e-6, None)}},
+    "correction": {
+        "none": {},
+        "truncated": {
+            "level": LEVEL,
+            "cap": (2.0, 1e-6, None),
+            "floor": (0.0, 0, None),
+            "normalize": (False, True),
+        },
+        "masked": {"level": LEVEL, "low": (0.5, 0, None), "high": (5.0, 1e-6, None), "normalize": (False, True)},
+        "rejected": {
+            "estimator": ("k1", "k2", "k3"),
+            "over": ("mean", "token", "sum", "max"),
+            "low": (0.5, 0, None),
+            "high": (2.0, 0, None),
+            "cap": (None, 1e-6, None),
+        },
+    },
     "penalty": {
         "kl": {
             "coefficient": (0.001, None, None),
-            "estimator": ("k3", "k1", "k2", "abs", "r_k3", "full"),
+            "estimator": ("k3", "k1", "k2", "abs", "r_k3", "k2_response", "full"),
             "anchor": ("old", "initial"),
             "tokens": (
                 "all",
@@ -123,6 +161,13 @@ BESIDE = {
     ("penalty", "kl", "mean_over"): {"tokens": "either"},
     ("penalty", "kl", "scope"): {"tokens": "top_covariance"},
     ("advantage", "gpg", "eps"): {"std": True},
+    ("correction", "truncated", "cap"): {"floor": 0.0},
+    ("correction", "truncated", "floor"): {"cap": 1e10},
+    ("correction", "masked", "low"): {"high": 1e10},
+    ("correction", "masked", "high"): {"low": 0.0},
+    ("correction", "rejected", "low"): {"high": 1e10},
+    ("correction", "rejected", "high"): {"low": 0.0},
+    ("correction", "rejected", "over"): {"estimator": "k2"},
 }
 
 
@@ -174,7 +219,7 @@ def test_bounds_and_words(axis, kind, key):
         refused: list[Any] = [1 if isinstance(default, bool) else "another"]
     else:
         low, high = rest
-        for value, beyond in ((low, -1e9), (high, 1e9)):
+        for value, beyond in ((low, -1e9), (high, 10**9 if isinstance(default, int) else 1e9)):
             assert take(beyond if value is None else value) == (beyond if value is None else value)
         refused = [] if low is None else [low - 1e-7, -1.0]
         refused += [] if high is None else [high + 1e-7, 2.0]

@@ -65,7 +65,7 @@ def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     )
     update(updater, rollout, 1, Recorder())
     batch = rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
-    weights = updater.objective.correction.weights(batch)
+    weights = updater.objective.correction.weights(batch, None)
     assert weights.std() > 0.1
 
 

@@ -234,10 +234,10 @@ def finite(objective: Objective) -> str:
     for what, case in edge_cases().items():
         batch = case.batch(objective)
         out = objective.loss(batch, objective.prepare(batch, salt=_SALT)).loss
-        if not out.isfinite():
-            return f"{what}: the loss is {float(out):g}"
         if not out.requires_grad:
             return f"{what}: the loss has no graph"
+        if not out.isfinite():
+            return f"{what}: the loss is {out.item():g}"
         (slope,) = torch.autograd.grad(out, case.logits, allow_unused=True)
         if slope is not None and not slope.isfinite().all():
             return f"{what}: the gradient is not finite"

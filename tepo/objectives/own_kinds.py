@@ -74,8 +74,11 @@ def kinds_of(name: str, text: str) -> Kinds:
     for axis, added in kinds.items():
         for kind, made in added.items():
             _check_class(made, axis, f"{axis} {kind!r}", f"{name}:{_line(text, made.__name__)}")
-            with located({name: text}):
-                get_type_hints(made)
+            try:
+                get_type_hints(made)  # what the strict reader needs
+            except Exception as error:
+                where = f"{name}:{_line(text, made.__name__)}"
+                raise UserError(f"a type of {made.__name__}: {error}", where=where, fix=_PAGE) from None
     return kinds
 
 

@@ -21,7 +21,8 @@ class Spo:
         text = f"{w.text} A - |A| ({w.text} - 1)^2 / {2 * self.width:g}"
         latex = rf"{w.latex} A_{{i,t}} - |A_{{i,t}}| ({w.latex} - 1)^2 / {2 * self.width:g}"
         slope = carried.through_ratio(f"({a} - |{a}| ({s} - 1) / {self.width:g})")
-        return Part(Line(text, latex), coefficient=slope, zero=carried.zero_where())
+        zero = carried.zero_where(f"A > 0 and {s} = {1 + self.width:g}", f"A < 0 and {s} = {1 - self.width:g}")
+        return Part(Line(text, latex), coefficient=slope, zero=zero)
 
 
 KINDS = {"surrogate": {"spo": Spo}}

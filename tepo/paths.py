@@ -45,7 +45,8 @@ def shipped(kind: str) -> Path:
 
 def files(kind: str) -> dict[str, Path]:
     """Name (file stem) -> the file that it stands for; a file whose name begins with _ has no name to ask for."""
-    suffix, there = ".py" if kind == "kinds" else ".yaml", {}
+    suffix = ".py" if kind == "kinds" else ".yaml"
+    there: dict[str, Path] = {}
     for folder in reversed(folders(kind)):
         there |= {path.stem: path for path in folder.glob(f"[!_]*{suffix}") if path.is_file()}
     return dict(sorted(there.items()))

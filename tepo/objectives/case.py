@@ -108,8 +108,18 @@ def make_case(
 def shuffled(case: Case, order: Tensor) -> tuple[Case, Tensor]:
     """The case with its responses in another order, and the place of each of its tokens in the old order."""
     places = torch.cat([torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()])
-    tables = [
-        table.detach()[places] for table in (case.logits, case.old_logits, case.initial_logits, case.sampler_logits)
-    ]
-    rest = [value[order] for value in (case.lengths, case.rewards, case.group_ids, case.finished, case.uid)]
-    return Case(tables[0].requires_grad_(), *tables[1:], case.tokens[places], *rest, limit=case.limit), places
+    old, initial, sampler = (table[places] for table in (case.old_logits, case.initial_logits, case.sampler_logits))
+    moved = Case(
+        logits=case.logits.detach()[places].requires_grad_(),
+        old_logits=old,
+        initial_logits=initial,
+        sampler_logits=sampler,
+        tokens=case.tokens[places],
+        lengths=case.lengths[order],
+        rewards=case.rewards[order],
+        group_ids=case.group_ids[order],
+        finished=case.finished[order],
+        uid=case.uid[order],
+        limit=case.limit,
+    )
+    return moved, places

@@ -136,7 +136,7 @@ def padding(objective: Objective) -> str:
     size = len(batch.advantages)
     for extra in (3, 40):
         mask = torch.arange(int(case.lengths.max()) + extra) < case.lengths[:, None]
-        values = {}
+        values: dict[str, Any] = {}
         for part in fields(batch):
             value = getattr(batch, part.name)
             if isinstance(value, Tensor) and value.shape == (size,) and value.is_floating_point():

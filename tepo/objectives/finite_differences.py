@@ -18,7 +18,9 @@ class _Detached(TorchFunctionMode):
 
     def __init__(self, kept: list[Tensor] | None = None):
         super().__init__()
-        self.kept, self._replay, self._open = ([], None, False) if kept is None else (kept, iter(kept), False)
+        self.kept: list[Tensor] = [] if kept is None else kept
+        self._replay = None if kept is None else iter(kept)
+        self._open = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

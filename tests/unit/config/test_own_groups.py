@@ -46,9 +46,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_text(text)
     laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
     (folder / "scale").mkdir()
-    (folder / "scale" / "brief.yaml").write_text(
-        laptop.replace("scale: laptop", "scale: brief").replace("steps: 36", "steps: 2")
-    )
+    brief = laptop.replace("scale: laptop", "scale: brief").replace("steps: 36", "steps: 2")
+    (folder / "scale" / "brief.yaml").write_text(brief)
     monkeypatch.setenv("TEPO_PATH", str(folder))
     return folder
 
@@ -92,10 +91,10 @@ def test_a_typo_names_the_nearest_own_name(own: Path) -> None:
 
 
 def test_a_mistake_in_an_own_file_names_its_line(own: Path) -> None:
-    (own / "data" / "sums.yaml").write_text("name: sums\ntaks: {add3: 1}\n")
+    (own / "data" / "sums.yaml").write_text("name: sums\nbase: package:laptop\ntaks: {add3: 1}\n")
     with pytest.raises(UserError, match=r"did you mean 'data\.tasks'") as caught:
         compose(["data=sums"])
-    assert caught.value.where == f"{own}/data/sums.yaml:2 (data.taks)"
+    assert caught.value.where == f"{own}/data/sums.yaml:3 (data.taks)"
     (own / "data" / "sums.yaml").write_text("name: [sums\n")
     with pytest.raises(UserError, match="not valid YAML") as caught:
         compose(["data=sums"])

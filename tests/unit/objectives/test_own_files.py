@@ -19,7 +19,7 @@ from tests.integration.commands import tepo
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method"
 CODE = (EXAMPLE / "kinds" / "spo.py").read_text()
-AXES = "advantage: group_normalized\nratio: token\nsurrogate: spo\naggregation: token_mean\n"
+AXES = "advantage: group_normalized\nratio: token\nsurrogate: {kind: spo}\naggregation: token_mean\n"
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ MISTAKES = [
     ("frozen=True", "frozen=False", "surrogate 'spo' is not frozen", "class Spo"),
     ("@dataclass(frozen=True)\n", "", "surrogate 'spo' is no dataclass", "KINDS"),
     ('option(0.2, "where the slope turns", source="SPO 2401.16025", low=1e-6)', "0.2", "does not say", "class Spo"),
-    ("width: float", "width: 'flot'", "flot", ""),
+    ("width: float", "width: 'flot'", "name 'flot' is not defined", "class Spo"),
     ('KINDS = {"surrogate"', 'KINDS = {"surogate"', "unknown axis 'surogate'", "KINDS"),
     ('{"spo": Spo}', "Spo", "no mapping of names to classes", "KINDS"),
     ("KINDS =", "KIND =", "the file names no kinds", ""),
@@ -142,9 +142,9 @@ def test_a_file_that_is_missing_or_not_used(own: Path) -> None:
 PLAIN = "        return Gain(terms.ratio * terms.advantages - bend)"
 CHEATS = {
     "micro-batches": "        return Gain((terms.ratio - terms.ratio.detach().mean()) * terms.advantages)",
-    "order": "        i = terms.ratio.new_tensor(range(len(terms.ratio)))\n        return Gain(terms.ratio * terms.advantages * i)",
+    "order": "        return Gain(terms.ratio * terms.advantages * terms.ratio.new_tensor(range(len(bend))))",
     "ranks": "        return Gain(terms.ratio * terms.advantages * len(terms.ratio))",
-    "gradient": "        w = terms.ratio.new_tensor(terms.ratio.tolist())\n        return Gain(terms.ratio * w * terms.advantages)",
+    "gradient": "        return Gain(terms.ratio * terms.advantages * terms.ratio.new_tensor(terms.ratio.tolist()))",
     "finite": "        return Gain(terms.ratio * terms.advantages / terms.advantages.abs().max())",
     "needs": "        return Gain(terms.ratio * terms.advantages * terms.batch.old_entropies)",
 }

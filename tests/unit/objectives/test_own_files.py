@@ -51,6 +51,12 @@ def test_the_example_has_at_most_thirty_lines_and_passes_all_checks(monkeypatch:
     assert [check.name for check in check_objective(load_objective("my_spo")) if check.wrong] == []
 
 
+def test_the_page_shows_the_files_of_the_example() -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "own-methods.md").read_text()
+    assert f"```python\n{CODE}```" in page
+    assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
+
+
 @pytest.mark.parametrize("named", ["spo", "../kinds/spo.py", "[spo]"])
 def test_a_name_or_a_path_finds_the_file(named: str, own: Path) -> None:
     (own / "objective" / "mine.yaml").write_text(f"kinds: {named}\n{AXES}")

@@ -28,7 +28,10 @@ def describe_run(config: RunConfig) -> None:
 
     check_settings(config)
     folder, train_config = RunFolder.of(config), config.train
-    print(yaml.safe_dump(_plain(to_dict(config)), sort_keys=False, allow_unicode=True, width=math.inf), end="")
+    shown = to_dict(config)
+    if "kinds" in shown["objective"]:
+        shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them
+    print(yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=math.inf), end="")
     steps, updates = folder.checkpoints(), train_config.epochs * train_config.mini_batches
     done = f", {counted(steps[-1], 'step')} done" if steps else ""
     print(

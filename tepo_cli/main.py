@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
+from tepo_cli.commands.check_objective import check_objective
 from tepo_cli.commands.claims import claims
 from tepo_cli.commands.data import app as data_app
 from tepo_cli.commands.doctor import doctor
@@ -79,6 +80,7 @@ app.command()(claims)
 app.add_typer(records_app, name="records")
 app.command()(audit)
 app.command()(explain)
+app.command("check-objective")(check_objective)
 app.command()(doctor)
 app.command("list")(listing)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tepo.studies.plan_all import Planned
     from tepo.studies.study import Study
 
-Scale = Annotated[str, typer.Option(help="laptop or paper.")]
+Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
 Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
 JOBS = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says

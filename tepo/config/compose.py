@@ -4,6 +4,7 @@ and an unknown name gets the nearest valid one."""
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -13,21 +14,28 @@ from tepo import paths
 from tepo.config import estimator, own
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
+from tepo.kind_files import read_kind_files
+from tepo.paths import GROUPS
 from tepo.strict import Keys, Location, read
 
-FOLDER = Path(__file__).parent
-GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")
 _PATHS = (
     "store",
     "model.path",
     "data.base",
     "data.problems",
+    "objective.kinds",
 )  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
 
 
 def options(group: str) -> list[str]:
-    """Names of a group's YAML files; one that begins with _ stands for something else (`own`)."""
-    return sorted(path.stem for path in (FOLDER / group).glob("[!_]*.yaml"))
+    """Names of a group's YAML files, a user's own among them; one that begins with _ stands for something else
+    (`own`)."""
+    return paths.names(group)
+
+
+def _file(group: str, option: str) -> Path:
+    """The file of an option."""
+    return paths.files(group).get(option, paths.CONFIG / group / f"{option}.yaml")
 
 
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
@@ -41,6 +49,10 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     plain, chosen = _composed(given)
     plain["objective"]["name"] = chosen["objective"]
     at = Location(_origin(given, chosen))
+    if "kinds" in plain["objective"]:
+        folder = Path() if "objective.kinds" in given else _file("objective", chosen["objective"]).parent
+        named = plain["objective"]["kinds"]
+        plain["objective"]["kinds"] = read_kind_files(named, folder, at.at("objective", "kinds"))
     config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
     config.objective = estimator.resolved(config.objective, config.train.kl_estimator, given.items())
@@ -71,7 +83,7 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
 
     from tepo.strict.document import load
 
-    for path in sorted(FOLDER.rglob("*.yaml")):
+    for path in (paths.CONFIG / "config.yaml", *(path for group in GROUPS for path in paths.files(group).values())):
         load(path)
     broken = []
     for key, value in words.items():
@@ -85,7 +97,7 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
 
 @contextlib.contextmanager
 def _hydra() -> Iterator[Callable[[Mapping[str, str]], tuple[dict[str, Any], dict[str, str]]]]:
-    """Hydra's compose over our folder, with its global state put back."""
+    """Hydra's compose over our groups and a user's own options, with its global state put back."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -97,8 +109,25 @@ def _hydra() -> Iterator[Callable[[Mapping[str, str]], tuple[dict[str, Any], dic
         return OmegaConf.to_container(ours, resolve=True), chosen
 
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+    with _folder() as folder, initialize_config_dir(str(folder), version_base="1.3"):
         yield made
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Our groups; with options of a user's own, a folder of links to the files that win."""
+    there = {group: paths.files(group) for group in GROUPS}
+    if all(path.is_relative_to(paths.CONFIG) for files in there.values() for path in files.values()):
+        yield paths.CONFIG
+        return
+    with tempfile.TemporaryDirectory(prefix="tepo-") as name:
+        folder = Path(name)
+        (folder / "config.yaml").symlink_to(paths.CONFIG / "config.yaml")
+        for group, files in there.items():
+            (folder / group).mkdir()
+            for path in (*(paths.CONFIG / group).glob("_*.yaml"), *files.values()):
+                (folder / group / path.name).symlink_to(path.absolute())
+        yield folder
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -122,10 +151,8 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
         for key, value in reversed(list(given.items())):
             if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
                 return f"{key}={value}"
-        files = {
-            FOLDER / group / f"{chosen[group]}.yaml": group for group in ("scale", top) if keys and group in GROUPS
-        }
-        for path, group in {**files, FOLDER / "config.yaml": ""}.items():
+        files = {_file(group, chosen[group]): group for group in ("scale", top) if keys and group in GROUPS}
+        for path, group in {**files, paths.CONFIG / "config.yaml": ""}.items():
             shared = group != top or path.read_text(encoding="utf-8").startswith("# @package _global_")
             if line := load(path).line(keys if shared else keys[1:]):
                 return f"{path}:{line}"

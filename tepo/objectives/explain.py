@@ -137,12 +137,13 @@ def differences(this: Objective, other: Objective) -> list[Difference]:
 
 
 def _title(name: str) -> str:
-    """The first comment of a shipped row."""
-    return text(name).splitlines()[0].lstrip("# ") if name in names() else ""
+    """The first line of an objective's file, where it is a comment."""
+    first = text(name).partition("\n")[0] if name in names() else ""
+    return first.lstrip("# ") if first.startswith("#") else ""
 
 
 def _sources(name: str) -> dict[str, str]:
-    """Axis -> the comment beside it in a shipped row: where its explicit values come from."""
+    """Axis -> the comment beside it in the objective's file: where its explicit values come from."""
     if name not in names():
         return {}
     return dict(re.findall(r"^(\w+):.*?#\s*(.+)$", text(name), re.MULTILINE))

@@ -1,17 +1,20 @@
 """From a name, a file or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tepo.errors import UserError, unknown_name
+from tepo import paths
+from tepo.errors import UserError
+from tepo.kind_files import read_kind_files
 from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
 from tepo.objectives.objective import Objective
+from tepo.objectives.own_kinds import check_values, with_own
 from tepo.strict import Location, in_force, read_kind
 from tepo.strict.document import load
 
-FOLDER = Path(__file__).parents[1] / "config" / "objective"
 AXES: dict[
     str, tuple[str, Mapping[str, type], Any]
 ] = {  # axis: the key that names the kind, the kinds, the neutral choice
@@ -24,71 +27,86 @@ AXES: dict[
     "penalty": ("kind", penalty.KINDS, "none"),
     "aggregation": ("kind", aggregation.KINDS, None),
 }
+OWN = "kinds"  # beside the axes: the Python files that define kinds of the user's own
 
 
 def names() -> list[str]:
-    """Names of the objectives that ship with tepo."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """Names of the objectives that ship with tepo, and of those in `objective/` of TEPO_PATH."""
+    return paths.names("objective")
 
 
 def text(name: str) -> str:
-    """The YAML of a shipped objective (`-` and `_` are the same). Raises UserError with the nearest valid name."""
-    return _file(name).read_text(encoding="utf-8")
-
-
-def _file(name: str) -> Path:
-    path = FOLDER / f"{name.replace('-', '_')}.yaml"
-    if not path.is_file():
-        raise unknown_name("objective", name, names())
-    return path
+    """The YAML of an objective (`-` and `_` are the same). Raises UserError with the nearest valid name."""
+    return paths.find("objective", name).read_text(encoding="utf-8")
 
 
 def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
-    """The objective of a shipped name (`tepo`, `gspo` …), of a file like `tepo/config/objective/NAME.yaml`, or of
-    a mapping of axes as in such a file, which may carry a `name`.
+    """The objective of a name (`tepo`, `gspo` …, or a file in `objective/` of TEPO_PATH), of a file like
+    `tepo/config/objective/NAME.yaml`, or of a mapping of axes as in such a file, which may carry a `name`.
+
+    `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.own_kinds`).
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
     if not isinstance(source, Mapping):
-        document = load(source if isinstance(source, Path) else _file(source))
-        return _composed(document.data, document.path.stem, document.at)
+        document = load(source if isinstance(source, Path) else paths.find("objective", source))
+        return _composed(document.data, document.path.stem, document.at, document.path.parent)
     given = dict(source)
     name = given.pop("name", None) or "custom"
     try:
-        return _composed(given, name, Location(lambda _: f"objective {name}"))
+        return _composed(given, name, Location(lambda _: f"objective {name}"), Path())
     except UserError:
         if name in names():
             load_objective(name)  # where the mistake is in the file, its line is named
         raise
 
 
-def _composed(given: Mapping[str, Any], name: str, at: Location) -> Objective:
-    """The objective of these axes."""
+def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -> Objective:
+    """The objective of these axes; paths of Python files start at `folder`."""
     for axis in given:
-        if axis not in AXES:
-            raise at.at(str(axis)).unknown("axis of an objective", axis, AXES)
-    parsed = {axis: _axis(axis, given.get(axis), at) for axis in AXES if axis != "penalty"}
-    penalties = _penalties(given.get("penalty"), at.at("penalty"))
-    objective = Objective(name=name, penalties=penalties, **parsed)
+        if axis not in (*AXES, OWN):
+            raise at.at(str(axis)).unknown("axis of an objective", axis, (*AXES, OWN))
+    files = read_kind_files(given[OWN], folder, at.at(OWN)) if OWN in given else {}
+    kinds = _kinds(files)
+    parsed = {axis: _axis(axis, given.get(axis), kinds[axis], at) for axis in AXES if axis != "penalty"}
+    penalties = _penalties(given.get("penalty"), kinds["penalty"], at.at("penalty"))
+    objective = Objective(name=name, penalties=penalties, files=tuple(files.items()), **parsed)
+    _check_own(objective, at.at(OWN))
     _check_fit(objective, at)
     return objective
 
 
-def _axis(axis: str, given: Any, at: Location) -> Any:
+def _kinds(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
+    """The kinds of each axis by name, those of the files among them."""
+    return with_own({axis: shipped for axis, (_, shipped, _) in AXES.items()}, files)
+
+
+def _check_own(objective: Objective, at: Location) -> None:
+    """What own kinds say of themselves has the right types, and each file is used."""
+    used = set()
+    for axis, part in parts_of(objective):
+        check_values(part, axis, dict(objective.files))
+        used.add(getattr(sys.modules.get(type(part).__module__), "__file__", None))
+    for name, _ in objective.files:
+        if name not in used:
+            raise at.error(f"no axis takes a kind of {name}", fix="leave the file out, or name one of its kinds")
+
+
+def _axis(axis: str, given: Any, kinds: Mapping[str, type], at: Location) -> Any:
     """One axis from its mapping; left out means the neutral choice."""
-    tag, kinds, neutral = AXES[axis]
+    tag, _, neutral = AXES[axis]
     if given is None and neutral is None:
         raise at.error(f"{axis} is missing", fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds)}")
     return read_kind(kinds, neutral if given is None else given, at.at(axis), tag)
 
 
-def _penalties(given: Any, at: Location) -> tuple[penalty.Penalty, ...]:
+def _penalties(given: Any, kinds: Mapping[str, type], at: Location) -> tuple[penalty.Penalty, ...]:
     """One mapping, a list of them, or none."""
     if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
         return ()
     if isinstance(given, list | tuple):
-        return tuple(read_kind(penalty.KINDS, part, at.at(index)) for index, part in enumerate(given))
-    return (read_kind(penalty.KINDS, given, at),)
+        return tuple(read_kind(kinds, part, at.at(index)) for index, part in enumerate(given))
+    return (read_kind(kinds, given, at),)
 
 
 def parts_of(objective: Objective) -> list[tuple[str, Any]]:
@@ -116,17 +134,18 @@ def _check_fit(objective: Objective, at: Location) -> None:
         raise at.at("penalty").error(what, fix="use a sampled estimator (k3) for one of them")
 
 
-def _mapping(options: Any, kinds: Mapping[str, type], tag: str) -> dict[str, Any]:
+def _mapping(options: Any, axis: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The full mapping (defaults included) that `read_kind` turns into these options."""
-    name = next(name for name, cls in kinds.items() if cls is type(options))
-    return {tag: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
+    name = next(name for name, cls in _kinds(files)[axis].items() if cls is type(options))
+    return {AXES[axis][0]: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
 
 
 def _check_ratio(objective: Objective, at: Location) -> None:
     """A surrogate that goes with one ratio alone has it, and one that takes a ratio has one."""
-    only, kind = objective.surrogate.only_ratio, _mapping(objective.surrogate, surrogate.KINDS, "kind")["kind"]
+    files = dict(objective.files)
+    only, kind = objective.surrogate.only_ratio, _mapping(objective.surrogate, "surrogate", files)["kind"]
     if only is not None and objective.ratio != only:
-        wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, ratio.LEVELS, "level").items())
+        wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, "ratio", files).items())
         raise at.at("ratio").error(f"surrogate {kind} goes with one ratio alone", fix=f"ratio: {{{wanted}}}")
     if only is None and objective.ratio == ratio.NoRatio():
         fix = "surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob"
@@ -137,9 +156,12 @@ def objective_mapping(objective: Objective) -> dict[str, Any]:
     """The full mapping of an objective, defaults included:
     what its results depend on, and what `load_objective` takes back."""
     result: dict[str, Any] = {"name": objective.name}
-    for axis, (tag, kinds, _) in AXES.items():
+    files = dict(objective.files)
+    if files:
+        result[OWN] = files
+    for axis in AXES:
         if axis == "penalty":
-            result[axis] = [_mapping(part, kinds, tag) for part in objective.penalties]
+            result[axis] = [_mapping(part, axis, files) for part in objective.penalties]
         else:
-            result[axis] = _mapping(getattr(objective, axis), kinds, tag)
+            result[axis] = _mapping(getattr(objective, axis), axis, files)
     return result

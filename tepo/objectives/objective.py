@@ -42,7 +42,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Objective:
-    """A composition; see `load_objective`."""
+    """A composition; see `load_objective`. files: name and text of the Python files that define kinds of it."""
 
     name: str
     advantage: Advantage
@@ -53,6 +53,7 @@ class Objective:
     weight: Weight = field(default_factory=Uniform)
     correction: Correction = field(default_factory=NoCorrection)
     overlong: Overlong = field(default_factory=Keep)
+    files: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def needs(self) -> Needs:

@@ -27,10 +27,10 @@ from tepo.config.compose import compose, options
 from tepo.evaluation.comparison import Verdict
 from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.strict.document import load
-from tepo.studies.study import CLAIMS, Row, Scale, ScaleName, Study, check_row_overrides, check_seeds
+from tepo.studies.study import CLAIMS, Row, Scale, Study, check_row_overrides, check_seeds
 
 FEWEST_SEEDS = 8
-SCALE: ScaleName = "laptop"
+SCALE = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
 Measure = Literal["accuracy", "entropy"]
@@ -150,5 +150,5 @@ def study_of(claim: Claim) -> Study:
         Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in (claim.b, claim.a)
     )
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
-    scales: dict[ScaleName, Scale] = {SCALE: Scale(("laptop",), claim.seeds, words)}
+    scales = {SCALE: Scale(("laptop",), claim.seeds, words)}
     return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name, registered=True)

@@ -23,7 +23,7 @@ A row is one objective with overrides; the plan crosses it with the settings, an
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
 from tepo import paths
 from tepo.config.compose import check_override, options
@@ -38,8 +38,7 @@ from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 from tepo.words import with_setting
 
-ScaleName = Literal["laptop", "paper"]
-SCALES: tuple[ScaleName, ...] = get_args(ScaleName)
+SCALES = ("laptop", "paper")  # those with overrides of their own in a row
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
@@ -76,7 +75,8 @@ class Row:
 
     def words(self, scale: str, model: str) -> Words:
         """The overrides of the row at a scale, with a model and at its setting, the later ones win."""
-        own = (*self.overrides, *getattr(self, scale), *self.by_model.get(model, ()))
+        at_scale = {"laptop": self.laptop, "paper": self.paper}.get(scale, ())
+        own = (*self.overrides, *at_scale, *self.by_model.get(model, ()))
         return (*own, *self.setting.overrides)
 
 
@@ -107,7 +107,7 @@ class Study:
     reference: Reference = option({}, "where the paper's figures for it are")
     baseline: str | None = option(None, "the label that Δ columns compare with")
     rows: tuple[Row, ...] = option((), "the lines of the table")
-    scales: dict[ScaleName, Scale] = option({}, "models and seeds at each scale")
+    scales: dict[str, Scale] = option({}, "models and seeds at each scale")
     panels: tuple[str, ...] = option((), "studies that are the parts of this table")
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
@@ -121,7 +121,7 @@ class Study:
         """Raises UserError for a scale the study does not describe."""
         if name not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
-        return self.scales[cast(ScaleName, name)]
+        return self.scales[name]
 
     def vary_at(self, scale: str) -> Vary:
         """What varies at a scale."""
@@ -181,6 +181,8 @@ def parse_study(path: Path) -> Study:
     _check_vary(study.vary, at.at("vary"))
     _check_tune(study.tune, at.at("tune"))
     for name, scale in study.scales.items():
+        if name not in options("scale"):
+            raise at.at("scales", name).unknown("scale", name, options("scale"))
         _check_scale(scale, at.at("scales", name))
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
@@ -266,7 +268,7 @@ def _check_sweep(study: Study, scale: str, at: Location) -> None:
             raise here.at("reference").error(f"the paper printed no {_PRINTED[word]}", fix="leave `reference:` out")
         if "{steps}" in row.label and "train.steps" in keys:
             raise here.at("label").error("train.steps varies, so the setting names the steps", fix="leave {steps} out")
-        for part in ("overrides", scale):
+        for part in ("overrides", *(key for key in SCALES if key == scale)):
             _check_free(getattr(row, part), keys, word, here.at(part))
         for model, words in row.by_model.items():
             _check_free(words, keys, word, here.at("by_model", model))

@@ -4,6 +4,7 @@ a typo must not cost a run that fails after its start."""
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
+from tepo.objectives.checks import check_runs
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.sampling.samplers import sampler_backend
@@ -13,7 +14,7 @@ from tepo.training.engines import engine_backend
 
 def check_settings(config: RunConfig) -> None:
     """Raises UserError for keys and values of the objective, the tasks or the grader that do not exist."""
-    load_objective(config.objective)
+    check_runs(load_objective(config.objective))
     GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
     if config.data.kind == "procedural":
         from tepo.problems.procedural import check_tasks

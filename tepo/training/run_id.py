@@ -41,7 +41,7 @@ _NEUTRAL: dict[str, dict[str, Any]] = {"train": {"adam_beta2": 0.999, "collapse_
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """Everything but the seed that can change the result of a run:
-    weights and problems by their content, not by name or path.
+    weights, problems and Python files of a user's own by their content, not by name or path.
 
     Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
     """
@@ -56,6 +56,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
         for leaf, neutral in values.items():
             if parts[section][leaf] == neutral:
                 del parts[section][leaf]
+    if "kinds" in parts["objective"]:  # Python files of a user's own
+        texts = parts["objective"]["kinds"].values()
+        parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)
     base = base_fingerprint(config.model.path, config.model.revision)
     return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}
 

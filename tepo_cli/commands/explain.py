@@ -56,20 +56,12 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     """The objective of that name with settings of its own, or the one that a run trained."""
     from tepo.errors import UserError, unknown_name
     from tepo.objectives import load_objective, names
+    from tepo_cli.named_objective import check_settings, named_objective
 
-    for text in overrides:
-        if "=" not in text:
-            fix = "write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with"
-            raise UserError(f"not a setting of an objective: {text!r}", fix=fix)
-    shipped = name.replace("-", "_")
-    if shipped in names():
-        if not overrides:
-            return Named(load_objective(shipped), shipped)
-        from tepo.config.compose import compose
-
-        words = [f"objective.{text.removeprefix('objective.')}" for text in overrides]
-        changed = compose([f"objective={shipped}", "train.kl_estimator=null", *words]).objective
-        return Named(load_objective(changed), shipped)
+    check_settings(overrides)
+    if name in names() or name.replace("-", "_") in names():
+        objective = named_objective(name, overrides)
+        return Named(objective, objective.name)
     from tepo.training.find_run import find_run, nearest_run
     from tepo.words import counted
 

@@ -1,8 +1,10 @@
 """`tepo list`: what can be run, and what has been run."""
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,21 +20,39 @@ def listing(
     store: Store = Path("runs"),
     every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
 ) -> None:
-    """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store."""
+    """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store.
+
+    A name with a folder behind it is a file in a folder of TEPO_PATH."""
     from rich.table import Table
 
-    from tepo import paths
-    from tepo.config.compose import GROUPS, options
-    from tepo.studies.study import study_names
+    from tepo.paths import GROUPS
+    from tepo.paths import names as names_of
+    from tepo.studies.study import CLAIMS
     from tepo_cli.screen import fixed, show
 
     names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
-    names.add_row("tepo ablate", ", ".join(study_names()))
-    names.add_row("tepo eval", ", ".join(paths.names("evals")))
+    names.add_row("tepo ablate", ", ".join(_named("experiments", "ablations", without=CLAIMS)))
+    names.add_row("tepo eval", ", ".join(_named("evals")))
     for group in GROUPS:
-        names.add_row(f"{group}=", ", ".join(options(group)))
+        names.add_row(f"{group}=", ", ".join(_named(group)))
+    if names_of("kinds"):
+        names.add_row("kinds:", ", ".join(_named("kinds")))
     show(names)
     _runs(store, every)
+
+
+def _named(*kinds: str, without: str = "") -> list[str]:
+    """What can be named, one of a user's own with its folder."""
+    from tepo import paths
+
+    found = {}
+    for kind in kinds:
+        shipped = paths.shipped(kind)
+        for name, path in paths.files(kind).items():
+            own = "" if path.parent == shipped else f" ({path.parent})"
+            hides = own and (shipped / path.name).is_file()
+            found[name] = name + (f"{own[:-1]}, in place of the shipped one)" if hides else own)
+    return [found[name] for name in sorted(found) if name != without]
 
 
 def _runs(store: Path, every: bool) -> None:
@@ -48,15 +68,18 @@ def _runs(store: Path, every: bool) -> None:
         print(f"no runs in {store} yet: try `tepo train` or `tepo ablate panel-e`")
         return
     if every:
-        for run in there:
-            print(*_line(run))
+        for line in _lines(there):
+            print(*filter(None, line))
         return
     table = Table(
-        *map(fixed, ("run", "objective", "model", "data", "seed")), "status", *map(fixed, ("steps", "measured"))
+        *map(fixed, ("run", "objective", "model", "data", "seed")),
+        "status",
+        *map(fixed, ("steps", "measured")),
+        "set apart by",
     )
     newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
-    for run in newest:
-        table.add_row(*_line(run))
+    for line in _lines(newest):
+        table.add_row(*line)
     print(
         f"runs in {store}"
         + (f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else "")
@@ -64,23 +87,29 @@ def _runs(store: Path, every: bool) -> None:
     show(table)
 
 
-def _line(run: "RunFolder") -> list[str]:
-    """One run's line; of a folder that was copied half, or that a version with other keys wrote, only that."""
+def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
+    """A line for each run, with the settings that tell it from others of the same names; of a folder that was copied
+    half, or that a version with other keys wrote, only that."""
+    from tepo.config.differing import settings_apart
     from tepo.errors import UserError
 
-    try:
-        return _complete_line(run)
-    except (UserError, OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
-        return [run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"]
+    lines, configs = [], []
+    for run in runs:
+        try:
+            config = json.loads(run.config_file.read_bytes())["full"]
+            lines.append(_line(run, config))
+        except (UserError, OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
+            config = {}
+            lines.append([run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"])
+        configs.append(config)
+    apart = settings_apart([tuple(line[1:4]) for line in lines], configs)
+    return [[*line, settings] for line, settings in zip(lines, apart, strict=True)]
 
 
-def _complete_line(run: "RunFolder") -> list[str]:
-    import json
-
+def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
     from tepo.training.run_folder import outcome_of
     from tepo.training.run_id import RECIPE
 
-    config = json.loads(run.config_file.read_bytes())["full"]
     manifest, total = run.manifest(), config["train"]["steps"]
     status = outcome_of(manifest) + (", by another version" if manifest and manifest["recipe"] != RECIPE else "")
     if manifest.get("status") == "finished":

@@ -191,3 +191,78 @@ def test_the_shipped_model_on_own_problems_and_words_that_cannot_be_meant(user: 
     assert (config["data"]["kind"], config["data"]["name"], config["model"]["name"]) == ("problems", "sums", "laptop")
     assert "no such file" in user.types("train data=smus.jsonl", code=2)
     assert "generates them" in user.types("train data.kind=procedural data.problems=sums.jsonl", code=2)
+
+
+SQUARE = """
+from dataclasses import dataclass
+
+from tepo.objectives import Carried, Gain, Line, Needs, Part, Terms, option
+
+
+@dataclass(frozen=True)
+class Square:
+    width: float = option(0.2, "where the slope turns", source="a choice", low=1e-6)
+    needs = Needs()
+    only_ratio = None
+    through_ratio = True
+
+    def gain(self, terms: Terms) -> Gain:
+        bend = terms.advantages.abs() * (terms.ratio - 1) ** 2 / (2 * self.width)
+        return Gain(terms.ratio * terms.advantages - bend)
+
+    def explained(self, carried: Carried) -> Part:
+        return Part(Line("square", "square"), coefficient="slope", zero=carried.zero_where())
+
+
+KINDS = {"surrogate": {"square": Square}}
+"""
+NARROW = {
+    "advantage": {"kind": "group_normalized"},
+    "ratio": {"level": "token"},
+    "surrogate": {"kind": "ppo_clip", "low": 0.1, "high": 0.1},
+    "aggregation": {"kind": "token_mean"},
+}
+OWN_STUDY = {
+    "title": "Own methods",
+    "baseline": "GRPO",
+    "rows": [
+        {"label": "GRPO", "objective": "grpo_dapo"},
+        {"label": "Narrow", "objective": "narrow"},
+        {"label": "Square", "objective": "square"},
+        {"label": "Wide square", "objective": "square", "overrides": ["objective.surrogate.width=0.4"]},
+    ],
+    "scales": {"laptop": {"models": ["mine"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[digits]"]}},
+}
+
+
+@pytest.mark.slow
+def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
+    (user.folder / "kinds").mkdir()
+    (user.folder / "kinds/square.py").write_text(SQUARE)
+    user.declares("objective/narrow.yaml", NARROW)
+    user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "square"}})
+    user.declares("model/mine.yaml", {"name": "mine", "path": "./tiny"})
+    user.writes("own_words.jsonl", problems("digit"))
+    own = {"name": "own", "base": "package:laptop", "kind": "problems", "prompt": "boxed", "benchmarks": []}
+    user.declares("data/own.yaml", {**own, "problems": "own_words.jsonl"})
+    user.declares("experiments/own_methods.yaml", OWN_STUDY)
+    user.writes("evals/digits.jsonl", problems("number"))
+
+    listed = " ".join(user.types("list").split())
+    assert all(f"{name} ({folder})" in listed for name, folder in (("narrow", "objective"), ("mine", "model")))
+    assert user.types("check-objective square").count("pass") == 8
+    user.types("ablate own_methods --data own --jobs 2 --store own_runs")  # forked workers load the file too
+    table = user.types("table own_methods --data own --store own_runs --format csv")
+    assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "Narrow", "Square", "Wide square"))
+    assert "objective.surrogate.width=0.4" in user.types("list --store own_runs --all")
+
+    words = " ".join(SMALL)
+    train = f"train model=mine data=own objective=square data.benchmarks=[digits] {words} --store own_runs --quiet"
+    run = trained(user.types(train))  # that of the study
+    (user.folder / "kinds/square.py").rename(user.folder / "square.py")
+    assert "Σ_t [ square ]" in user.types(f"explain {run} --store own_runs")
+    assert "did you mean" in user.types("train objective=squar", code=2)
+    (user.folder / "kinds/square.py").write_text(SQUARE.replace("** 2", "** 4"))
+    assert trained(user.types(train)) != run
+    (user.folder / "kinds/square.py").write_text(SQUARE.replace("needs = Needs()", "needs = Needs("))
+    assert "kinds/square.py:10" in user.types(train, code=2)

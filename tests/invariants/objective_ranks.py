@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import TokenBatch, load_objective
+from tepo.objectives.checks import gradient_of_part, prepared_case
 from tepo.training.distributed import TorchComm, start
-from tests.invariants.rows import gradient_of_part, prepared_case, variants
+from tests.invariants.rows import variants
 
 
 def main(target: str) -> None:
@@ -18,7 +19,7 @@ def main(target: str) -> None:
     found: dict[str, tuple[Tensor, dict[str, float]]] = {}
     for name, mapping in variants().items():
         objective = load_objective(mapping)
-        case, batch = prepared_case(objective, torch.float64)
+        case, batch = prepared_case(objective)
         count = len(batch.lengths)
         own = (
             list(range(comm.rank, count, comm.world_size))

@@ -1,14 +1,11 @@
-"""Every row, and the readings and options that look at more than one token, on one mini-batch of 36 responses."""
+"""Every row, and the readings and options that look at more than one token."""
 
 from typing import Any
 
-import torch
 import yaml
-from torch import Tensor
 
-from tepo.objectives import Metrics, Objective, Plan, TokenBatch, names
+from tepo.objectives import names
 from tepo.objectives.loading import text
-from tests.unit.objectives.case import Case, make_case
 
 CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "clip_cov, many": ("clip_cov", {"weight": {"fraction": 0.2, "low": 0.1}}),
@@ -62,21 +59,3 @@ def changed(name: str, changes: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def variants() -> dict[str, Any]:
     """Label -> what `load_objective` takes."""
     return {name: name for name in names()} | {label: changed(*change) for label, change in CHANGES.items()}
-
-
-def prepared_case(objective: Objective, dtype: torch.dtype) -> tuple[Case, TokenBatch]:
-    """The case and its mini-batch, whose log-probs and entropies have a graph down to the logits."""
-    case = make_case(21, repeat=4, dtype=dtype)
-    return case, case.batch(objective)
-
-
-def gradient_of_part(objective: Objective, case: Case, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
-    """Gradient of one (micro-)batch's loss by the logits of the whole case [N, V], and its metrics."""
-    out = objective.loss(batch, plan)
-    (gradient,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
-    return gradient, out.metrics
-
-
-def distance(one: Tensor, other: Tensor) -> float:
-    """|one - other| / |other|."""
-    return float((one - other).norm() / other.norm())

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.objectives.checks import distance
 from tests.invariants.pipeline import WHOLE, make_groups, run, turned
 from tests.invariants.ranks import run_ranks
-from tests.invariants.rows import distance, variants
+from tests.invariants.rows import variants
 
 ROWS = variants()
 

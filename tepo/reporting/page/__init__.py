@@ -6,13 +6,14 @@ It loads nothing from anywhere.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from tepo.config.differing import flat, settings_apart
 from tepo.reporting.colours import Look
 from tepo.reporting.made_by import made_by
 from tepo.reporting.renderers import html
@@ -83,6 +84,7 @@ def build_page(
 
     responses: how many of each token dump are shown (their class counts are over all of it).
     """
+    runs = _told_apart(runs)
     shown = [(run, dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting", "page"),
@@ -99,7 +101,7 @@ def build_page(
             (study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures])
             for study in studies
         ],
-        runs=[(run, _flat(run.config)) for run in runs],
+        runs=[(run, flat(run.config)) for run in runs],
         differing=_differing(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         recorded=sum(run.recorded for run in runs),
@@ -134,20 +136,18 @@ def _script_json(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested keys joined by dots, values as text."""
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = "" if value is None else str(value)
-    return flat
+def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:
+    """The runs, those of one label and seed with the settings that tell them apart."""
+    apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
+    return [
+        replace(run, label=f"{run.label} ({settings})") if settings else run
+        for run, settings in zip(runs, apart, strict=True)
+    ]
 
 
 def _differing(runs: Sequence[PageRun]) -> list[str]:
     """Keys whose value is not the same in all runs, the seed left out."""
-    flat = [_flat(run.config) for run in runs]
+    flat = [flat(run.config) for run in runs]
     keys = dict.fromkeys(key for config in flat for key in config)
     return [key for key in keys if key != "seed" and len({config.get(key, "") for config in flat}) > 1]
 

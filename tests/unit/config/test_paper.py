@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tepo.config.compose import FOLDER, compose, options, to_dict
+from tepo.config.compose import compose, options, to_dict
 from tepo.objectives import load_objective
+from tepo.paths import CONFIG
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, study_names
 
@@ -75,7 +76,7 @@ def test_what_a_file_sets_arrives(file: str) -> None:
     """A default composed later would win without a word."""
     group, _, option = file.removesuffix(".yaml").partition("/")
     config = to_dict(compose(["scale=paper", f"{group}={option}"]))
-    written = yaml.safe_load((FOLDER / file).read_text())
+    written = yaml.safe_load((CONFIG / file).read_text())
     written.pop("defaults", None)
     for section, value in ({group: written} if group == "model" and "model" not in written else written).items():
         for key, expected in value.items() if isinstance(value, dict) else ():
@@ -112,7 +113,7 @@ def test_every_study_plans_at_paper_scale(name: str, tmp_path: Path) -> None:
 
 
 def test_what_the_paper_does_not_say_is_marked() -> None:
-    text = (FOLDER / "scale" / "paper.yaml").read_text()
+    text = (CONFIG / "scale" / "paper.yaml").read_text()
     lines = {match[1]: match[2] for match in re.finditer(r"^\s+(?:- override /)?(\w+): \S+(.*)$", text, re.MULTILINE)}
     assert set(lines) >= PRINTED | {
         "max_rounds",

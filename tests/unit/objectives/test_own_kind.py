@@ -1,6 +1,5 @@
 """A surrogate is one class, and an objective is one YAML file: nothing else has to know them."""
 
-import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -8,9 +7,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from tepo.config import compose
+from tepo.config.compose import compose
 from tepo.errors import UserError
-from tepo.objectives import Objective, TokenBatch, load_objective, loading, names, objective_mapping, surrogate
+from tepo.objectives import Objective, TokenBatch, load_objective, names, objective_mapping, surrogate
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
 from tepo.objectives.kind import Line, Needs, Part
@@ -130,9 +129,8 @@ def test_the_command_line_takes_an_own_surrogate(spo):
 
 def test_an_objective_is_one_file(tmp_path, monkeypatch):
     """Loaded, listed, explained, coloured and in the documentation's table by its YAML alone."""
-    folder = tmp_path / "config"
-    shutil.copytree(compose.FOLDER, folder)
-    row = folder / "objective" / "gspo_dual.yaml"
+    row = tmp_path / "objective" / "gspo_dual.yaml"
+    row.parent.mkdir()
     row.write_text(
         "# GSPO with the dual clip.\n"
         "advantage: {kind: group_normalized}\n"
@@ -141,11 +139,10 @@ def test_an_objective_is_one_file(tmp_path, monkeypatch):
         "aggregation: {kind: seq_mean_token_mean}\n"
     )
     before = {colours.look(name) for name in names()}
-    monkeypatch.setattr(compose, "FOLDER", folder)
-    monkeypatch.setattr(loading, "FOLDER", folder / "objective")
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
 
     assert load_objective("gspo-dual").surrogate.dual == 3.0
-    assert load_objective(compose.compose(["objective=gspo_dual"]).objective).name == "gspo_dual"
+    assert load_objective(compose(["objective=gspo_dual"]).objective).name == "gspo_dual"
     assert "gspo_dual" in command("list")
     assert "gspo_dual: GSPO with the dual clip." in command("explain", "gspo_dual", "--vs", "gspo")
     assert colours.look("gspo_dual") not in before

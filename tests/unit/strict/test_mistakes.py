@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tepo.config import compose as composing
+from tepo import paths
 from tepo.config.compose import compose
 from tepo.errors import UserError
-from tepo.objectives import load_objective, loading
+from tepo.objectives import load_objective
 from tepo.problems import training_sets
 from tepo.problems.benchmarks import parse_benchmark
 from tepo.studies.study import parse_study
@@ -195,9 +195,8 @@ def test_an_override_names_itself_and_the_nearest_name(word: str, where: str, wh
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the Hydra groups, to be spoilt."""
-    shutil.copytree(composing.FOLDER, tmp_path / "config")
-    monkeypatch.setattr(composing, "FOLDER", tmp_path / "config")
-    monkeypatch.setattr(loading, "FOLDER", tmp_path / "config" / "objective")
+    shutil.copytree(paths.CONFIG, tmp_path / "config")
+    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
     return tmp_path / "config"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.config import compose as composing
+from tepo import paths
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN
@@ -95,8 +95,8 @@ SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`sampler=copied` and `engine=doubled`, added as files."""
-    shutil.copytree(composing.FOLDER, tmp_path / "config")
-    monkeypatch.setattr(composing, "FOLDER", tmp_path / "config")
+    shutil.copytree(paths.CONFIG, tmp_path / "config")
+    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
     for package, group, name, code in (
         (samplers, "sampler", "copied", SAMPLER),
         (engines, "engine", "doubled", ENGINE),

@@ -1,0 +1,38 @@
+"""What tells configurations apart that are called the same."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from tepo.files import content_hash
+
+_NOT_A_SETTING = ("seed", "store", "wandb.")  # shown by themselves, or without a say in what is trained
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested keys joined by dots, values as text; of a text of many lines (a Python file) its hash."""
+    result: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            text = "" if value is None else str(value)
+            result[prefix + str(key)] = content_hash(text) if "\n" in text else text
+    return result
+
+
+def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of each configuration the settings (`train.epochs=1 …`) in which it differs from the most usual value among those
+    that are called the same; empty for those that are alike."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, name in enumerate(called):
+        groups[name].append(index)
+    result = [""] * len(configs)
+    for members in (members for members in groups.values() if len(members) > 1):
+        settings = [flat(configs[index]) for index in members]
+        keys = dict.fromkeys(key for one in settings for key in one if not key.startswith(_NOT_A_SETTING))
+        usual = {key: Counter(one.get(key, "") for one in settings).most_common(1)[0][0] for key in keys}
+        for index, one in zip(members, settings, strict=True):
+            apart = [f"{key}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
+            result[index] = " ".join(apart)
+    return result

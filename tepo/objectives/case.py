@@ -1,0 +1,125 @@
+"""Small random rollouts of a tabular softmax policy in float64:
+every quantity an objective takes, from logits that are leaves."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tepo.objectives.batch import Groups, TokenBatch
+from tepo.objectives.objective import Objective
+
+LENGTHS = (3, 1, 5, 0, 4, 2, 6, 1, 2)  # an empty response, two of length 1
+REWARDS = (1, 0, 1, 0, 1, 0, 0, 0, 0)  # the third group has no variance
+GROUPS = (7, 7, 7, 3, 3, 3, 9, 9, 9)
+LIMIT = 6
+
+
+@dataclass
+class Case:
+    """logits: leaf [N, V] of the current policy; the other tables [N, V] are of other policies. tokens: int64 [N]."""
+
+    logits: Tensor
+    old_logits: Tensor
+    initial_logits: Tensor
+    sampler_logits: Tensor
+    tokens: Tensor
+    lengths: Tensor
+    rewards: Tensor
+    group_ids: Tensor
+    finished: Tensor
+    uid: Tensor
+    limit: int = LIMIT
+    offsets: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.offsets = [0, *self.lengths.cumsum(0).tolist()]
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        """Log-probs of the tokens [N]."""
+        return torch.log_softmax(logits, -1)[torch.arange(len(self.tokens)), self.tokens]
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        """Entropies [N]."""
+        return -(torch.softmax(logits, -1) * torch.log_softmax(logits, -1)).sum(-1)
+
+    def full_kl(self, anchor: Tensor) -> Tensor:
+        """KL of the current policy to another, over the vocabulary [N]."""
+        return (
+            torch.softmax(self.logits, -1) * (torch.log_softmax(self.logits, -1) - torch.log_softmax(anchor, -1))
+        ).sum(-1)
+
+    def groups(self) -> Groups:
+        return Groups(
+            self.rewards, self.group_ids, self.lengths, self.entropy(self.old_logits), self.finished, self.limit
+        )
+
+    def batch(self, objective: Objective, advantages: Tensor | None = None) -> TokenBatch:
+        """All that the objective may want, with gradients down to the logits."""
+        return TokenBatch(
+            old_logprobs=self.chosen(self.old_logits),
+            advantages=objective.advantages(self.groups()) if advantages is None else advantages,
+            lengths=self.lengths,
+            logprobs=self.chosen(self.logits),
+            entropies=self.entropy(self.logits),
+            old_entropies=self.entropy(self.old_logits),
+            initial_logprobs=self.chosen(self.initial_logits),
+            sampler_logprobs=self.chosen(self.sampler_logits),
+            full_kl=self.full_kl(
+                self.initial_logits if objective.needs.full_kl_anchor == "initial" else self.old_logits
+            ),
+            uid=self.uid,
+            group_ids=self.group_ids,
+            finished=self.finished,
+            max_new_tokens=self.limit,
+        )
+
+
+def make_case(
+    seed: int, *, drift: float = 0.5, vocabulary: int = 5, repeat: int = 1, dtype: torch.dtype = torch.float64
+) -> Case:
+    """A case of 9 x `repeat` responses. drift: how far the current logits are from the old ones (0: on-policy)."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor(LENGTHS * repeat)
+    size = (int(lengths.sum()), vocabulary)
+
+    def noise(scale: float) -> Tensor:
+        return scale * torch.randn(size, generator=generator, dtype=torch.float64)
+
+    old = noise(1.5)
+    current = old + noise(drift) if drift else old.clone()
+    old, initial, sampler, current = (table.to(dtype) for table in (old, old + noise(0.3), old + noise(0.1), current))
+    tokens = torch.multinomial(torch.softmax(old, -1), 1, generator=generator)[:, 0]
+    group_ids = torch.tensor(GROUPS).repeat(repeat) + 10 * torch.arange(repeat).repeat_interleave(len(GROUPS))
+    return Case(
+        logits=current.requires_grad_(),
+        old_logits=old,
+        initial_logits=initial,
+        sampler_logits=sampler,
+        tokens=tokens,
+        lengths=lengths,
+        rewards=torch.tensor(REWARDS * repeat, dtype=dtype),
+        group_ids=group_ids,
+        finished=lengths < LIMIT,
+        uid=100 + torch.arange(len(lengths)),
+    )
+
+
+def shuffled(case: Case, order: Tensor) -> tuple[Case, Tensor]:
+    """The case with its responses in another order, and the place of each of its tokens in the old order."""
+    places = torch.cat([torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()])
+    old, initial, sampler = (table[places] for table in (case.old_logits, case.initial_logits, case.sampler_logits))
+    moved = Case(
+        logits=case.logits.detach()[places].requires_grad_(),
+        old_logits=old,
+        initial_logits=initial,
+        sampler_logits=sampler,
+        tokens=case.tokens[places],
+        lengths=case.lengths[order],
+        rewards=case.rewards[order],
+        group_ids=case.group_ids[order],
+        finished=case.finished[order],
+        uid=case.uid[order],
+        limit=case.limit,
+    )
+    return moved, places

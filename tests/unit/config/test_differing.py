@@ -1,0 +1,31 @@
+"""Runs that are called the same are told apart by the settings in which they differ."""
+
+from tepo.config.compose import compose, to_dict
+from tepo.config.differing import settings_apart
+
+
+def apart(*overrides: list[str]) -> list[str]:
+    configs = [to_dict(compose(words)) for words in overrides]
+    return settings_apart([config["objective"]["name"] for config in configs], configs)
+
+
+def test_what_differs_from_the_usual_value_is_named() -> None:
+    settings = apart([], ["seed=1"], ["train.epochs=1", "store=elsewhere"], ["objective=gspo", "train.epochs=5"])
+    assert settings == ["", "", "train.epochs=1", ""]
+
+
+def test_no_two_that_differ_are_left_alike() -> None:
+    settings = apart(
+        ["objective.penalty.coefficient=1"],
+        ["objective.penalty.coefficient=2"],
+        ["objective.penalty.coefficient=2", "train.epochs=1"],
+    )
+    assert settings == ["objective.penalty.coefficient=1", "", "train.epochs=1"]
+
+
+def test_a_file_is_shown_by_its_hash() -> None:
+    configs = [{"kinds": {"a.py": f"one\n{two}\n"}} for two in ("two", "two", "three")]
+    *alike, other = settings_apart(["x"] * 3, configs)
+    assert alike == ["", ""]
+    assert other.startswith("kinds.a.py=")
+    assert len(other) == len("kinds.a.py=") + 12

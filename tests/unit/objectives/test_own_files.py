@@ -1,0 +1,208 @@
+"""Kinds in a Python file of the user's: loaded by what names the file, part of a run's id, kept with the run; mistakes
+in it are errors with a line, and `tepo check-objective` finds what must not hold."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tepo.config.compose import compose
+from tepo.errors import UserError
+from tepo.objectives import load_objective, objective_mapping
+from tepo.objectives.checks import check_objective
+from tepo.objectives.explain import explain
+from tepo.objectives.explain_text import to_text
+from tepo.training.checks import check_settings
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import identity, run_id
+from tests.integration.commands import tepo
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method"
+CODE = (EXAMPLE / "kinds" / "spo.py").read_text()
+AXES = "advantage: group_normalized\nratio: token\nsurrogate: {kind: spo}\naggregation: token_mean\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of TEPO_PATH with kinds/spo.py and an objective that takes its kind."""
+    for folder in ("kinds", "objective"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "kinds" / "spo.py").write_text(CODE)
+    (tmp_path / "objective" / "mine.yaml").write_text("kinds: spo\n" + AXES)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    return tmp_path
+
+
+def changed(own: Path, old: str, new: str) -> Path:
+    """The file with one piece of its code replaced."""
+    assert old in CODE
+    path = own / "kinds" / "spo.py"
+    path.write_text(CODE.replace(old, new))
+    return path
+
+
+def line_of(path: Path, text: str) -> int:
+    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+
+
+def test_the_example_has_at_most_thirty_lines_and_passes_all_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(CODE.splitlines()) <= 30
+    monkeypatch.setenv("TEPO_PATH", str(EXAMPLE))
+    assert [check.name for check in check_objective(load_objective("my_spo")) if check.wrong] == []
+
+
+def test_the_page_shows_the_files_of_the_example() -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "own-methods.md").read_text()
+    assert f"```python\n{CODE}```" in page
+    assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
+
+
+@pytest.mark.parametrize("named", ["spo", "../kinds/spo.py", "[spo]"])
+def test_a_name_or_a_path_finds_the_file(named: str, own: Path) -> None:
+    (own / "objective" / "mine.yaml").write_text(f"kinds: {named}\n{AXES}")
+    objective = load_objective("mine")
+    assert type(objective.surrogate).__name__ == "Spo"
+    assert load_objective(objective_mapping(objective)) == objective
+    assert load_objective(compose(["objective=mine"]).objective) == objective
+
+
+def test_the_command_line_names_a_file_for_a_shipped_objective(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own)
+    for named in ("spo", "kinds/spo.py"):
+        words = ["objective=grpo_dapo", f"objective.kinds={named}", "objective.surrogate=spo"]
+        assert type(load_objective(compose(words).objective).surrogate).__name__ == "Spo"
+
+
+def test_only_the_objective_that_names_the_file_has_its_kinds(own: Path) -> None:
+    load_objective("mine")
+    with pytest.raises(UserError, match=r"unknown surrogate\.kind 'spo'"):
+        load_objective(compose(["objective=grpo_dapo", "objective.surrogate=spo"]).objective)
+
+
+def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> None:
+    first = run_id(compose(["objective=mine"]))
+    (own / "kinds" / "other_name.py").write_text(CODE)
+    (own / "objective" / "mine.yaml").write_text("kinds: other_name\n" + AXES)
+    assert run_id(compose(["objective=mine"])) == first
+    (own / "kinds" / "other_name.py").write_text(CODE.replace("** 2", "** 4"))
+    assert run_id(compose(["objective=mine"])) != first
+
+
+def test_no_id_of_an_objective_without_the_key_changes() -> None:
+    config = compose(["objective=tepo"])
+    assert "kinds" not in identity(config)["config"]["objective"]
+    assert "kinds" not in objective_mapping(load_objective("tepo"))
+
+
+def test_a_run_keeps_the_file_and_is_explained_from_it(own: Path) -> None:
+    config = compose(["objective=mine", "objective.surrogate.width=0.3", f"store={own}/runs"])
+    run = RunFolder.of(config)
+    run.create(config)
+    for file in (own / "kinds" / "spo.py", own / "objective" / "mine.yaml"):
+        file.unlink()
+    kept = load_objective(json.loads(run.config_file.read_text())["full"]["objective"])
+    assert "|A| (r_t - 1)^2 / 0.6" in to_text(explain(kept))
+
+
+MISTAKES = [
+    ("    needs = Needs()", "    needs = Needs(", "not valid Python", "    needs = Needs("),
+    ("needs = Needs()", "needs = Neds()", "NameError: name 'Neds' is not defined", "Neds"),
+    ("import Carried", "import Carreid", "ImportError", "import Carreid"),
+    ("    only_ratio = None\n", "", "surrogate 'spo' lacks the member 'only_ratio'", "class Spo"),
+    ("def gain(self, terms: Terms)", "def gain(self)", "'gain' has other arguments", "class Spo"),
+    ("needs = Needs()", "needs = None", "'needs' of Spo is NoneType, not Needs", "class Spo"),
+    ("frozen=True", "frozen=False", "surrogate 'spo' is not frozen", "class Spo"),
+    ("@dataclass(frozen=True)\n", "", "surrogate 'spo' is no dataclass", "KINDS"),
+    ('option(0.2, "where the slope turns", source="SPO 2401.16025", low=1e-6)', "0.2", "does not say", "class Spo"),
+    ("width: float", "width: 'flot'", "name 'flot' is not defined", "class Spo"),
+    ('KINDS = {"surrogate"', 'KINDS = {"surogate"', "unknown axis 'surogate'", "KINDS"),
+    ('{"spo": Spo}', "Spo", "no mapping of names to classes", "KINDS"),
+    ("KINDS =", "KIND =", "the file names no kinds", ""),
+    ('{"spo": Spo}', '{"sapo": Spo}', "the name of a shipped kind: surrogate 'sapo'", "KINDS"),
+    ("return Gain(", "return (", "the loss cannot be computed", None),
+    ("terms.advantages.abs()", "terms.advantage.abs()", "AttributeError", "terms.advantage.abs()"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "what", "line"), MISTAKES, ids=[one[2] for one in MISTAKES])
+def test_a_broken_file_is_an_error_with_its_line(old: str, new: str, what: str, line: str | None, own: Path) -> None:
+    path = changed(own, old, new)
+    with pytest.raises(UserError) as caught:
+        check_settings(compose(["objective=mine"]))  # what training does before it starts
+    assert what in caught.value.what
+    assert caught.value.where == str(path) if line is None else f"{path}:" in caught.value.where
+    if line:
+        assert caught.value.where == f"{path}:{line_of(path, line)}"
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_is_missing_or_not_used(own: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'spo'"):
+        compose(["objective=mine", "objective.kinds=spoo"])
+    with pytest.raises(UserError, match=r"nothing\.py cannot be read"):
+        compose(["objective=mine", "objective.kinds=nothing.py"])
+    with pytest.raises(UserError, match="no axis takes a kind of"):
+        load_objective(compose(["objective=tepo", "objective.kinds=spo"]).objective)
+
+
+PLAIN = "        return Gain(terms.ratio * terms.advantages - bend)"
+CHEATS = {
+    "micro-batches": "        return Gain((terms.ratio - terms.ratio.detach().mean()) * terms.advantages)",
+    "order": "        return Gain(terms.ratio * terms.advantages * terms.ratio.new_tensor(range(len(bend))))",
+    "ranks": "        return Gain(terms.ratio * terms.advantages * len(terms.ratio))",
+    "gradient": "        return Gain(terms.ratio * terms.advantages * terms.ratio.new_tensor(terms.ratio.tolist()))",
+    "finite": "        return Gain(terms.ratio * terms.advantages / terms.advantages.abs().max())",
+    "needs": "        return Gain(terms.ratio * terms.advantages * terms.batch.old_entropies)",
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_each_check_finds_what_it_is_for(name: str, own: Path) -> None:
+    changed(own, PLAIN, CHEATS[name])
+    failed = [check.name for check in check_objective(load_objective("mine")) if check.wrong]
+    assert name in failed
+
+
+def test_what_is_detached_must_be_declared(own: Path) -> None:
+    changed(own, PLAIN, "        return Gain(terms.ratio * terms.ratio.detach() * terms.advantages)")
+    (wrong,) = [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
+    assert wrong == "something is detached that `explained` does not name"
+    text = (own / "kinds" / "spo.py").read_text()
+    (own / "kinds" / "spo.py").write_text(
+        text.replace("Part(Line(text, latex), ", 'Part(Line(text, latex), (), ("w",), ')
+    )
+    assert not [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
+
+
+def test_entropies_must_be_declared_with_their_gradient(own: Path) -> None:
+    changed(own, PLAIN, PLAIN.replace(" - bend", " + terms.batch.entropies"))
+    text = (own / "kinds" / "spo.py").read_text()
+    (own / "kinds" / "spo.py").write_text(text.replace("Needs()", "Needs(entropies=True)"))
+    wrong = {check.name: check.wrong for check in check_objective(load_objective("mine")) if check.wrong}
+    assert "entropies without `entropy_gradient`" in wrong["needs"]
+    (own / "kinds" / "spo.py").write_text(text.replace("Needs()", "Needs(entropies=True, entropy_gradient=True)"))
+    assert not [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
+
+
+def test_an_explanation_must_be_there(own: Path) -> None:
+    changed(own, "return Part(Line(text, latex), coefficient=slope", "return Part(Line('', ''), coefficient=slope")
+    wrong = {check.name: check.wrong for check in check_objective(load_objective("mine")) if check.wrong}
+    assert wrong == {"explained": "the surrogate's `explained` has no formula.text"}
+
+
+def test_the_command_ends_with_the_code_of_the_outcome(own: Path) -> None:
+    good = tepo("check-objective", "mine", "surrogate.width=0.3")
+    assert (good.returncode, good.stdout.count("pass")) == (0, 8)
+    changed(own, PLAIN, CHEATS["micro-batches"])
+    bad = tepo("check-objective", "mine")
+    assert bad.returncode == 1
+    assert "micro-batches" in bad.stdout
+    assert "checks fail" in bad.stderr
+    unknown = tepo("check-objective", "mien")
+    assert unknown.returncode == 2
+    assert "'mine'" in unknown.stderr
+    changed(own, "    needs = Needs()", "    needs = Needs(")
+    broken = tepo("check-objective", "mine")
+    assert broken.returncode == 2
+    assert f"{own}/kinds/spo.py:" in broken.stderr
+    assert "Traceback" not in broken.stderr

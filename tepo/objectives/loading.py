@@ -1,6 +1,7 @@
 """From a name, a file or a mapping to an Objective, checked strictly, and back to the full mapping."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,15 @@ def _file(name: str) -> Path:
     return path
 
 
-def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
+def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Objective:
     """The objective of a shipped name (`tepo`, `gspo` …), of a file like `tepo/config/objective/NAME.yaml`, or of
-    a mapping of axes as in such a file, which may carry a `name`.
+    a mapping of axes as in such a file, which may carry a `name`. changes: settings by axis and key
+    (`{"penalty.coefficient": 1}`), or an axis with all of its settings; of several penalties `penalty.0.coefficient`.
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
+    if changes:
+        return load_objective(_changed(source, changes))
     if not isinstance(source, Mapping):
         document = load(source if isinstance(source, Path) else _file(source))
         return _composed(document.data, document.path.stem, document.at)
@@ -60,6 +64,29 @@ def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
         if name in names():
             load_objective(name)  # where the mistake is in the file, its line is named
         raise
+
+
+def _changed(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The mapping of an objective with other settings."""
+    if isinstance(source, Mapping):
+        mapping = deepcopy(dict(source))
+    else:
+        document = load(source if isinstance(source, Path) else _file(source))
+        mapping = {"name": document.path.stem, **document.data}
+    for text, value in changes.items():
+        *path, last = (int(key) if key.isdigit() else key for key in text.split("."))
+        holder: Any = mapping
+        try:
+            for key in path:
+                if isinstance(holder[key], str):  # a kind by its name alone
+                    holder[key] = {AXES[key][0]: holder[key]}
+                holder = holder[key]
+            holder[last] = value
+        except (KeyError, IndexError, TypeError):
+            what = f"nothing in the objective {mapping.get('name', 'custom')} to change there"
+            fix = f"the settings of an axis that it has: {', '.join(key for key in mapping if key in AXES)}"
+            raise UserError(what, where=text, fix=fix) from None
+    return mapping
 
 
 def _composed(given: Mapping[str, Any], name: str, at: Location) -> Objective:

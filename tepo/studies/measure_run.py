@@ -1,47 +1,70 @@
-"""Measuring a run or a base on the screen, and the record of what that cost. Imported when it runs."""
+"""Measuring a run or a base with a bar, and the record of what that cost."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from rich.table import Table
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
+from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
+from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
+from tepo.training.checks import check_validation_problems
 from tepo.training.run_folder import RunFolder
-from tepo_cli.screen import benchmark_bar, fixed, say, show
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results on benchmarks, and the share of right responses to validation problems where it was asked for."""
+
+    results: Sequence[Result]
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class After:
+    """What is done with a trained run: measure it on the benchmarks of its data, and on validation problems.
+
+    cpu_before: CPU seconds of this process that are not the run's."""
+
+    evaluate: bool = False
+    validate: bool = False
+    cpu_before: float = 0.0
+
+    def check(self, config: RunConfig) -> None:
+        """Raises UserError for what cannot be done: now, and not after an hour of training."""
+        if self.evaluate:
+            check_measurable(config)
+        if self.validate:
+            check_validation_problems(config)
 
 
 def measure_and_record(
-    config: RunConfig,
-    benchmarks: Sequence[str],
-    trained: Sequence[dict[str, Any]] | None,
-    *,
-    quiet: bool,
-    validate: bool = False,
-) -> None:
-    """Measure a run (trained: the metrics of the steps this process added) or a base (None), validate the run if asked,
-    print the accuracies, and add what the process cost to the run's record."""
+    config: RunConfig, trained: Sequence[dict[str, Any]] | None, after: After, *, quiet: bool
+) -> Measured:
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, and add what the
+    process cost to the run's record."""
     run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
     started, before = time.process_time(), len(run.measured())
-    if benchmarks:
-        with benchmark_bar(len(benchmarks), quiet) as report:
-            results = measure_run(config, benchmarks, trained=trained is not None, report=report)
-        _show(run, results)
+    results: Sequence[Result] = []
+    share = None
+    if after.evaluate:
+        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
+            results = measure_run(config, config.data.benchmarks, trained=trained is not None, report=report)
     rows, new = trained or [], float(len(run.measured()) - before)
-    if validate:
+    if after.validate:
         new += validation_share(config) * (final_validation(run, config) is None)
-        say(f"right responses to validation problems: {validate_run(config):.1%}")
+        share = validate_run(config)
     if rows or new:
         cost = Cost(
             data=config.data.name,
             objective=str(config.objective["name"]) if trained is not None else "",
             steps=len(rows),
             benchmarks=new,
-            cpu_s=time.process_time(),
+            cpu_s=time.process_time() - after.cpu_before,
             training_s=sum(row["perf/cpu_s"] for row in rows),
             measuring_s=time.process_time() - started,
             tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
@@ -49,12 +72,4 @@ def measure_and_record(
             work=work_of(config),
         )
         record(run, cost)
-
-
-def _show(run: RunFolder, results: Sequence[Result]) -> None:
-    """Accuracies with their intervals."""
-    table = Table(*map(fixed, ("benchmark", "accuracy %", "95%")), title=run.path.name)
-    for result in results:
-        ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
-        table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends)
-    show(table, stderr=True)
+    return Measured(results, share)

@@ -1,22 +1,22 @@
-"""What `tepo train` does: train, draw the curves, measure if asked. Imported when it runs."""
+"""One run from its configuration: train, draw the curves, measure if asked."""
+
+from collections.abc import Callable
 
 from tepo.config.schema import RunConfig
-from tepo.studies.plan import check_measurable
-from tepo.training.checks import check_validation_problems
+from tepo.reporting.progress import bar
+from tepo.studies.measure_run import After, Measured, measure_and_record
 from tepo.training.distributed import rank
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
-from tepo.words import counted
-from tepo_cli.measure_run import measure_and_record
-from tepo_cli.screen import bar, say
 
 
-def run_training(config: RunConfig, *, evaluate: bool, validate: bool, quiet: bool) -> None:
-    """Train, draw the curves, measure and validate if asked, and say where things lie."""
-    if evaluate:
-        check_measurable(config)  # now, not after an hour of training
-    if validate:
-        check_validation_problems(config)
+def train_run(
+    config: RunConfig, after: After, *, quiet: bool, trained: Callable[[RunFolder], None] = lambda run: None
+) -> Measured | None:
+    """Train, draw the curves, call `trained` with the run, then measure. A finished run is not trained again.
+
+    None on ranks other than the first."""
+    after.check(config)
     run = RunFolder.of(config)
     before = len(run.metrics())
     with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
@@ -27,15 +27,10 @@ def run_training(config: RunConfig, *, evaluate: bool, validate: bool, quiet: bo
             ),
         )
     if rank() > 0:
-        return
+        return None
     _draw_curves(run, config)
-    ending = run.ending()
-    say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
-    if ending is not None:
-        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
-        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
-    benchmarks = config.data.benchmarks if evaluate else []
-    measure_and_record(config, benchmarks, run.metrics()[before:], validate=validate, quiet=quiet)
+    trained(run)
+    return measure_and_record(config, run.metrics()[before:], after, quiet=quiet)
 
 
 def _draw_curves(run: RunFolder, config: RunConfig) -> None:

@@ -44,11 +44,11 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.settings import Settings
+    from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.samplers import SamplerOptions
     from tepo.studies.measure import Request, measure_model
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target
-    from tepo_cli.screen import benchmark_bar
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
     target = find_target(model, store, revision)

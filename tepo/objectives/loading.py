@@ -79,7 +79,7 @@ def _changed(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any])
         try:
             for key in path:
                 if isinstance(holder[key], str):  # a kind by its name alone
-                    holder[key] = {AXES[key][0]: holder[key]}
+                    holder[key] = {AXES[str(key)][0]: holder[key]}
                 holder = holder[key]
             holder[last] = value
         except (KeyError, IndexError, TypeError):

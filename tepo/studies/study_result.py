@@ -66,7 +66,7 @@ class StudyResult:
                     units.setdefault(row_key(unit), []).append(unit)
             for block in table.blocks:
                 for row in block.rows:
-                    if row.key in units and not block.axis and AVERAGE in (column.key for column in block.columns):
+                    if row.measured and not block.axis:
                         yield {"study": study.name, **_line(block, row, units[row.key])}
 
 

@@ -10,6 +10,7 @@ from tepo.evaluation.result import Result
 from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
+from tepo.studies.model_card import write_card
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
 from tepo.training.checks import check_validation_problems
@@ -45,8 +46,8 @@ class After:
 def measure_and_record(
     config: RunConfig, trained: Sequence[dict[str, Any]] | None, after: After, *, quiet: bool
 ) -> Measured:
-    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, and add what the
-    process cost to the run's record."""
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
+    process cost to the run's record, and write the card of its model."""
     run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
     started, before = time.process_time(), len(run.measured())
     results: Sequence[Result] = []
@@ -72,4 +73,6 @@ def measure_and_record(
             work=work_of(config),
         )
         record(run, cost)
+    if trained is not None:
+        write_card(run)
     return Measured(results, share)

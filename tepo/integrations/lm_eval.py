@@ -19,11 +19,10 @@ from tepo.errors import UserError
 from tepo.evaluation.responses import judge
 from tepo.evaluation.scores import majority
 from tepo.files import write_atomic
-from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import render_prompt
 
-PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiadbench", "omni_math")
 _FUNCTIONS = "tepo_tasks"
 _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
 

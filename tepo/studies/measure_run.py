@@ -10,7 +10,6 @@ from tepo.evaluation.result import Result
 from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
-from tepo.studies.model_card import write_card
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
 from tepo.training.checks import check_validation_problems
@@ -74,5 +73,7 @@ def measure_and_record(
         )
         record(run, cost)
     if trained is not None:
+        from tepo.studies.model_card import write_card  # needs torch
+
         write_card(run)
     return Measured(results, share)

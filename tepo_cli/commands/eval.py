@@ -47,7 +47,6 @@ def evaluate(
     from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.samplers import SamplerOptions
     from tepo.studies.measure import Request, measure_model
-    from tepo.studies.model_card import write_card
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
@@ -62,8 +61,11 @@ def evaluate(
         show_evaluations(names, request)
         return
     show_unreadable(names, request)
+    before = target.run.measured()
     with benchmark_bar(len(names), quiet) as report:
         results = measure_model(request, names, report)
-    if target.run.config_file.is_file() and out is None:
+    if target.run.config_file.is_file() and target.run.measured() != before:
+        from tepo.studies.model_card import write_card  # needs torch
+
         write_card(target.run)
     show_scores(results, request)

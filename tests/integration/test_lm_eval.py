@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tepo.integrations.lm_eval import PAPER, task, write_tasks
-from tepo.problems.benchmarks import load_benchmark
+from tepo.integrations.lm_eval import task, write_tasks
+from tepo.problems.benchmarks import PAPER, load_benchmark
 from tests.integration.commands import tepo
 from tests.integration.own_model import save_tiny
 

@@ -49,17 +49,17 @@ def base_request(doc: dict[str, Any]) -> str:
 
 
 def graded(doc: dict[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Scores of one problem from its responses: accuracy (avg@k), pass@k, maj@k."""
+    """Scores of one problem from its responses: accuracy (avg@k), with several also pass@k and maj@k."""
     benchmark, grader = _grader(doc["benchmark"])
     (responses,) = results
     pairs = [(doc["answer"], text) for text in responses]
     verdicts = judge(benchmark, grader, [doc["id"]] * len(pairs), pairs)
     right = [verdict.correct for verdict in verdicts]
-    return {
-        "accuracy": sum(right) / len(right),
-        "pass": float(any(right)),
-        "majority": majority([verdict.extracted for verdict in verdicts], right),
-    }
+    scores = {"accuracy": sum(right) / len(right)}
+    if benchmark.samples > 1:
+        scores["pass"] = float(any(right))
+        scores["majority"] = majority([verdict.extracted for verdict in verdicts], right)
+    return scores
 
 
 @cache

@@ -1,3 +1,34 @@
-"""Regenerate the tables of TEPO and GTPO / GRPO-S from declarative experiments, at two scales."""
+"""Regenerate the tables of TEPO and GTPO / GRPO-S from declarative experiments, at two scales.
+
+From Python: `tepo.run`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/python.md). `__init__.pyi` has their
+types. Each is imported when it is first asked for: `import tepo` alone loads neither torch nor pandas.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "run": "tepo.studies.api",
+    "train": "tepo.studies.api",
+    "grade": "tepo.studies.api",
+    "load_objective": "tepo.objectives",
+    "StudyResult": "tepo.studies.study_result",
+    "RunResult": "tepo.studies.run_result",
+    "GraderOptions": "tepo.problems.grader",
+    "Verdict": "tepo.problems.grader",
+    "UserError": "tepo.errors",
+    "RunFailed": "tepo.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What is named above, imported now."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

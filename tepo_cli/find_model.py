@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tepo.config.compose import compose
 from tepo.errors import UserError
+from tepo.problems.benchmarks import PAPER
 from tepo.studies.measure import Weights
 from tepo.training.find_run import runs
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import base_id
 
-PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 
 

@@ -1,12 +1,11 @@
 """Options that several commands share."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo.errors import UserError, unknown_name
+from tepo.errors import UserError
 
 if TYPE_CHECKING:
     from tepo.studies.plan import Unit
@@ -32,23 +31,6 @@ Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
 Gpus = Annotated[int, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Nodes for each run (slurm).")]
 Minutes = Annotated[int, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")]
-LAUNCHERS = ("local", "slurm")
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Where runs go. `jobs` counts local slots."""
-
-    launcher: str = "local"
-    jobs: int = 1
-    partition: str | None = None
-    gpus: int = 0
-    nodes: int = 1
-    minutes: int = 24 * 60
-
-    def __post_init__(self) -> None:
-        if self.launcher not in LAUNCHERS:
-            raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
 
 
 def row_overrides(override: list[str] | None, data: str | None) -> list[str]:

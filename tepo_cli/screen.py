@@ -4,8 +4,6 @@ A person copies ids, names, paths and commands: none is cut or broken, however n
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -13,12 +11,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-console = Console(stderr=True, markup=False)
-
-
-def say(text: str, out: Console = console) -> None:
-    """One line; the terminal wraps it where it must, so that it can be copied as one."""
-    out.print(text, soft_wrap=True)
+from tepo.reporting.progress import say
 
 
 def fixed(name: str) -> Column:
@@ -87,46 +80,3 @@ def screen_width(stderr: bool = False) -> int:
     """Columns of the screen, or what COLUMNS says; of a file or pipe, which has no edge, 150."""
     screen = Console(stderr=stderr, markup=False)
     return screen.width if screen.is_terminal or os.environ.get("COLUMNS", "").isdigit() else 150
-
-
-@contextmanager
-def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        *times,
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, disable=quiet) as progress:
-        task = progress.add_task(title, total=total, note="")
-        yield lambda done, note: progress.update(task, completed=done, note=note)
-
-
-@contextmanager
-def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar over benchmarks, shown from the first call on: with a benchmark, its rows done and its rows in
-    all."""
-    with ExitStack() as stack:
-        finished: set[str] = set()
-        advance: list[Callable[[float, str], None]] = []
-
-        def report(name: str, rows: int, wanted: int) -> None:
-            if not advance:
-                advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
-            if rows == wanted:
-                finished.add(name)
-            advance[0](len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
-
-        yield report

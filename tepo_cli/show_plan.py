@@ -5,12 +5,12 @@ from pathlib import Path
 
 from rich.table import Table
 
+from tepo.reporting.progress import say
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
-from tepo.studies.store import other_versions
 from tepo.words import counted
-from tepo_cli.screen import fixed, say, say_wrapped, show
+from tepo_cli.screen import fixed, say_wrapped, show
 
 Draws = Sequence[Sequence[Unit]]  # the units that would report a row at each setting drawn for it
 
@@ -93,13 +93,3 @@ def show_power_line(planned: Planned) -> None:
     from tepo_cli.show_power import power_line
 
     say_wrapped(power_line(planned))
-
-
-def show_other_versions(store: Path) -> None:
-    """Say so when the store holds runs that this version does not use."""
-    others = other_versions(store)
-    if others:
-        say(
-            f"{store} holds {counted(len(others), 'run')} of another version "
-            f"({', '.join(others[:4])}{' …' if len(others) > 4 else ''}): kept, and not used here"
-        )

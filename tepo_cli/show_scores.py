@@ -12,9 +12,10 @@ from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, read_table
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.prompt_format import render_prompt
+from tepo.reporting.progress import say
 from tepo.studies.measure import Request, stored, tokenizer_of, unreadable_golds
 from tepo.words import counted
-from tepo_cli.screen import fixed, say, show
+from tepo_cli.screen import fixed, show
 
 
 def show_evaluations(names: Sequence[str], request: Request) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tepo.errors import UserError
+from tepo.reporting.progress import say
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import Planned
-from tepo_cli.screen import say, screen_width
-from tepo_cli.show_plan import show_other_versions
+from tepo.studies.store import others_line
+from tepo_cli.screen import screen_width
 
 if TYPE_CHECKING:
     from tepo.reporting.table import Table
@@ -57,11 +58,9 @@ def _command(words: Sequence[str]) -> str:
 
 def show_tables(planned: Planned, scale: str, format: str) -> None:
     """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family."""
-    from tepo.reporting.family import one_family
-    from tepo.studies.study_table import study_table
+    from tepo.studies.study_table import study_tables
 
-    tables = one_family([study_table(study, scale, units) for study, units in planned])
-    for table, (_, units) in zip(tables, planned, strict=True):
+    for table, (_, units) in zip(study_tables(planned, scale), planned, strict=True):
         show_table(table, units, format)
 
 
@@ -69,8 +68,8 @@ def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.render import render
 
-    if unfinished(units):
-        show_other_versions(units[0].folder.parent)
+    if unfinished(units) and (others := others_line(units[0].folder.parent)):
+        say(others)
     rendered = render(table, format)
     if isinstance(rendered, str):
         print(rendered.rstrip("\n"))

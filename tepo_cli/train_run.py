@@ -1,48 +1,43 @@
-"""What `tepo train` does: train, draw the curves, measure if asked. Imported when it runs."""
+"""What `tepo train` and `tepo base` print. Imported when they run."""
+
+from rich.table import Table
 
 from tepo.config.schema import RunConfig
-from tepo.studies.plan import check_measurable
-from tepo.training.checks import check_validation_problems
-from tepo.training.distributed import rank
-from tepo.training.loop import train
+from tepo.reporting.progress import say
+from tepo.studies.measure_run import After, Measured, measure_and_record
+from tepo.studies.train_run import train_run
 from tepo.training.run_folder import RunFolder
 from tepo.words import counted
-from tepo_cli.measure_run import measure_and_record
-from tepo_cli.screen import bar, say
+from tepo_cli.screen import fixed, show
 
 
-def run_training(config: RunConfig, *, evaluate: bool, validate: bool, quiet: bool) -> None:
-    """Train, draw the curves, measure and validate if asked, and say where things lie."""
-    if evaluate:
-        check_measurable(config)  # now, not after an hour of training
-    if validate:
-        check_validation_problems(config)
-    run = RunFolder.of(config)
-    before = len(run.metrics())
-    with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
-        train(
-            config,
-            lambda step, row: advance(
-                step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
-            ),
-        )
-    if rank() > 0:
-        return
-    _draw_curves(run, config)
+def run_training(config: RunConfig, after: After, *, quiet: bool) -> None:
+    """Train, measure as asked, and say where things lie and what came out."""
+    measured = train_run(config, after, quiet=quiet, trained=_say_trained)
+    if measured:
+        _show(RunFolder.of(config), measured)
+
+
+def run_base(config: RunConfig, *, quiet: bool) -> None:
+    """Measure the untrained policy and show what came out."""
+    _show(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
+
+
+def _say_trained(run: RunFolder) -> None:
     ending = run.ending()
     say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
     if ending is not None:
         weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
-    benchmarks = config.data.benchmarks if evaluate else []
-    measure_and_record(config, benchmarks, run.metrics()[before:], validate=validate, quiet=quiet)
 
 
-def _draw_curves(run: RunFolder, config: RunConfig) -> None:
-    """Training curves as PNG and SVG in the run's `figures/`."""
-    from tepo.reporting.curves import RunCurves, save, training_figure
-
-    name = config.objective["name"]
-    curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
-    if curves.rows:  # none where training ended with the first step
-        save(training_figure([curves]), run.figures, "training")
+def _show(run: RunFolder, measured: Measured) -> None:
+    """Accuracies with their intervals, and the share of right responses to validation problems."""
+    if measured.results:
+        table = Table(*map(fixed, ("benchmark", "accuracy %", "95%")), title=run.path.name)
+        for result in measured.results:
+            ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
+            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends)
+        show(table, stderr=True)
+    if measured.validation is not None:
+        say(f"right responses to validation problems: {measured.validation:.1%}")

@@ -32,8 +32,8 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
 def _missing(marker: str) -> str | None:
     """Why tests with this marker cannot run here, or None."""
 
-    def module(name: str) -> str | None:
-        return None if importlib.util.find_spec(name) else f"{name} is not installed (make engines)"
+    def module(name: str, how: str = "make engines") -> str | None:
+        return None if importlib.util.find_spec(name) else f"{name} is not installed ({how})"
 
     def program(name: str, package: str) -> str | None:
         return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
@@ -41,6 +41,8 @@ def _missing(marker: str) -> str | None:
     match marker:
         case "vllm" | "deepspeed":
             return module(marker)
+        case "lm_eval":
+            return module(marker, "pip install -r requirements/dev.txt")
         case "slurm":
             return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
         case "chromium":
@@ -55,7 +57,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "slurm", "chromium", "latex", "gpu"):
+    for marker in ("vllm", "deepspeed", "lm_eval", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

@@ -2,14 +2,14 @@
 
 Empty responses count in no denominator. TEPO Table 5 and Table 3 Panel D."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
-from tepo.objectives.kind import Explained, Line, Part
+from tepo.objectives.kind import Kind, Line, Needs, Part
 from tepo.objectives.overlong import length_limit
 from tepo.strict import option
 
@@ -21,7 +21,7 @@ OVER_MEANING = (
 OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
-class Aggregation(Explained, Protocol):
+class Aggregation(Kind, Protocol):
     """The weight of each token, from the number of tokens and of responses. over: the set that is averaged."""
 
     @property
@@ -41,6 +41,10 @@ class TokenMean:
         return per_token
 
     @property
+    def needs(self) -> Needs:
+        return _ids(self)
+
+    @property
     def explained(self) -> Part:
         return _sums(self, Line("1/N sum_i sum_t", r"\frac{1}{N}\sum_i\sum_t"))
 
@@ -53,6 +57,10 @@ class SeqMeanTokenMean:
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         return per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.rows]
+
+    @property
+    def needs(self) -> Needs:
+        return _ids(self)
 
     @property
     def explained(self) -> Part:
@@ -69,6 +77,10 @@ class SeqMeanTokenSum:
         return per_sequence
 
     @property
+    def needs(self) -> Needs:
+        return _ids(self)
+
+    @property
     def explained(self) -> Part:
         return _sums(self, Line("1/B sum_i sum_t", r"\frac{1}{B}\sum_i\sum_t"))
 
@@ -83,7 +95,11 @@ class SeqMeanTokenSumNorm:
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
-        return per_sequence / (self.constant or length_limit(batch.max_new_tokens, "aggregation.constant"))
+        return per_sequence / (self.constant or length_limit(batch, "aggregation.constant"))
+
+    @property
+    def needs(self) -> Needs:
+        return replace(_ids(self), max_new_tokens=self.constant is None)
 
     @property
     def explained(self) -> Part:
@@ -97,6 +113,11 @@ KINDS: dict[str, type[Aggregation]] = {
     "seq_mean_token_sum": SeqMeanTokenSum,
     "seq_mean_token_sum_norm": SeqMeanTokenSumNorm,
 }
+
+
+def _ids(options: Aggregation) -> Needs:
+    """The ids of groups, where each is averaged by itself."""
+    return Needs(group_ids=options.over == "group")
 
 
 def _sums(options: Aggregation, line: Line, constant: str = "") -> Part:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.objectives.inputs import PER_TOKEN, check_given, missing
 from tepo.objectives.segments import indices_of, positions_of, rows_of
 
 
@@ -64,12 +64,18 @@ class Groups:
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        check_given(self)
         _widen(self, ("rewards", "old_entropies"))
+
+    @cached_property
+    def tokens(self) -> int:
+        """N, which the device is asked for once."""
+        return int(self.lengths.sum())
 
     @cached_property
     def rows(self) -> Tensor:
         """Sequence of each token, int64 [N]."""
-        return rows_of(self.lengths, int(self.lengths.sum()))
+        return rows_of(self.lengths, self.tokens)
 
     @cached_property
     def positions(self) -> Tensor:
@@ -78,10 +84,6 @@ class Groups:
 
 
 PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
-_PER_TOKEN = (
-    *("old_logprobs", "advantages", "logprobs", "entropies", "old_entropies"),
-    *("initial_logprobs", "sampler_logprobs", "full_kl"),
-)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ class TokenBatch:
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        _widen(self, _PER_TOKEN)
+        check_given(self, "advantages")
+        _widen(self, PER_TOKEN)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -130,7 +133,7 @@ class TokenBatch:
         """An optional tensor that is needed now. Raises UserError when it was not given."""
         value = getattr(self, name)
         if value is None:
-            raise UserError(f"the objective needs `{name}` in its batch", where=why, fix="see `objective.needs`")
+            raise missing(self, name, why)
         return value
 
     def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":

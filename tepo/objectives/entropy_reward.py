@@ -12,6 +12,7 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.objectives.batch import Comm, Groups
 from tepo.objectives.group_advantage import as_graded
+from tepo.objectives.inputs import missing
 from tepo.objectives.kind import EPS_SOURCE, Needs, Part, meaning
 from tepo.objectives.moments import Moments, batch_moments, group_moments
 from tepo.objectives.overlong import deduction, length_limit
@@ -117,7 +118,7 @@ class GtpoClipped:
         "group", "tokens whose mean and deviation normalise", source="Eq. 14, Conclusion 2", choices=("group", "batch")
     )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
-    needs = Needs(old_entropies=True)
+    needs = Needs(old_entropies=True, max_new_tokens=True)
     varies = True
     current = as_graded
 
@@ -151,7 +152,7 @@ class GtpoClipped:
         """R(i) of 4.5.1, float64 [S]: 0 up to L = L2 - L1, then falling, -1 beyond L2."""
         inside = deduction(groups, self.length_buffer)
         if self.length_term == "as_printed":
-            limit = length_limit(groups.max_new_tokens, "gtpo_clipped")
+            limit = length_limit(groups, "gtpo_clipped")
             inside = torch.where(groups.lengths > limit, 1.0, inside * self.length_buffer)
         return -inside
 
@@ -237,9 +238,7 @@ class _Graded(NamedTuple):
 def _graded(rewards: Tensor, groups: Groups, floor: float = 0.0) -> _Graded:
     """rewards: float64 [S] after any length punishment; floor: entropies below count as this much."""
     if groups.old_entropies is None:
-        raise UserError(
-            "the objective needs `old_entropies` in its groups", where="advantage (gtpo, gtpo_clipped, grpo_s)"
-        )
+        raise missing(groups, "old_entropies", "advantage (gtpo, gtpo_clipped, grpo_s)")
     success = groups.rewards > 0
     base = rewards - groups.rewards.double() + success.double()
     return _Graded(base, success, groups.old_entropies.double().clamp(min=floor))

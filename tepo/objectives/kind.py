@@ -10,7 +10,8 @@ EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
 
 @dataclass(frozen=True)
 class Needs:
-    """What the trainer has to compute for a kind, or for a row."""
+    """What a kind, or a row, reads beside rewards, group ids and lengths (`Groups`) and beside old log-probs,
+    advantages, lengths and log-probs (`TokenBatch`). What is not named here need not be given."""
 
     entropy_gradient: bool = False
     entropies: bool = False
@@ -19,7 +20,17 @@ class Needs:
     sampler_logprobs: bool = False
     full_kl: bool = False
     full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
+    uid: bool = False
+    group_ids: bool = False  # in the batch of the loss
+    finished: bool = False
+    max_new_tokens: bool = False
     prepass: bool = False  # `prepare` wants the current log-probs (and entropies) of the whole mini-batch
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the fields of `Groups` and `TokenBatch` that it reads."""
+        options = ("entropy_gradient", "full_kl_anchor", "prepass")
+        return tuple(part.name for part in fields(self) if part.name not in options and getattr(self, part.name))
 
     @property
     def initial_policy(self) -> bool:

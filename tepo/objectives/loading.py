@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -40,25 +41,49 @@ def text(name: str) -> str:
     return paths.find("objective", name).read_text(encoding="utf-8")
 
 
-def load_objective(source: str | Path | Mapping[str, Any]) -> Objective:
+def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Objective:
     """The objective of a name (`tepo`, `gspo` …, or a file in `objective/` of TEPO_PATH), of a file like
     `tepo/config/objective/NAME.yaml`, or of a mapping of axes as in such a file, which may carry a `name`.
 
     `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.own_kinds`).
+    changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings; of several
+    penalties `penalty.0.coefficient`.
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
     if not isinstance(source, Mapping):
         document = load(source if isinstance(source, Path) else paths.find("objective", source))
-        return _composed(document.data, document.path.stem, document.at, document.path.parent)
+        name = document.path.stem
+        return _composed(_changed(document.data, name, changes), name, document.at, document.path.parent)
     given = dict(source)
     name = given.pop("name", None) or "custom"
     try:
-        return _composed(given, name, Location(lambda _: f"objective {name}"), Path())
+        return _composed(_changed(given, name, changes), name, Location(lambda _: f"objective {name}"), Path())
     except UserError:
         if name in names():
             load_objective(name)  # where the mistake is in the file, its line is named
         raise
+
+
+def _changed(given: Mapping[str, Any], name: str, changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The axes with other settings."""
+    if not changes:
+        return given
+    mapping = deepcopy(dict(given))
+    for text, value in changes.items():
+        *path, last = (int(key) if key.isdigit() else key for key in text.split("."))
+        holder: Any = mapping
+        try:
+            for key in path:
+                if isinstance(holder[key], str):  # a kind by its name alone
+                    holder[key] = {AXES[str(key)][0]: holder[key]}
+                holder = holder[key]
+            holder[last] = value
+        except (KeyError, IndexError, TypeError):
+            what = f"nothing in the objective {name} to change there"
+            fix = f"the settings of an axis that it has: {', '.join(key for key in mapping if key in AXES)}"
+            raise UserError(what, where=text, fix=fix) from None
+    return mapping
 
 
 def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -> Objective:

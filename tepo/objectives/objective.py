@@ -10,11 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tepo.errors import UserError
 from tepo.objectives.advantage import Advantage
 from tepo.objectives.aggregation import Aggregation, count, micro_batch_scale, token_scale
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.clip import Clip, clip_of
 from tepo.objectives.correction import Correction, NoCorrection
+from tepo.objectives.inputs import check_has, check_token_count
 from tepo.objectives.kind import Needing, Needs, all_needs
 from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.overlong import Keep, Overlong
@@ -26,6 +28,8 @@ from tepo.objectives.surrogate import Surrogate
 from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
 from tepo.objectives.weight import Uniform, Weight
 
+_OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")  # what advantages may read, and length punishments
+_OF_PLAN = ("uid", "group_ids", "finished", "max_new_tokens")  # what `prepare` reads beside log-probs
 WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")  # in Needs and TokenBatch
 
 
@@ -57,9 +61,30 @@ class Objective:
 
     @cached_property
     def needs(self) -> Needs:
-        """What the trainer has to compute."""
-        kinds: tuple[Needing, ...] = (self.advantage, self.surrogate, self.weight, self.correction, *self.penalties)
-        return all_needs(kinds, prepass="mini_batch" in self._scopes)
+        """All that the row reads, and whether `prepare` reads log-probs."""
+        return all_needs((self.overlong, self.advantage, *self._in_loss), prepass="mini_batch" in self._scopes)
+
+    @property
+    def _in_loss(self) -> tuple[Needing, ...]:
+        """The kinds that read the batch alone."""
+        return (self.surrogate, self.weight, self.correction, self.aggregation, *self.penalties)
+
+    @cached_property
+    def _of_groups(self) -> list[str]:
+        """What of `Groups` is read: by advantages, and by a punishment of long responses."""
+        given = {*self.advantage.needs.given, *self.overlong.needs.given} - self._filtered_by
+        return [name for name in _OF_GROUPS if name in given]
+
+    @cached_property
+    def _of_batch(self) -> list[str]:
+        """What of `TokenBatch` is read: all that is not read of `Groups`, and what both are read for."""
+        shared = {name for kind in self._in_loss for name in kind.needs.given} | self._filtered_by
+        return [name for name in self.needs.given if name in shared or name not in self._of_groups]
+
+    @property
+    def _filtered_by(self) -> set[str]:
+        """What says which responses stay in the loss."""
+        return {"finished"} & set(self.overlong.needs.given)
 
     @property
     def clip(self) -> Clip | None:
@@ -74,6 +99,9 @@ class Objective:
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
         """Per-token advantages [N] of a rollout, detached, in the dtype of the rewards (float32 at least);
         `comm` for the kinds with statistics over the whole rollout."""
+        check_has(groups, self._of_groups, self._reader)
+        if groups.old_entropies is not None:
+            check_token_count(groups, "old_entropies", groups.tokens)
         with torch.no_grad():
             made = self.advantage.advantages(self.overlong.shaped_rewards(groups), groups, comm)
             return made.to(groups.rewards.dtype)
@@ -81,6 +109,9 @@ class Objective:
     def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
         """Denominators and selections over the whole mini-batch and all ranks;
         `salt` (from seed, step …) varies random draws."""
+        wanted = [name for name in self._of_batch if name in _OF_PLAN]
+        check_has(batch, [*wanted, *(["logprobs"] if self.needs.prepass else [])], self._reader)
+        check_token_count(batch, "advantages", sum(batch.counts))
         with torch.no_grad():
             kept = self.overlong.kept_sequences(batch)
             own = batch if kept is None else batch.select(kept)
@@ -95,6 +126,10 @@ class Objective:
 
     def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
         """The loss of a (micro-)batch with its part of the plan."""
+        check_has(batch, ["logprobs", *self._of_batch], self._reader)
+        if plan.lengths.shape != batch.lengths.shape:
+            what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
+            raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
         terms = self._terms(batch)
         gain = self.surrogate.gain(terms)
         plan = self._completed(plan, batch)
@@ -108,6 +143,10 @@ class Objective:
             totals[term.metric] = totals[term.metric] + term.total if term.metric in totals else term.total
             tokens |= term.tokens
         return Loss(loss * self._intact(batch), self._metrics(batch, plan, gain, tokens, totals), tokens)
+
+    @property
+    def _reader(self) -> str:
+        return f"the objective {self.name}"
 
     def _intact(self, batch: TokenBatch) -> Tensor | float:
         """1, or NaN where a tensor that the row wants holds a NaN, which masks and comparisons would hide."""

@@ -6,13 +6,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
 from tepo.objectives.batch import Groups, TokenBatch
-from tepo.objectives.kind import Explained, Part, meaning
+from tepo.objectives.inputs import LIMIT, missing
+from tepo.objectives.kind import Kind, Needs, Part, meaning
 from tepo.strict import option
 
 
-class Overlong(Explained, Protocol):
+class Overlong(Kind, Protocol):
     """What becomes of rewards, and of responses in the loss."""
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
@@ -26,6 +26,7 @@ class Overlong(Explained, Protocol):
 class Keep:
     """Nothing: a truncated response is graded and trained on like any other."""
 
+    needs = Needs()
     explained = Part()
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
@@ -45,6 +46,7 @@ class Punish:
         0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1
     )
     factor: float = option(1.0, "the largest deduction", source="DAPO Eq. 13", low=0)
+    needs = Needs(max_new_tokens=True)
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
         return groups.rewards.double() - self.factor * deduction(groups, self.buffer)
@@ -66,6 +68,7 @@ class Filter:
     """Overlong filtering: truncated responses leave the loss and its denominators
     (their rewards still count in the group's baseline)."""
 
+    needs = Needs(finished=True)
     explained = meaning("truncated responses leave the sums, N and B", r"\text{truncated responses leave the sums}")
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
@@ -78,14 +81,14 @@ class Filter:
 KINDS: dict[str, type[Overlong]] = {"keep": Keep, "punish": Punish, "filter": Filter}
 
 
-def length_limit(given: int | None, why: str) -> int:
+def length_limit(holder: Groups | TokenBatch, why: str) -> int:
     """The length limit, or the error that says who needs it."""
-    if given is None:
-        raise UserError("the objective needs `max_new_tokens` in its batch", where=why)
-    return given
+    if holder.max_new_tokens is None:
+        raise missing(holder, LIMIT, why)
+    return holder.max_new_tokens
 
 
 def deduction(groups: Groups, buffer: float) -> Tensor:
     """How far each response is into the last `buffer` share of the limit, from 0 to 1: float64 [S]."""
-    limit = length_limit(groups.max_new_tokens, "a length penalty")
+    limit = length_limit(groups, "a length penalty")
     return ((groups.lengths.double() - limit * (1 - buffer)) / (limit * buffer)).clamp(0, 1)

@@ -194,6 +194,7 @@ class Kl:
             initial_logprobs=self.anchor == "initial" and not full,
             full_kl=full,
             full_kl_anchor=self.anchor,
+            uid=self.tokens == "top_covariance",
         )
 
     def select(self, terms: Terms, comm: Comm | None, salt: int) -> Selection | None:

@@ -57,7 +57,7 @@ class ClipCov:
     low: float = option(1.0, "smallest covariance of a candidate", source="Cui et al. 4.3")
     high: float = option(5.0, "largest covariance of a candidate", source="Cui et al. 4.3")
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
-    needs = Needs()
+    needs = Needs(uid=True)
     drops = True
 
     def __post_init__(self) -> None:

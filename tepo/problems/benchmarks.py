@@ -21,6 +21,8 @@ from tepo.problems.splits import HASH_RANGES
 from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.strict.document import load
 
+PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # in the order of its tables
+
 
 @dataclass(frozen=True)
 class Subset:

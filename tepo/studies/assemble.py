@@ -1,10 +1,7 @@
 """What a plan of several studies gives: the page, and the results as Markdown."""
 
-import gc
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 
 from tepo.config.compose import to_dict
 from tepo.reporting.claims import claims_table
@@ -23,6 +20,7 @@ from tepo.studies.spent import spent
 from tepo.studies.study import Study
 from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
+from tepo.studies.two_processes import two_processes
 from tepo.words import counted, setting_text
 
 
@@ -45,9 +43,7 @@ def render_all(planned: Planned, scale: str) -> Rendered:
         for unit in unique(unit for _, units in planned for unit in units)
         if unit.row.objective is not None and unit.metrics()
     ]
-    with ProcessPoolExecutor(
-        2, mp_context=get_context("fork"), initializer=gc.disable
-    ) as pool:  # short-lived: nothing to collect
+    with two_processes() as pool:
         largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit) for unit in trained]

@@ -1,11 +1,8 @@
 """From a study to the runs and evaluations it needs: rows x models x seeds, each trained once however many tables ask
 for it."""
 
-import gc
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +15,7 @@ from tepo.studies.curve_settings import check_validations
 from tepo.studies.record import Record
 from tepo.studies.stored import Stored
 from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
+from tepo.studies.two_processes import two_processes
 from tepo.studies.validate import problems_hash, validation_share
 from tepo.studies.vary import key_of
 from tepo.training.ending import Ending
@@ -145,9 +143,7 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
     if len(missing) <= _FEW:
         _COMPOSED.update((words, _compose(words)) for words in missing)
         return
-    with ProcessPoolExecutor(
-        2, mp_context=get_context("fork"), initializer=gc.disable
-    ) as pool:  # short-lived: nothing to collect
+    with two_processes() as pool:
         _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=4), strict=True))
 
 

@@ -6,10 +6,12 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 
 from tepo.errors import UserError
 from tepo.files import explain_write_errors
@@ -67,8 +69,21 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
         log.open("ab").close()
     _serve()
     process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment))
-    process.start()
+    with _no_main():
+        process.start()
     return process
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
+    one without `if __name__ == "__main__"` would start its study there once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _serve() -> None:

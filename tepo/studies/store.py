@@ -16,6 +16,7 @@ from tepo.studies.plan import Unit, unique
 from tepo.training.find_run import runs
 from tepo.training.run_folder import AGAIN, RunFolder
 from tepo.training.run_id import RECIPE
+from tepo.words import counted
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -30,6 +31,17 @@ def check_store(units: Iterable[Unit]) -> None:
                 _check_evaluation(
                     unit.run.evaluation(name), benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
                 )
+
+
+def others_line(store: Path) -> str:
+    """Says that the store holds runs that this version does not use; empty where it holds none."""
+    others = other_versions(store)
+    named = f"{', '.join(others[:4])}{' …' if len(others) > 4 else ''}"
+    return (
+        f"{store} holds {counted(len(others), 'run')} of another version ({named}): kept, and not used here"
+        if others
+        else ""
+    )
 
 
 def other_versions(store: Path) -> list[str]:

@@ -10,12 +10,14 @@ from tepo.evaluation.comparison import COLUMNS
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.family import one_family
 from tepo.reporting.made_by import mixed
 from tepo.reporting.sensitivity import sensitivity_blocks
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
 from tepo.studies.curve_study import curve_part
 from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_all import Planned
 from tepo.studies.study import Study, printed
 from tepo.studies.tuned_table import with_tuning
 from tepo.words import counted
@@ -72,6 +74,11 @@ def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
 def row_key(unit: Unit) -> str:
     """Names a row of a model in the samples."""
     return f"{unit.model}/{unit.label}"
+
+
+def study_tables(planned: Planned, scale: str) -> list[Table]:
+    """The table of each study of a plan. Their verdicts are one family."""
+    return one_family([study_table(study, scale, units) for study, units in planned])
 
 
 def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:

@@ -19,7 +19,6 @@ from tepo_cli.options import (
     Scale,
     Seeds,
     Set,
-    Slots,
     Store,
     parse_seeds,
     row_overrides,
@@ -47,7 +46,7 @@ def ablate(
     from tepo.reporting.render import check_format
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.run_units import run_planned
+    from tepo.studies.run_units import Slots, run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import show_tables
 

@@ -16,8 +16,8 @@ def base(
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
     from tepo.studies.plan import check_measurable
     from tepo_cli.compose_run import compose_run
-    from tepo_cli.measure_run import measure_and_record
+    from tepo_cli.train_run import run_base
 
     config = compose_run(overrides or [], store)
     check_measurable(config)
-    measure_and_record(config, config.data.benchmarks, None, quiet=quiet)
+    run_base(config, quiet=quiet)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Format, Jobs, Records, Slots, Store
+from tepo_cli.options import JOBS, Format, Jobs, Records, Store
 
 
 def claims(
@@ -26,7 +26,7 @@ def claims(
     from tepo.studies.cost import costs
     from tepo.studies.plan_all import plan_studies
     from tepo.studies.registered_table import registered_table
-    from tepo_cli.run_units import run_units
+    from tepo.studies.run_units import Slots, run_units
     from tepo_cli.study_outputs import show_table
 
     check_format(format)

@@ -27,7 +27,7 @@ def verify(
     from tepo import paths
     from tepo.errors import UserError, unknown_name
     from tepo.problems.training_sets import is_file, training_names
-    from tepo_cli.screen import say
+    from tepo.reporting.progress import say
 
     known = [*paths.names("evals"), *training_names()]
     for name in names or ():

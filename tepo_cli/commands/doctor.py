@@ -41,7 +41,7 @@ def doctor(
     fails."""
     from rich.console import Console
 
-    from tepo_cli.screen import say
+    from tepo.reporting.progress import say
 
     console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
     for what, state, _ in checks:
@@ -61,9 +61,9 @@ def _gpu_works(console: "Console", path: Path) -> bool:
     """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
     import torch
 
+    from tepo.reporting.progress import say
     from tepo.training.probes.acceptance import NAMES, accept
     from tepo.training.probes.record import Figure
-    from tepo_cli.screen import say
 
     if not torch.cuda.is_available():
         say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)
@@ -82,8 +82,8 @@ def _gpu_works(console: "Console", path: Path) -> bool:
 
 def _engines_work(console: "Console") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
+    from tepo.reporting.progress import say
     from tepo.training.selftest import pairs, selftest
-    from tepo_cli.screen import say
 
     passed = True
     for sampler, engine in pairs():

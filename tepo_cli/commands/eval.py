@@ -44,11 +44,11 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.settings import Settings
+    from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.samplers import SamplerOptions
     from tepo.studies.measure import Request, measure_model
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target
-    from tepo_cli.screen import benchmark_bar
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
     target = find_target(model, store, revision)
@@ -61,6 +61,11 @@ def evaluate(
         show_evaluations(names, request)
         return
     show_unreadable(names, request)
+    before = target.run.measured()
     with benchmark_bar(len(names), quiet) as report:
         results = measure_model(request, names, report)
+    if target.run.config_file.is_file() and target.run.measured() != before:
+        from tepo.studies.model_card import write_card  # needs torch
+
+        write_card(target.run)
     show_scores(results, request)

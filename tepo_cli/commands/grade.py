@@ -30,12 +30,14 @@ def grade(
     sentence, or all of the prediction if it is short.
     """
     from tepo.files import write_atomic
+    from tepo.problems.graded_rows import pair_of
     from tepo.problems.grader import Grader, GraderOptions, given_up
+    from tepo.problems.grader.options import FALLBACKS
 
     options = GraderOptions(
         timeout=timeout,
         workers=workers,
-        fallbacks=() if boxed_only else ("phrase", "formula", "bare"),
+        fallbacks=() if boxed_only else FALLBACKS,
         relative_tolerance=relative_tolerance,
         absolute_tolerance=absolute_tolerance,
     )
@@ -45,7 +47,7 @@ def grade(
     with Grader(options) as grader:
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
-            verdicts = grader.grade([(_text(row["gold"]), _text(row["prediction"])) for row in chunk])
+            verdicts = grader.grade(list(map(pair_of, chunk)))
             right += sum(verdict.correct for verdict in verdicts)
             timeouts += given_up(verdict.reason for verdict in verdicts)
             for row, verdict in zip(chunk, verdicts, strict=True):
@@ -102,6 +104,7 @@ def _rows(file: str) -> list[dict[str, Any]]:
 def _row(line: bytes) -> dict[str, Any]:
     """One row with gold and prediction. Raises UserError."""
     from tepo.errors import UserError
+    from tepo.problems.graded_rows import pair_of
 
     try:
         row = json.loads(line.decode("utf-8-sig", "surrogatepass"))
@@ -109,14 +112,5 @@ def _row(line: bytes) -> dict[str, Any]:
         raise UserError("not UTF-8 text", fix="save the file as UTF-8 (iconv -f latin1 -t utf-8 …)") from None
     except (ValueError, RecursionError):
         raise UserError("not JSON", fix='one object a line: {"gold": "…", "prediction": "…"}') from None
-    missing = [key for key in ("gold", "prediction") if not isinstance(row, dict) or key not in row]
-    if missing:
-        raise UserError(f"no {' and no '.join(missing)}", fix='each row needs "gold" and "prediction"')
-    for key in ("gold", "prediction"):
-        if isinstance(row[key], (dict, list, bool)):
-            raise UserError(f"{key} must be text or a number, not {json.dumps(row[key])[:40]}")
+    pair_of(row)
     return dict(row)
-
-
-def _text(value: str | float | None) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)

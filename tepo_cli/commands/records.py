@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Jobs, Scale, Slots, Store, check_store_exists
+from tepo_cli.options import JOBS, Jobs, Scale, Store, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
 Names = Annotated[
@@ -66,10 +66,10 @@ def check(
     import tempfile
 
     from tepo.errors import RunFailed, UserError
+    from tepo.reporting.progress import say
     from tepo.studies.recheck import agreement, anew, drawn
     from tepo.studies.records import plan_by_file, recorded_names
-    from tepo_cli.run_units import run_units
-    from tepo_cli.screen import say
+    from tepo.studies.run_units import Slots, run_units
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw

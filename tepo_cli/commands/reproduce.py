@@ -18,7 +18,6 @@ from tepo_cli.options import (
     Scale,
     Seeds,
     Set,
-    Slots,
     Store,
     parse_seeds,
     row_overrides,
@@ -56,7 +55,7 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
-    from tepo_cli.run_units import run_planned
+    from tepo.studies.run_units import Slots, run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import check_outputs, write_outputs
 

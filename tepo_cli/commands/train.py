@@ -33,6 +33,7 @@ def train(
     if dry_run:
         describe_run(config)
         return
+    from tepo.studies.measure_run import After
     from tepo_cli.train_run import run_training
 
-    run_training(config, evaluate=evaluate, validate=validate, quiet=quiet)
+    run_training(config, After(evaluate, validate), quiet=quiet)

@@ -32,8 +32,9 @@ def warmstart(
     from tepo.policy.recipes import RECIPES, SIZES
     from tepo.policy.warmstart import save_base, train
     from tepo.problems.benchmarks import load_benchmark
+    from tepo.reporting.progress import bar, benchmark_bar, say
     from tepo.studies.measure import measure_in_memory
-    from tepo_cli.screen import bar, benchmark_bar, say, show
+    from tepo_cli.screen import show
 
     known = RECIPES | SIZES
     if name not in known:

@@ -3,12 +3,15 @@
 import contextlib
 import io
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tepo.objectives import load_objective, names
+from tepo.objectives import Needs, Objective, load_objective, names
+from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import AXES, text
 from tests.invariants.rows import changed
 from tests.unit.objectives.case import Case, make_case
@@ -22,55 +25,44 @@ def snippets(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
 
-def padded(case: Case) -> dict[str, torch.Tensor]:
-    """[B, T] tensors with rubbish beside the responses, as a trainer holds them."""
+def padded(case: Case, objective: Objective) -> dict[str, Any]:
+    """[B, T] tensors with rubbish beside the responses, as a trainer holds them: those that the row needs."""
     mask = torch.arange(int(case.lengths.max()) + 2) < case.lengths[:, None]
 
     def pad(values: torch.Tensor) -> torch.Tensor:
         return torch.full(mask.shape, 7.0, dtype=values.dtype).masked_scatter(mask, values)
 
-    old = case.old_logits
-    values = {
-        "logprobs": case.chosen(case.logits),
-        "entropies": case.entropy(case.logits),
-        "old_logprobs": case.chosen(old),
-        "old_entropies": case.entropy(old),
-    }
-    return {name: pad(value) for name, value in values.items()} | {
+    batch = case.batch(objective)
+    names = ("logprobs", "old_logprobs", *(name for name in objective.needs.given if name in PER_TOKEN))
+    return {
+        "padded": {name: pad(getattr(batch, name)) for name in names},
+        "mask": mask,
         "rewards": case.rewards,
         "group_ids": case.group_ids,
-        "mask": mask,
+        "max_new_tokens": case.limit,
     }
 
 
-MORE_OF_THE_BATCH = {
-    "grpo",
-    "dr_grpo",
-    "gtpo_clipped",
-    "gdpo",
-    "icepop",
-    "tis",
-    "tis_normalized",
-    "seq_mask_tis",
-    "trm",
-}
-
-
-@pytest.mark.parametrize("name", sorted({*names()} - MORE_OF_THE_BATCH))
+@pytest.mark.parametrize("name", names())
 def test_own_trainer_snippet(name):
-    """The printed function, for every row whose batch it fills (the page names the others)."""
+    """The printed function, for every row."""
     code = snippets(PAGE)[0]
     assert len([line for line in code.splitlines() if line.strip()]) < 15
     scope: dict = {}
-    exec(code.replace('"tepo"', f'"{name}"'), scope)
+    exec(code.replace('load_objective("tepo")', f'load_objective("{name}")'), scope)
     case, objective = make_case(0), load_objective(name)
-    found = scope["loss_of"](**padded(case))
+    result = scope["loss_of"](**padded(case, objective))
     batch = case.batch(objective)
     expected = objective.loss(batch, objective.prepare(batch))
     if name not in ("clip_cov", "kl_cov"):  # their draws depend on the uid, which the snippet numbers from 0
-        torch.testing.assert_close(found.loss, expected.loss)
-    assert torch.autograd.grad(found.loss, case.logits)[0].norm() > 0
-    assert "actor/pg_loss" in found.metrics.means()
+        torch.testing.assert_close(result.loss, expected.loss)
+    assert torch.autograd.grad(result.loss, case.logits)[0].norm() > 0
+    assert "actor/pg_loss" in result.metrics.means()
+
+
+def test_the_page_names_all_that_a_row_may_need():
+    rows = set(re.findall(r"^\| `(\w+)` \| .*\|$", PAGE, re.MULTILINE))
+    assert {part.name for part in fields(Needs)} - {"entropy_gradient", "full_kl_anchor"} <= rows
 
 
 def test_accumulation_snippet():

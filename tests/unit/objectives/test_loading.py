@@ -223,12 +223,17 @@ ENTROPY = {"kind": "entropy"}
         ("tepo_max_entropy", {}, {"entropies", "entropy_gradient"}),
         ("entropy_advantage", {}, {"entropies"}),
         ("gtpo", {}, {"old_entropies"}),
-        ("gtpo_clipped", {}, {"old_entropies"}),
+        ("gtpo_clipped", {}, {"old_entropies", "max_new_tokens"}),
+        ("dr_grpo", {}, {"max_new_tokens"}),
+        ("dr_grpo", {"aggregation": {"constant": 100}}, set()),
+        ("grpo_dapo", {"aggregation": {"over": "group"}}, {"group_ids"}),
+        ("grpo_dapo", {"overlong": {"kind": "punish"}}, {"max_new_tokens"}),
+        ("grpo_dapo", {"overlong": {"kind": "filter"}}, {"finished"}),
         ("grpo_s", {}, {"old_entropies"}),
-        ("clip_cov", {}, {"prepass"}),
-        ("clip_cov", {"weight": {"scope": "micro_batch"}}, set()),
-        ("kl_cov", {}, {"prepass"}),
-        ("kl_cov", {"penalty": {"scope": "micro_batch"}}, set()),
+        ("clip_cov", {}, {"prepass", "uid"}),
+        ("clip_cov", {"weight": {"scope": "micro_batch"}}, {"uid"}),
+        ("kl_cov", {}, {"prepass", "uid"}),
+        ("kl_cov", {"penalty": {"scope": "micro_batch"}}, {"uid"}),
         ("steer", {}, {"old_entropies", "prepass"}),
         ("steer", {"weight": {"scope": "micro_batch"}}, {"old_entropies"}),
         ("grpo_dapo", {"correction": {"kind": "truncated"}}, {"sampler_logprobs"}),
@@ -246,3 +251,28 @@ def test_needs_of_two_penalties():
     both = load_objective({**yaml.safe_load(text("tepo_no_kl")), "penalty": [{**KL, "anchor": "initial"}, ENTROPY]})
     assert (both.needs.entropy_gradient, both.needs.entropies, both.needs.initial_logprobs) == (True, True, True)
     assert not both.needs.full_kl
+
+
+def test_settings_are_changed_by_axis_and_key():
+    one = load_objective("tepo", {"penalty.coefficient": 1, "surrogate": {"kind": "cispo"}})
+    expected = changed("tepo", {"penalty": {"coefficient": 1}, "surrogate": {"kind": "cispo"}})
+    assert one == load_objective(expected | {"name": "tepo"})
+    assert load_objective("tepo").penalties[0].coefficient != 1  # what ships is left as it is
+    several = {**yaml.safe_load(text("tepo_no_kl")), "penalty": [{**KL, "anchor": "initial"}, ENTROPY]}
+    assert load_objective(several, {"penalty.1.coefficient": -0.5}).penalties[1].coefficient == -0.5
+    assert several["penalty"][1] == ENTROPY
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"penalty.coeficient": 1}, "did you mean 'coefficient'"),
+        ({"penalty.coefficient": "much"}, "must be a number"),
+        ({"overlong.buffer": 0.1}, r"nothing in the objective tepo to change there"),
+        ({"penalty.3.coefficient": 1}, r"nothing in the objective tepo to change there"),
+        ({"losses": {}}, "unknown axis of an objective 'losses'"),
+    ],
+)
+def test_changes_that_cannot_be_meant(changes, message):
+    with pytest.raises(UserError, match=message):
+        load_objective("tepo", changes)

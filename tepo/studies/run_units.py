@@ -1,40 +1,60 @@
 """Running the units of a plan, with their progress on the screen."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tepo.errors import RunFailed
+from tepo.errors import RunFailed, unknown_name
+from tepo.reporting.progress import console, say
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, check_rows, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.spent import spent
+from tepo.studies.store import others_line
 from tepo.studies.tuned import TunedRow, tuned_rows
 from tepo.words import counted, setting_text
-from tepo_cli.options import Slots
-from tepo_cli.screen import console, say
-from tepo_cli.show_plan import show_other_versions
 
 _EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
 
 
-def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots) -> Planned:
+LAUNCHERS = ("local", "slurm")
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where runs go. `jobs` counts local slots."""
+
+    launcher: str = "local"
+    jobs: int = 1
+    partition: str | None = None
+    gpus: int = 0
+    nodes: int = 1
+    minutes: int = 24 * 60
+
+    def __post_init__(self) -> None:
+        if self.launcher not in LAUNCHERS:
+            raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
+
+
+def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
     """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it.
 
     Raises RunFailed when any failed; the others are kept.
     """
     planned = plan()
-    run_units([unit for _, units in planned for unit in units], slots)
+    run_units([unit for _, units in planned for unit in units], slots, quiet)
     if not any(study.tune_at(scale) for study, _ in planned):
         return planned
     chosen = plan()
     for study, units in chosen:
-        if tune := study.tune_at(scale):
+        if (tune := study.tune_at(scale)) and not quiet:
             for row in tuned_rows(units, tune):
                 _say_choice(row)
     if sum(len(units) for _, units in chosen) > sum(len(units) for _, units in planned):
-        run_units([unit for _, units in chosen for unit in units], slots)
+        run_units([unit for _, units in chosen for unit in units], slots, quiet)
     return chosen
 
 
@@ -46,17 +66,39 @@ def _say_choice(row: TunedRow) -> None:
         say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best})")
 
 
-def run_units(units: Sequence[Unit], slots: Slots) -> None:
-    """Run what is not done, with a bar a unit and one for all.
+def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
+    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word.
 
     Raises RunFailed when any failed; the others are kept.
     """
-    todo = unfinished(unique(units))
+    todo, note = unfinished(unique(units)), _silent if quiet else say
     if not todo:
-        say(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
+        note(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
         return
     check_rows(todo)
-    show_other_versions(todo[0].folder.parent)
+    if others := others_line(todo[0].folder.parent):
+        note(others)
+    started = time.monotonic()
+    with _bars(todo, quiet) as watch:
+        failures = _dispatch(todo, slots, watch)
+    for unit in todo:
+        if ending := unit.ending():
+            note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
+    note(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
+    if failures:
+        raise RunFailed(
+            _report(failures),
+            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
+        )
+
+
+def _silent(text: str) -> None:
+    """Nothing is said."""
+
+
+@contextmanager
+def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
+    """A bar a unit while it runs and one for all; call it with the state of each."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,7 +106,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+    with Progress(*columns, console=console, refresh_per_second=2, disable=quiet) as progress:
         total = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
         bars = {
             unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
@@ -83,17 +125,7 @@ def run_units(units: Sequence[Unit], slots: Slots) -> None:
                 completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()),
             )
 
-        started = time.monotonic()
-        failures = _dispatch(todo, slots, watch)
-    for unit in todo:
-        if ending := unit.ending():
-            say(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
-    say(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
-    if failures:
-        raise RunFailed(
-            _report(failures),
-            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
-        )
+        yield watch
 
 
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:

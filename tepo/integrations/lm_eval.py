@@ -1,0 +1,128 @@
+"""Our benchmarks and our grader in lm-evaluation-harness.
+
+`python -m tepo.integrations.lm_eval FOLDER` writes task files,
+one a benchmark, that `lm_eval --include_path FOLDER` reads. docs/evaluation.md shows the commands.
+
+The harness asks, samples and averages; what is asked, how it is sampled and every verdict are as in `tepo eval`.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tepo.errors import UserError
+from tepo.evaluation.responses import judge
+from tepo.evaluation.scores import majority
+from tepo.files import write_atomic
+from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
+from tepo.problems.grader import Grader
+from tepo.problems.prompt_format import render_prompt
+
+_FUNCTIONS = "tepo_tasks"
+_HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
+
+
+def problems(benchmark: str, **others: Any) -> dict[str, Any]:
+    """The checked problems of a benchmark as the harness's `custom_dataset`. others: metadata that is not for us."""
+    import datasets
+
+    rows = [
+        {"benchmark": benchmark, "id": one.id, "problem": one.prompt, "answer": one.answer}
+        for one in load_benchmark(benchmark).load_problems()
+    ]
+    return {"test": datasets.Dataset.from_list(rows)}
+
+
+def request(doc: dict[str, Any]) -> str:
+    """What is asked; the harness puts the chat template around it (`--apply_chat_template`)."""
+    return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="raw")
+
+
+def base_request(doc: dict[str, Any]) -> str:
+    """What is asked of a model without a chat template."""
+    return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="base")
+
+
+def graded(doc: dict[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Scores of one problem from its responses: accuracy (avg@k), with several also pass@k and maj@k."""
+    benchmark, grader = _grader(doc["benchmark"])
+    (responses,) = results
+    pairs = [(doc["answer"], text) for text in responses]
+    verdicts = judge(benchmark, grader, [doc["id"]] * len(pairs), pairs)
+    right = [verdict.correct for verdict in verdicts]
+    scores = {"accuracy": sum(right) / len(right)}
+    if benchmark.samples > 1:
+        scores["pass"] = float(any(right))
+        scores["majority"] = majority([verdict.extracted for verdict in verdicts], right)
+    return scores
+
+
+@cache
+def _grader(name: str) -> tuple[Benchmark, Grader]:
+    benchmark = load_benchmark(name)
+    return benchmark, Grader(benchmark.grader)
+
+
+def task(name: str, *, base: bool = False) -> str:
+    """The task file of a benchmark. base: for a model without a chat template."""
+    benchmark = load_benchmark(name)
+    sampled = benchmark.temperature > 0
+    generation: dict[str, Any] = {"until": [], "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
+    if sampled:  # all of the distribution, whatever the model's generation_config.json says
+        generation |= {"temperature": benchmark.temperature, "top_p": 1.0, "top_k": 0}
+    every = {"function": "take_first_k", "k": benchmark.samples}
+    plain = {
+        "task": f"tepo_{name.replace(':', '_')}",
+        "metadata": {"benchmark": name, "version": benchmark.fingerprint},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_target": "{{answer}}",
+        "num_fewshot": 0,
+        "repeats": benchmark.samples,
+        "generation_kwargs": generation,
+        "filter_list": [{"name": "all", "filter": [every]}],
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in ("accuracy", *(("pass", "majority") if benchmark.samples > 1 else ()))
+        ],
+    }
+    asked = "base_request" if base else "request"
+    functions = {"custom_dataset": "problems", "doc_to_text": asked, "process_results": "graded"}
+    lines = "".join(f"{key}: !function {_FUNCTIONS}.{function}\n" for key, function in functions.items())
+    return _HEADER + lines + yaml.safe_dump(plain, sort_keys=False)
+
+
+def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = False) -> list[str]:
+    """Write the task files of benchmarks and the module that they name. Returns the names of the tasks."""
+    names = list(names)
+    texts = {name: task(name, base=base) for name in names}  # a name that is wrong stops it before a file is written
+    folder.mkdir(parents=True, exist_ok=True)
+    functions = "from tepo.integrations.lm_eval import base_request, graded, problems, request  # noqa: F401\n"
+    write_atomic(folder / f"{_FUNCTIONS}.py", functions, "FOLDER")
+    for name, text in texts.items():
+        write_atomic(folder / f"tepo_{name.replace(':', '_')}.yaml", text, "FOLDER")
+    return [f"tepo_{name.replace(':', '_')}" for name in names]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tepo.integrations.lm_eval", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the task files go")
+    parser.add_argument("benchmarks", nargs="*", default=PAPER, help="default: the seven of the papers")
+    parser.add_argument("--base", action="store_true", help="for a model without a chat template")
+    asked = parser.parse_args(words)
+    try:
+        tasks = write_tasks(asked.folder, asked.benchmarks, base=asked.base)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}\n")
+
+
+if __name__ == "__main__":
+    main()

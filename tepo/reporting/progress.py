@@ -1,0 +1,55 @@
+"""Progress for people: bars and lines on standard error, or in a notebook's cell."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console(stderr=True, markup=False)
+
+
+def say(text: str, out: Console = console) -> None:
+    """One line; the terminal wraps it where it must, so that it can be copied as one."""
+    out.print(text, soft_wrap=True)
+
+
+@contextmanager
+def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *times,
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=quiet) as progress:
+        task = progress.add_task(title, total=total, note="")
+        yield lambda done, note: progress.update(task, completed=done, note=note)
+
+
+@contextmanager
+def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar over benchmarks, shown from the first call on: with a benchmark, its rows done and its rows in
+    all."""
+    with ExitStack() as stack:
+        finished: set[str] = set()
+        advance: list[Callable[[float, str], None]] = []
+
+        def report(name: str, rows: int, wanted: int) -> None:
+            if not advance:
+                advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
+            if rows == wanted:
+                finished.add(name)
+            advance[0](len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
+
+        yield report

@@ -1,0 +1,79 @@
+"""Measuring a run or a base with a bar, and the record of what that cost."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tepo.config.schema import RunConfig
+from tepo.evaluation.result import Result
+from tepo.reporting.progress import benchmark_bar
+from tepo.studies.cost import Cost, record, work_of
+from tepo.studies.measure import measure_run
+from tepo.studies.plan import check_measurable
+from tepo.studies.validate import final_validation, validate_run, validation_share
+from tepo.training.checks import check_validation_problems
+from tepo.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results on benchmarks, and the share of right responses to validation problems where it was asked for."""
+
+    results: Sequence[Result]
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class After:
+    """What is done with a trained run: measure it on the benchmarks of its data, and on validation problems.
+
+    cpu_before: CPU seconds of this process that are not the run's."""
+
+    evaluate: bool = False
+    validate: bool = False
+    cpu_before: float = 0.0
+
+    def check(self, config: RunConfig) -> None:
+        """Raises UserError for what cannot be done: now, and not after an hour of training."""
+        if self.evaluate:
+            check_measurable(config)
+        if self.validate:
+            check_validation_problems(config)
+
+
+def measure_and_record(
+    config: RunConfig, trained: Sequence[dict[str, Any]] | None, after: After, *, quiet: bool
+) -> Measured:
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
+    process cost to the run's record, and write the card of its model."""
+    run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
+    started, before = time.process_time(), len(run.measured())
+    results: Sequence[Result] = []
+    share = None
+    if after.evaluate:
+        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
+            results = measure_run(config, config.data.benchmarks, trained=trained is not None, report=report)
+    rows, new = trained or [], float(len(run.measured()) - before)
+    if after.validate:
+        new += validation_share(config) * (final_validation(run, config) is None)
+        share = validate_run(config)
+    if rows or new:
+        cost = Cost(
+            data=config.data.name,
+            objective=str(config.objective["name"]) if trained is not None else "",
+            steps=len(rows),
+            benchmarks=new,
+            cpu_s=time.process_time() - after.cpu_before,
+            training_s=sum(row["perf/cpu_s"] for row in rows),
+            measuring_s=time.process_time() - started,
+            tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
+            core_s=sum(row["perf/cpu_core_s"] for row in rows),
+            work=work_of(config),
+        )
+        record(run, cost)
+    if trained is not None:
+        from tepo.studies.model_card import write_card  # needs torch
+
+        write_card(run)
+    return Measured(results, share)

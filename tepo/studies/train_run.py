@@ -1,0 +1,43 @@
+"""One run from its configuration: train, draw the curves, measure if asked."""
+
+from collections.abc import Callable
+
+from tepo.config.schema import RunConfig
+from tepo.reporting.progress import bar
+from tepo.studies.measure_run import After, Measured, measure_and_record
+from tepo.training.distributed import rank
+from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder
+
+
+def train_run(
+    config: RunConfig, after: After, *, quiet: bool, trained: Callable[[RunFolder], None] = lambda run: None
+) -> Measured | None:
+    """Train, draw the curves, call `trained` with the run, then measure. A finished run is not trained again.
+
+    None on ranks other than the first."""
+    after.check(config)
+    run = RunFolder.of(config)
+    before = len(run.metrics())
+    with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
+        train(
+            config,
+            lambda step, row: advance(
+                step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
+            ),
+        )
+    if rank() > 0:
+        return None
+    _draw_curves(run, config)
+    trained(run)
+    return measure_and_record(config, run.metrics()[before:], after, quiet=quiet)
+
+
+def _draw_curves(run: RunFolder, config: RunConfig) -> None:
+    """Training curves as PNG and SVG in the run's `figures/`."""
+    from tepo.reporting.curves import RunCurves, save, training_figure
+
+    name = config.objective["name"]
+    curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
+    if curves.rows:  # none where training ended with the first step
+        save(training_figure([curves]), run.figures, "training")

@@ -1,0 +1,14 @@
+"""Two processes for work that takes seconds, where forking is safe."""
+
+import gc
+import threading
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+
+def two_processes() -> Executor:
+    """Two forks without garbage collection (they are short-lived), or a thread of this process where it has threads: a
+    fork of a notebook's kernel could wait for ever for a lock that another of its threads holds."""
+    if threading.active_count() > 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable)

@@ -1,0 +1,105 @@
+"""Our benchmarks in the real lm-evaluation-harness: the same prompts, and the same verdicts on the same responses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tepo.integrations.lm_eval import task, write_tasks
+from tepo.problems.benchmarks import PAPER, load_benchmark
+from tests.integration.commands import tepo
+from tests.integration.own_model import save_tiny
+
+ROOT = Path(__file__).parents[2]
+ROWS = [
+    {"id": "first", "problem": "Which digit is one?", "answer": "1"},
+    {"id": "second", "problem": "Which digit is two?", "answer": "2"},
+]
+TWO = {
+    "title": "Two",
+    "dataset": {"path": "nobody/two", "revision": "0"},  # TEPO_DATA has it
+    "count": 2,
+    "prompt": "boxed",
+    "samples": 1,
+    "temperature": 0.0,
+    "max_new_tokens": 12,
+}
+ASK = """
+import json, sys
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+folder, model = sys.argv[1:3]
+found = simple_evaluate("hf", {"pretrained": model, "device": "cpu", "dtype": "float32"}, tasks=sys.argv[3:],
+                        task_manager=TaskManager(include_path=folder), batch_size=1, bootstrap_iters=0)
+print(json.dumps({"results": found["results"], "samples": found["samples"]}, default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark, its file of problems, and a model that boxes one of the answers."""
+    folder = tmp_path_factory.mktemp("harness")
+    for name in ("evals", "data"):
+        (folder / name).mkdir()
+    (folder / "evals/two.yaml").write_text(yaml.safe_dump(TWO))
+    (folder / "evals/often.yaml").write_text(yaml.safe_dump(TWO | {"samples": 6, "temperature": 1.0}))
+    for name in ("two", "often"):
+        (folder / f"data/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    save_tiny(folder / "tiny", [row["problem"] for row in ROWS], [row["answer"] for row in ROWS])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.lm_eval
+def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
+    own = {"TEPO_PATH": str(folder), "TEPO_DATA": str(folder / "data"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | own | {"PYTHONPATH": str(ROOT)}
+    where = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 500}
+    write = [sys.executable, "-m", "tepo.integrations.lm_eval", "tasks", "two", "often", "--base"]
+    said = subprocess.run(write, **where, check=True).stdout
+    assert said == "--include_path tasks --tasks tepo_two,tepo_often\n"
+    ask = [sys.executable, "-c", ASK, "tasks", "tiny", "tepo_two", "tepo_often"]
+    done = subprocess.run(ask, **where, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+
+    scored = tepo("eval", "two", "--model", "tiny", "--out", "scored", "--quiet", cwd=folder, **own)
+    assert scored.returncode == 0, scored.stderr
+    ours = {row["problem"]: row for row in pq.read_table(folder / "scored/eval/two/samples.parquet").to_pylist()}
+    theirs = {row["doc"]["id"]: row for row in answer["samples"]["tepo_two"]}
+    assert set(ours) == set(theirs) == {"first", "second"}
+    for name, row in theirs.items():
+        assert row["arguments"][0][0] == ours[name]["prompt"]
+        assert row["resps"][0][0] == ours[name]["response"]  # greedy: the same response
+        assert row["accuracy"] == ours[name]["correct"]
+    assert answer["results"]["tepo_two"]["accuracy,all"] == 0.5  # it boxes one of the two
+
+    rows = answer["samples"]["tepo_often"]
+    graded = [{"gold": row["doc"]["answer"], "prediction": text} for row in rows for text in row["resps"][0]]
+    assert len(graded) == 12
+    (folder / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in graded))
+    lines = tepo("grade", "responses.jsonl", "--boxed-only", cwd=folder, **own).stdout.splitlines()
+    verdicts = [json.loads(line)["verdict"] for line in lines]
+    for index, row in enumerate(rows):
+        right = verdicts[6 * index : 6 * index + 6]
+        assert (row["accuracy"], row["pass"]) == (sum(right) / 6, float(any(right)))
+    assert answer["results"]["tepo_often"]["accuracy,all"] == pytest.approx(sum(verdicts) / 12)
+
+
+def test_a_task_file_of_each_paper_benchmark(tmp_path: Path) -> None:
+    assert write_tasks(tmp_path) == [f"tepo_{name}" for name in PAPER]
+    for name in PAPER:
+        benchmark, text = load_benchmark(name), (tmp_path / f"tepo_{name}.yaml").read_text()
+        plain = yaml.safe_load(text.replace("!function ", ""))
+        generation = plain["generation_kwargs"]
+        assert (plain["repeats"], generation["max_gen_toks"]) == (benchmark.samples, benchmark.max_new_tokens)
+        assert generation["do_sample"] == (benchmark.temperature > 0)
+        assert generation.get("temperature", 0) == benchmark.temperature
+        assert plain["metadata"]["version"] == benchmark.fingerprint
+    assert "tepo_tasks.base_request" in task("aime24", base=True)
+    assert "tepo_tasks.request" in task("aime24")

@@ -1,0 +1,116 @@
+"""tepo from Python, as a person writes it: in a script without a guard, behind `python -c`, in a notebook's cell."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.commands import tepo
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
+STUDY = {
+    "title": "Ours",
+    "baseline": "GRPO",
+    "rows": [{"label": "GRPO", "objective": "grpo_dapo"}, {"label": "TEPO", "objective": "tepo"}],
+    "scales": {"laptop": {"models": ["laptop"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[sums]"]}},
+}
+BENCHMARK = {
+    "title": "Sums",
+    "dataset": {"path": "sums.jsonl"},
+    "count": 12,
+    "prompt": "raw",
+    "samples": 1,
+    "temperature": 0.0,
+    "max_new_tokens": 8,
+}
+SCRIPT = """
+import tepo
+print("started")
+result = tepo.run("ours", seeds=[0], progress=False)
+frame = result.to_pandas()
+print(frame.to_json(orient="records"))
+print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "GRPO" in result.to_markdown())
+"""
+KERNEL = """
+import threading, time, __main__
+from types import ModuleType
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # a kernel has threads, and an odd main module
+cell = open("cell.py").read()
+exec(compile(cell, "<ipython-input-1>", "exec"), ModuleType("__main__").__dict__)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with a study and a benchmark of their own."""
+    folder = tmp_path_factory.mktemp("python")
+    for name in ("experiments", "evals"):
+        (folder / name).mkdir()
+    (folder / "experiments/ours.yaml").write_text(yaml.safe_dump(STUDY))
+    (folder / "evals/sums.yaml").write_text(yaml.safe_dump(BENCHMARK))
+    rows = [{"id": n, "problem": f"{n + 111}+{n + 218}=", "answer": str(2 * n + 329)} for n in range(12)]
+    (folder / "evals/sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "cell.py").write_text(SCRIPT)
+    return folder
+
+
+def python(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"TEPO_PATH": str(folder), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    where = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, *words], **where, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
+    done = python(folder, "cell.py")
+    started, table, rest = done.stdout.splitlines()
+    assert (started, rest, done.stderr) == ("started", "2 True True", "")
+    first, second = json.loads(table)
+    assert (first["label"], first["verdict"], first["seeds"], first["n"]) == ("GRPO", "baseline", [0], 12)
+    assert second["difference"] == pytest.approx(second["average"] - first["average"])
+    assert set(first["runs"] + second["runs"]) == {path.parent.name for path in folder.glob("runs/*/manifest.json")}
+    for log in folder.glob("runs/*/log.txt"):
+        assert "started" not in log.read_text()  # the script was not run again in a process of the study
+    shown = tepo("table", "ours", "--format", "csv", cwd=folder, TEPO_PATH=str(folder)).stdout
+    assert all(run["label"] in shown for run in (first, second))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("-c", SCRIPT), ("-c", KERNEL)], ids=["python -c", "a cell"])
+def test_the_same_behind_python_c_and_in_a_cell(folder: Path, words: tuple[str, ...]) -> None:
+    for run in folder.glob("runs/*/manifest.json"):  # train anew
+        run.parent.rename(folder / f"before {run.parent.name} {len(words[1])}")
+    assert python(folder, *words).stdout.splitlines()[-1] == "2 True True"
+
+
+FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
+EXAMPLES = {
+    "run_a_study.py": {'"panel_e", ': '"ours", ', "seeds=[0, 1]": "seeds=[0]"},
+    "train_and_look.py": {
+        '"seed=3"': '"seed=3", "data.benchmarks=[sums]", ' + ", ".join(f'"{word}"' for word in SMALL)
+    },
+    "own_loop.py": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_runs(folder: Path, name: str) -> None:
+    """With fewer steps, and a smaller study."""
+    text = (ROOT / "examples" / name).read_text()
+    for old, new in EXAMPLES[name].items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / name).write_text(text)
+    said = python(folder, name).stdout
+    wanted = {"run_a_study.py": "verdict", "train_and_look.py": "weights: ", "own_loop.py": "right answer: "}
+    assert wanted[name] in said
+    if name == "own_loop.py":
+        assert float(said.split()[-1]) > 0.9

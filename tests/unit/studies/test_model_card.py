@@ -1,0 +1,67 @@
+"""What a model card says is what the run's folder holds."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tepo.config.compose import compose
+from tepo.evaluation.result import Result, save_result
+from tepo.studies.model_card import base_licence, card_of, command_of, write_card
+from tepo.training.run_folder import RunFolder, complete
+
+WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
+
+
+def run_in(store: Path, *words: str) -> tuple:
+    config = replace(compose([*WORDS, *words]), store=str(store))
+    run = RunFolder.of(config)
+    run.create(config)
+    run.save_checkpoint(2, {}, lambda folder: (folder / "model.safetensors").touch())
+    return config, run
+
+
+def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
+    _, run = run_in(tmp_path)
+    card = write_card(run)
+    text = card.read_text()
+    assert card == run.checkpoint(2) / "README.md"
+    assert complete(run.checkpoint(2))
+    front = yaml.safe_load(text.split("---")[1])
+    assert front == {
+        "library_name": "transformers",
+        "tags": ["reinforcement-learning", "tepo"],
+        "license": "apache-2.0",
+    }
+    assert "https://arxiv.org/abs/2604.12736" in text
+    assert "$$\nJ" in text.replace(" ", "")
+    assert "`penalty.coefficient` = 0.5" in text
+    assert "Not measured." in text
+
+    scores = {"avg@1": 0.4, "truncated": 0.0, "mean_tokens": 3.0}
+    save_result(run.evaluation("add3"), Result("add3", 50, 1, 0.4, (0.31, 0.52), scores, {}, "grader", {}))
+    assert "| add3 | 50 | 1 | 40.0 | 31.0 – 52.0 |" in write_card(run).read_text()
+
+
+def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
+    config, run = run_in(tmp_path)
+    command = shlex.split(command_of(config, run))
+    assert command[:2] == ["tepo", "train"]
+    assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
+    assert "objective.penalty.coefficient=0.5" in command
+    assert not [word for word in command if word.startswith("train.learning_rate")]  # as by default
+
+
+def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    assert base_licence(str(tmp_path)) == ""
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A base\n")
+    assert base_licence(str(tmp_path)) == "mit"
+    (tmp_path / "README.md").write_text("---\nlicense: [\n---\n")
+    assert base_licence(str(tmp_path)) == ""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert base_licence("somebody/unknown") == ""
+    assert "not stated where it was loaded from" in card_of(run_in(tmp_path / "runs", f"model.path={tmp_path}")[1])

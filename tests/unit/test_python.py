@@ -1,0 +1,72 @@
+"""The Python interface: what it costs to import, what it refuses, and what it gives back."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tepo
+
+HEAVY = ["torch", "pandas", "numpy", "rich", "hydra", "transformers", "yaml"]
+
+
+def test_import_is_instant() -> None:
+    code = f"import sys, tepo; dir(tepo); print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_name_is_there_and_in_the_stub() -> None:
+    stub = (Path(tepo.__file__).parent / "__init__.pyi").read_text()
+    names = {name for name in dir(tepo) if f" as {name}\n" in stub}
+    assert names >= {"run", "train", "grade", "load_objective", "StudyResult", "RunResult", "UserError"}
+    assert names == set(tepo._WHERE)
+    assert all(getattr(tepo, name).__doc__ for name in names)
+    with pytest.raises(AttributeError, match="'tepo' has no attribute 'runn'"):
+        tepo.runn  # noqa: B018
+
+
+def test_rows_are_graded_as_the_command_does(tmp_path: Path) -> None:
+    rows = [
+        {"gold": "1/2", "prediction": "so it is \\boxed{0.5}"},
+        {"gold": 3, "prediction": 3.0},
+        {"gold": "7", "prediction": None},
+        {"gold": "7", "prediction": "The answer is 8."},
+    ]
+    verdicts = tepo.grade(rows)
+    assert [one.correct for one in verdicts] == [True, True, False, False]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, "-m", "tepo_cli", "grade", str(tmp_path / "rows.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["verdict"], line["reason"], line["extracted"]) for line in lines] == [
+        (one.correct, one.reason, one.extracted) for one in verdicts
+    ]
+    strict = tepo.grade(rows[3:], tepo.GraderOptions())
+    assert (strict[0].correct, strict[0].extracted) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"gold": "1"}, "no prediction\nin: row 1"),
+        ("1", "no gold and no prediction\nin: row 1"),
+        ({"gold": [1], "prediction": ""}, r"gold must be text or a number, not \[1\]\nin: row 1"),
+    ],
+)
+def test_a_row_that_cannot_be_graded_is_named(row: object, message: str) -> None:
+    with pytest.raises(tepo.UserError, match=message):
+        tepo.grade([{"gold": "1", "prediction": "1"}, row])  # type: ignore[list-item]
+
+
+def test_mistakes_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(tepo.UserError, match="did you mean 'panel_e'"):
+        tepo.run("panel_ee", store=tmp_path)
+    with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
+        tepo.train("seed=3", store=tmp_path)
+    with pytest.raises(tepo.UserError, match="unknown"):
+        tepo.train(["objective=tpo"], store=tmp_path)
+    with pytest.raises(tepo.UserError, match="did you mean 'tepo'"):
+        tepo.load_objective("tep")

@@ -39,7 +39,7 @@ def _missing(marker: str) -> str | None:
         return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
 
     match marker:
-        case "vllm" | "deepspeed":
+        case "vllm" | "deepspeed" | "verl":
             return module(marker)
         case "slurm":
             return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
@@ -55,7 +55,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "slurm", "chromium", "latex", "gpu"):
+    for marker in ("vllm", "deepspeed", "verl", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

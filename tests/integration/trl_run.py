@@ -1,5 +1,6 @@
 """One training of TRL's GRPOTrainer, or of ours, on the shipped laptop model with seeded sampling."""
 
+import gc
 import os
 import sys
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback, T
 from trl import GRPOConfig, GRPOTrainer
 
 from tepo.integrations.trl import ObjectiveTrainer
+
+gc.freeze()  # accelerate collects garbage before each training: modules take most of that time
 
 BASE = Path(__file__).parents[2] / "tepo" / "assets" / "laptop"
 PROMPTS = ["3+4=", "12+5=", "7*2=", "40-6=", "9+9=", "5*5=", "81-3=", "2+2="]

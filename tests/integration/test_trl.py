@@ -76,7 +76,8 @@ def test_accumulation_changes_nothing(row, tmp_path):
     assert_same(two, one)
     names = {name for log in two.logs for name in log if name.startswith(("actor/", "clip_ratio"))}
     for mine, other in zip(two.logs[:-1], one.logs[:-1], strict=True):
-        assert {name: mine[name] for name in names} == pytest.approx({name: other[name] for name in names}, rel=1e-5, abs=1e-5)
+        expected = {name: other[name] for name in names}
+        assert {name: mine[name] for name in names} == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("row", ["tepo", "gtpo"])

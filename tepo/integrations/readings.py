@@ -50,7 +50,7 @@ class Peer:
             if not lacking:
                 break
             try:
-                other = with_changes(objective, made | changes)
+                other = with_changes(objective, {**made, **changes})
             except UserError:  # a setting that the row does not have
                 continue
             if len(self.lacks(other)) < len(lacking):

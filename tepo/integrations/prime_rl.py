@@ -1,0 +1,75 @@
+"""prime-rl's custom loss by import path, and the advantages of a group for its algorithms:
+
+[trainer.loss]
+type = "custom"
+import_path = "tepo.integrations.prime_rl.loss"
+kwargs = {objective = "grpo_dapo"}
+
+Imports nothing of prime-rl. See docs/trainers.md."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from tepo.integrations.peers import PRIME_RL
+from tepo.integrations.readings import with_changes
+from tepo.objectives import Groups, Objective, TokenBatch
+
+
+class LossInputs(Protocol):
+    """What this reads of prime-rl's `LossInputs`: one response with its prompt, [seq] each."""
+
+    trainer_logprobs: Tensor
+    inference_logprobs: Tensor
+    advantages: Tensor
+    loss_mask: Tensor
+    loss_weights: Tensor | None
+
+
+class LossOutputs(NamedTuple):
+    """The members of prime-rl's `LossOutputs`."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+
+
+def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
+    """The sum of a row's terms over one response; prime-rl divides by the tokens of the mini-batch on all ranks.
+
+    The old policy is the one that sampled, by the sampler's log-probs. changes: options by key. Raises UserError for a
+    row that reads more than one response, or what prime-rl does not give, with the reading that needs less."""
+    row = _row(objective, tuple((changes or {}).items()))
+    mask = inputs.loss_mask
+    batch = TokenBatch(
+        inputs.inference_logprobs[mask].detach(),
+        inputs.advantages[mask].detach(),
+        mask.sum().reshape(1),
+        logprobs=inputs.trainer_logprobs[mask],
+    )
+    plan = row.prepare(batch)
+    weights = getattr(inputs, "loss_weights", None)
+    plan = replace(plan, scale=torch.ones_like(batch.advantages) if weights is None else weights[mask])  # a sum
+    out = row.loss(batch, plan)
+    return LossOutputs(
+        out.loss, {name: batch.advantages.new_tensor(mean) for name, mean in out.metrics.means().items()}
+    )
+
+
+def advantages(
+    rewards: Sequence[float], objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None
+) -> list[float]:
+    """The advantage of each response of one group, for `score_group` of a prime-rl algorithm."""
+    row = _row(objective, tuple((changes or {}).items()))
+    ones = torch.ones(len(rewards), dtype=torch.int64)
+    return row.advantages(Groups(torch.tensor(rewards, dtype=torch.float64), ones, ones)).tolist()
+
+
+@cache
+def _row(name: str, changes: tuple[tuple[str, Any], ...]) -> Objective:
+    objective = with_changes(name, dict(changes))
+    PRIME_RL.check(objective)
+    return objective

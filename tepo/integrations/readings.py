@@ -1,0 +1,131 @@
+"""What other trainers hand to a loss, whether a row can do with it, and if not, which reading of it can."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from tepo.errors import UserError
+from tepo.objectives import Groups, Needs, Objective, load_objective, objective_mapping
+from tepo.objectives.aggregation import TokenMean
+
+Changes = Mapping[str, Any]  # by keys such as `penalty.scope`
+
+WORDS = {
+    "entropies": "entropies of the current policy",
+    "entropy_gradient": "entropies with a gradient",
+    "old_entropies": "entropies of the policy that sampled",
+    "initial_logprobs": "log-probs of the initial policy",
+    "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
+    "full_kl": "distributions over the vocabulary",
+    "prepass": "the mini-batch before its first micro-batch",
+    "selection": "several responses at once",
+    "group_ids": "the prompt of each response",
+    "finished": "which responses were cut at the length limit",
+    "sequence_weights": "the number of responses of the mini-batch",
+    "rollout": "the rollout as one when it makes advantages",
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A trainer. gives: what of `WORDS` its loss and its advantages get.
+
+    cheaper: settings that may make a row need less, in the order in which they are tried."""
+
+    name: str
+    gives: frozenset[str]
+    cheaper: tuple[Changes, ...] = ()
+
+    def lacks(self, objective: Objective) -> list[str]:
+        """What the row reads and this trainer does not give, in words."""
+        return [words for key, words in WORDS.items() if key in reads(objective) and key not in self.gives]
+
+    def reading(self, objective: Objective) -> Changes | None:
+        """Settings that make the row need no more than this trainer gives; empty: as it is; None: there are none."""
+        made: dict[str, Any] = {}
+        for changes in self.cheaper:
+            lacking = self.lacks(with_changes(objective, made))
+            if not lacking:
+                break
+            try:
+                other = with_changes(objective, {**made, **changes})
+            except UserError:  # a setting that the row does not have
+                continue
+            if len(self.lacks(other)) < len(lacking):
+                made |= changes
+        return None if self.lacks(with_changes(objective, made)) else made
+
+    def check(self, objective: Objective) -> None:
+        """Raise UserError, with what is lacking and the reading that needs less, for a row that it cannot serve."""
+        lacking = self.lacks(objective)
+        if not lacking:
+            return
+        reading = self.reading(objective)
+        fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/trainers.md"
+        raise UserError(f"{self.name} does not give {and_(lacking)}", where=f"objective {objective.name}", fix=fix)
+
+
+def reads(objective: Objective) -> set[str]:
+    """What of `WORDS` a row reads."""
+    needs = objective.needs
+    found = {part.name for part in fields(Needs) if getattr(needs, part.name) is True}
+    if objective.weight.scope or any(part.selects for part in objective.penalties):
+        found.add("selection")
+    if objective.aggregation.over == "group":
+        found.add("group_ids")
+    if type(objective.overlong).__name__ == "Filter":
+        found.add("finished")
+    if not isinstance(objective.aggregation, TokenMean):
+        found.add("sequence_weights")
+    return found | ({"rollout"} if _of_the_rollout(objective) else set())
+
+
+def _of_the_rollout(objective: Objective) -> bool:
+    """Whether advantages of a group depend on other groups, as seen on two small ones."""
+    rewards, lengths = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]), torch.tensor([3, 2, 4, 1, 2, 3, 2, 2, 1])
+    entropies = torch.linspace(0.1, 1.5, int(lengths.sum()), dtype=torch.float64)
+    both = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
+
+    def made(chosen: torch.Tensor) -> torch.Tensor:
+        tokens = chosen.repeat_interleave(lengths)
+        parts = rewards[chosen].double(), both[chosen], lengths[chosen], entropies[tokens]
+        return objective.advantages(Groups(*parts, finished=torch.ones(int(chosen.sum())) > 0, max_new_tokens=4))
+
+    first = both == 0
+    return not torch.allclose(made(first), made(both >= 0)[: int(lengths[first].sum())], rtol=0, atol=1e-9)
+
+
+def with_changes(source: Any, changes: Changes) -> Objective:
+    """The objective of a name, file, mapping or Objective, with options changed by keys such as `penalty.scope`.
+
+    Raises UserError for a key that the row does not have or that would change nothing."""
+    objective = source if isinstance(source, Objective) else load_objective(source)
+    if not changes:
+        return objective
+    mapping = objective_mapping(objective)
+    for key, value in changes.items():
+        axis, _, option = key.partition(".")
+        parts = mapping.get(axis)
+        if option == "kind":  # another kind, with its own defaults
+            mapping[axis] = value
+            continue
+        for part in parts if isinstance(parts, list) else [parts]:
+            if isinstance(part, dict) and option in part:
+                part[option] = value
+                break
+        else:
+            raise UserError(f"the row has no {key}", where=f"objective {objective.name}")
+    return load_objective(mapping)
+
+
+def in_words(changes: Changes) -> str:
+    """As on a command line."""
+    return " ".join(f"{key}={value}" for key, value in changes.items())
+
+
+def and_(parts: Iterable[str]) -> str:
+    """A list in words."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,143 @@
+"""verl's policy losses and advantage estimators out of objectives. Importing this module registers every row that verl
+can serve as it is, as `tepo_NAME` in both registries:
+
+VERL_USE_EXTERNAL_MODULES=tepo.integrations.verl python -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=tepo_gspo actor_rollout_ref.actor.policy_loss.loss_mode=tepo_gspo …
+
+`register` adds a changed row, or one of your own, from a module that is named there too. See docs/trainers.md."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tepo.errors import UserError
+from tepo.integrations.peer import check_version, missing
+from tepo.integrations.peers import VERL, split
+from tepo.integrations.readings import Changes, with_changes
+from tepo.objectives import Groups, Objective, TokenBatch, names
+from tepo.objectives.aggregation import token_scale
+from tepo.objectives.kind import Needs, Part
+
+INSTALL = 'pip install "verl>=0.9,<0.10"'
+TESTED = ("0.9",)
+
+try:
+    import verl
+    from verl.trainer.ppo import core_algos
+except ImportError as error:
+    raise missing("verl", INSTALL) from error
+
+check_version("verl", verl.__version__, TESTED, INSTALL)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Correction axis: weights [N] that verl made for the gap between sampler and trainer."""
+
+    values: Tensor
+    needs = Needs()
+    explained = Part()
+
+    def weights(self, batch: TokenBatch) -> Tensor:
+        return self.values
+
+
+def register(source: Any, changes: Changes | None = None, name: str | None = None) -> str:
+    """Register a row's policy loss and advantages with verl under `name` (default: `tepo_` and the row's name).
+
+    source: an Objective, or as for `load_objective`; changes: options by key (`{"penalty.scope": "micro_batch"}`).
+    Returns the name. Raises UserError for a row that reads what verl does not give, with the reading that needs less.
+    """
+    parts = split(with_changes(source, changes or {}))
+    VERL.check(parts.objective)
+    name = name or f"tepo_{parts.objective.name}"
+    core_algos.ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second function under a name
+    core_algos.register_policy_loss(name)(policy_loss(parts.objective, parts.settings))
+    core_algos.register_adv_est(name)(advantages(parts.objective))
+    return name
+
+
+def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+    """verl's policy loss of a row: padded [B, T] in, the scalar and plain metrics out.
+
+    Denominators are verl's of the mini-batch, where it gives them. The row's aggregation decides, not `loss_agg_mode`.
+    settings: what the actor must have for the terms that verl adds itself."""
+
+    def loss(  # noqa: PLR0913 (verl's signature)
+        old_log_prob: Tensor,
+        log_prob: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        loss_agg_mode: str = "token-mean",
+        config: Any = None,
+        rollout_is_weights: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        _check_actor(objective, settings, config)
+        mask, info = response_mask.bool(), dict(config.global_batch_info)
+        batch = TokenBatch(
+            old_log_prob[mask],
+            advantages[mask],
+            mask.sum(1),
+            logprobs=log_prob[mask],
+            uid=_uid(old_log_prob, mask),
+            max_new_tokens=info.get("loss_scale_factor") or mask.shape[1],
+        )
+        row = objective
+        if rollout_is_weights is not None:
+            row = replace(objective, correction=Given(rollout_is_weights[mask].detach()))
+        plan = row.prepare(batch)
+        if plan.scale is not None:  # else a mean over this very micro-batch
+            totals = _totals(plan.totals, info)
+            plan = replace(plan, totals=totals, scale=token_scale(row.aggregation, batch, totals, None))
+        out = row.loss(batch, plan)
+        means = out.metrics.means()
+        del means["actor/pg_loss"]  # verl logs it itself
+        return out.loss * (info.get("dp_size") or 1), means  # gradients are averaged over ranks
+
+    return loss
+
+
+def _check_actor(objective: Objective, settings: Changes, config: Any) -> None:
+    """Raise UserError where the terms that verl adds itself are not those of the row."""
+    wrong = {key: value for key, value in settings.items() if getattr(config, key, None) != value}
+    if wrong:
+        fix = " ".join(f"actor_rollout_ref.actor.{key}={value}" for key, value in wrong.items())
+        raise UserError("a term of this row is one that verl adds itself", where=f"objective {objective.name}", fix=fix)
+
+
+def _uid(old_log_prob: Tensor, mask: Tensor) -> Tensor:
+    """A number of each response, int64 [B], that does not depend on its row in the batch: of its old log-probs."""
+    return (old_log_prob.double() * mask).sum(1).view(torch.int64)
+
+
+def _totals(own: Tensor, info: dict[str, Any]) -> Tensor:
+    """Tokens and responses of verl's mini-batch over all ranks, float64 [2]; of this batch where verl gives none."""
+    given = (info.get("batch_num_tokens"), info.get("global_batch_size"))
+    return torch.stack([own[i] if value is None else own.new_tensor(float(value)) for i, value in enumerate(given)])
+
+
+def advantages(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
+    """verl's advantage estimator of a row: advantages [B, T], twice (verl's second one is the returns)."""
+
+    def estimate(
+        token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, config: Any = None, **_: Any
+    ) -> tuple[Tensor, Tensor]:
+        mask = response_mask.bool()
+        groups = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(mask.device)
+        flat = objective.advantages(Groups(token_level_rewards.sum(1), groups, mask.sum(1)))
+        padded = token_level_rewards.new_zeros(mask.shape).masked_scatter(mask, flat.to(token_level_rewards.dtype))
+        return padded, padded
+
+    return estimate
+
+
+def register_all() -> list[str]:
+    """Register every shipped row that verl can serve as it is. Returns the names."""
+    return [register(name) for name in names() if not VERL.lacks(split(with_changes(name, {})).objective)]
+
+
+register_all()

@@ -1,0 +1,162 @@
+"""`ObjectiveTrainer` against TRL's own GRPOTrainer: the same seeded rollouts of the same model, TRL's own loss."""
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from tepo.errors import UserError
+from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer
+from tepo.objectives import load_objective, objective_mapping
+from tests.integration.trl_run import Watch, settings, train
+
+TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
+
+SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # our row, what is changed in it, TRL's settings
+    "GRPO": ("grpo", {}, {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False}),
+    "GRPO, TRL's KL": ("grpo", {"penalty.estimator": "r_k3"}, {"loss_type": "grpo", "beta": 0.04}),
+    "Dr.GRPO": ("dr_grpo", {}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
+    "DAPO": ("grpo_dapo", {}, {"loss_type": "dapo", "epsilon_high": 0.28}),
+    "GSPO": (
+        *("gspo", {}),
+        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+    ),
+    "CISPO": ("cispo", {}, {"loss_type": "cispo", "epsilon_high": 1.28}),
+    "SAPO": ("sapo", {}, {"loss_type": "sapo"}),
+}
+
+
+def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """A row's mapping with TRL's epsilon and other changes."""
+    mapping = objective_mapping(load_objective(name))
+    if mapping["advantage"].get("std"):
+        mapping["advantage"]["eps"] = TRLS_EPS
+    for key, value in changes.items():
+        axis, option = key.split(".")
+        (mapping[axis][0] if axis == "penalty" else mapping[axis])[option] = value
+    return mapping
+
+
+def losses(watch: Watch) -> torch.Tensor:
+    return torch.tensor([row["loss"] for row in watch.logs if "loss" in row])
+
+
+def assert_same(ours: Watch, theirs: Watch) -> None:
+    """Values and gradients of all optimiser steps."""
+    assert len(ours.gradients) == len(theirs.gradients) == 4
+    torch.testing.assert_close(losses(ours), losses(theirs), rtol=0, atol=1e-6)
+    assert max(float(other.abs().max()) for other in theirs.gradients[1::2]) > 0.01  # with ratios other than 1
+    for mine, other in zip(ours.gradients, theirs.gradients, strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6 * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("method", SAME)
+def test_same_as_trl(method, tmp_path):
+    """Four steps of two micro-batches, every second one away from the policy that sampled: the clip acts."""
+    row, changes, args = SAME[method]
+    rate = {"learning_rate": 1e-6 if method == "GSPO" else 1e-4}  # its bounds would hold every response
+    theirs, _ = train(settings(tmp_path, **args, **rate))
+    ours, _ = train(settings(tmp_path, **rate), changed(row, changes))
+    assert_same(ours, theirs)
+    if method in ("GRPO", "DAPO", "GSPO"):
+        assert max(row.get("clip_ratio/region_mean", 0) for row in theirs.logs) > 0.01
+
+
+@pytest.mark.parametrize(
+    "row", ["tepo", "gtpo", "clip_cov", "kl_cov", "steer", "tepo_max_entropy", "grpo", "gtpo_clipped"]
+)
+def test_accumulation_changes_nothing(row, tmp_path):
+    """One micro-batch of eight and two of four: denominators, selections and entropies are the step's."""
+    objective = changed(row, {"weight.low": 0.0} if row == "clip_cov" else {})
+    two, _ = train(settings(tmp_path), objective)
+    one, _ = train(settings(tmp_path, per_device_train_batch_size=8, gradient_accumulation_steps=1), objective)
+    assert_same(two, one)
+    names = {name for log in two.logs for name in log if name.startswith(("actor/", "clip_ratio"))}
+    for mine, other in zip(two.logs[:-1], one.logs[:-1], strict=True):
+        expected = {name: other[name] for name in names}
+        assert {name: mine[name] for name in names} == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("row", ["tepo", "gtpo"])
+def test_trains(row, tmp_path):
+    """Losses are numbers, weights move, and the metrics have verl's and TRL's names."""
+    objective = load_objective(row)
+    watch, trainer = train(settings(tmp_path, learning_rate=1e-3), objective)
+    steps = watch.logs[:-1]
+    assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
+    for alias, name in ALIASES.items():
+        if alias != "kl" or objective.penalties:
+            assert [step[alias] for step in steps] == [step[name] for step in steps]
+    assert {"reward", "clip_ratio/low_mean", "clip_ratio/high_mean"} <= steps[0].keys()
+    assert steps[0]["actor/entropy_change"] == pytest.approx(0, abs=1e-6)
+    assert abs(steps[1]["actor/entropy_change"]) > 1e-3
+    if row == "tepo":
+        assert steps[0]["actor/kl_tokens"] == 0
+        assert steps[1]["actor/kl_tokens"] > 0
+    assert len(trainer._logs["advantages"]) == 8
+
+
+def test_unscored_completions_count_in_no_group(tmp_path):
+    """TRL's own rule: a completion that no reward function scores has advantage 0 and no part in the baseline."""
+
+    def some(completions, **_):
+        return [None if number % 4 == 1 else float(number % 3) for number in range(len(completions))]
+
+    args = {"loss_type": "dapo", "epsilon_high": 0.28}
+    theirs, _ = train(settings(tmp_path, **args), reward_funcs=some)
+    ours, _ = train(settings(tmp_path), changed("grpo_dapo", {}), reward_funcs=some)
+    assert_same(ours, theirs)
+
+
+def test_evaluation_logs_the_loss(tmp_path):
+    """Each evaluation batch is a mini-batch of its own."""
+    _, trainer = train(settings(tmp_path, max_steps=1, per_device_eval_batch_size=8), "tepo")
+    logged = trainer.evaluate(trainer.train_dataset.select(range(2)))
+    assert math.isfinite(logged["eval_loss"])
+    assert trainer._window is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"beta": 0.1}, "beta"),
+        ({"loss_type": "grpo"}, "loss_type"),
+        ({"scale_rewards": "none"}, "scale_rewards"),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_generations": 2}, "optimiser step"),
+    ],
+)
+def test_settings_that_would_be_ignored(changes, what, tmp_path):
+    with pytest.raises(UserError, match=what):
+        ObjectiveTrainer(objective="tepo", model="never loaded", args=settings(tmp_path, **changes))
+
+
+def test_full_distributions_are_not_kept(tmp_path):
+    exact = changed("tepo_kl_all", {"penalty.estimator": "full"})
+    with pytest.raises(UserError, match="sampled tokens' log-probs"):
+        ObjectiveTrainer(objective=exact, model="never loaded", args=settings(tmp_path))
+
+
+def test_every_setting_named_exists(tmp_path):
+    assert all(hasattr(settings(tmp_path), name) for name in REPLACED)
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(tmp_path):
+    """Two processes with one micro-batch each and one process with two, on the same completions."""
+    script = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", "-m"]
+    done = subprocess.run(
+        [*script, "tests.integration.trl_run", str(tmp_path)], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    from tests.integration.trl_run import with_fixed_completions
+
+    for row in ("tepo", "gtpo", "clip_cov"):
+        one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
+        two = torch.load(tmp_path / f"{row}.pt")
+        torch.testing.assert_close(losses(one), two["losses"], rtol=1e-6, atol=1e-6)
+        for mine, other in zip(one.gradients, two["gradients"], strict=True):
+            rounding = 5e-6 * max(1.0, float(mine.abs().max()))  # of float32, of weights that have been trained
+            torch.testing.assert_close(mine, other, rtol=0, atol=rounding)

@@ -1,0 +1,195 @@
+"""Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tepo.errors import UserError
+
+pytestmark = pytest.mark.verl
+
+LOW, HIGH, DUAL = 0.2, 0.28, 3.0
+WITHOUT_BOUND = 1e9  # verl always has a dual clip; this one never acts
+
+SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's loss: our row, changes, mode, its actor
+    "vanilla": ("grpo_dapo", {}, "token-mean", {"clip_ratio_low": LOW, "clip_ratio_high": HIGH}),
+    "vanilla with its dual clip": (
+        *("grpo_dapo", {"surrogate.dual": DUAL}, "token-mean"),
+        {"clip_ratio_low": LOW, "clip_ratio_high": HIGH, "clip_ratio_c": DUAL},
+    ),
+    "vanilla for Dr.GRPO": (
+        *("dr_grpo", {}, "seq-mean-token-sum-norm"),
+        {"clip_ratio_low": LOW, "clip_ratio_high": LOW, "loss_scale_factor": 40},
+    ),
+    "gspo": ("gspo_token", {}, "seq-mean-token-mean", {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}),
+    "sapo": ("sapo", {}, "seq-mean-token-mean", {"tau_pos": 1.0, "tau_neg": 1.05}),
+    "gpg": ("gpg", {}, "token-mean", {}),
+    "cispo": ("cispo", {"surrogate.low": LOW}, "token-mean", {"clip_ratio_low": LOW, "clip_ratio_high": HIGH}),
+    "geo_mean": ("gmpo", {}, "token-mean", {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}),
+    "kl_cov": (
+        *("kl_cov", {"penalty.scope": "micro_batch", "penalty.fraction": 0.1}, "token-mean"),
+        {"policy_loss": {"kl_cov_ratio": 0.1, "ppo_kl_coef": 1.0}},
+    ),
+    "clip_cov": (  # as many draws as candidates, so that which are drawn is not left to chance
+        *("clip_cov", {"weight.scope": "micro_batch", "weight.fraction": 1.0, "weight.low": 0.1}, "token-mean"),
+        {
+            "policy_loss": {"clip_cov_ratio": 1.0, "clip_cov_lb": 0.1, "clip_cov_ub": 5.0},
+            "clip_ratio_low": 1.0,
+            "clip_ratio_high": 1.0,
+        },
+    ),
+}
+
+
+def actor(mode: str, **changes: Any) -> Any:
+    """A real ActorConfig of verl's."""
+    from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+
+    policy_loss = PolicyLossConfig(**changes.pop("policy_loss", {}))
+    changes.setdefault("clip_ratio_c", WITHOUT_BOUND)
+    config = FSDPActorConfig(
+        strategy="fsdp",
+        rollout_n=4,
+        ppo_micro_batch_size_per_gpu=4,
+        policy_loss=policy_loss,
+        loss_agg_mode=mode,
+        **changes,
+    )
+    config.global_batch_info["loss_scale_factor"] = config.loss_scale_factor
+    return config
+
+
+def batch(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Padded tensors of six responses, float64, with ratios beyond all bounds."""
+    made = torch.Generator().manual_seed(seed)
+    mask = torch.arange(14) < torch.tensor([[14], [3], [9], [1], [12], [6]])
+    old = -torch.rand(6, 14, dtype=torch.float64, generator=made) * 3
+    new = old + 0.5 * torch.randn(6, 14, dtype=torch.float64, generator=made)
+    advantages = torch.tensor([1.5, -0.5, -1.0, 0.8, -1.6, 0.8], dtype=torch.float64)[:, None] * mask
+    return {"old_log_prob": old, "log_prob": new, "advantages": advantages, "response_mask": mask}
+
+
+def value_and_gradient(loss: Any, tensors: dict[str, torch.Tensor], **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    log_prob = tensors["log_prob"].clone().requires_grad_()
+    value, metrics = loss(**(tensors | {"log_prob": log_prob}), **given)
+    assert all(isinstance(number, float) for number in metrics.values())
+    return value.detach(), torch.autograd.grad(value, log_prob)[0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", SAME)
+def test_losses(case, weighted):
+    """The same scalar and the same gradient as verl's function of that name, with its weights for the sampler's gap."""
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+    from tepo.integrations.verl import register
+
+    row, changes, mode, options = SAME[case]
+    config, tensors = actor(mode, **options), batch()
+    given = {"loss_agg_mode": mode, "config": config}
+    # verl's geo_mean makes one weight a response, and its kl_cov weighs the KL too, which is not of the sampler's gap.
+    if weighted and case not in ("geo_mean", "kl_cov"):
+        given["rollout_is_weights"] = 0.5 + torch.rand(6, 14, dtype=torch.float64)
+    theirs = value_and_gradient(get_policy_loss_fn(case.split()[0]), tensors, **given)
+    ours = value_and_gradient(get_policy_loss_fn(register(row, changes)), tensors, **given)
+    assert theirs[1].abs().max() > 1e-3
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("row", ["grpo_dapo", "gspo", "dr_grpo", "rloo", "tepo_kl_all"])
+def test_micro_batches_and_ranks_add_up(row):
+    """With the mini-batch's counts, which verl gives, any split has the full mini-batch's loss and gradient."""
+    from tepo.integrations.verl import core_algos
+
+    loss = core_algos.get_policy_loss_fn(f"tepo_{row}")
+    config, tensors = actor("token-mean", loss_scale_factor=40), batch()
+    value, gradient = value_and_gradient(loss, tensors, config=config)
+    tokens = int(tensors["response_mask"].sum())
+    config.global_batch_info.update({"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": 6})
+    parts = [
+        value_and_gradient(loss, {name: part[rows] for name, part in tensors.items()}, config=config)
+        for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
+    ]
+    torch.testing.assert_close(sum(part[0] for part in parts) / 2, value)  # verl averages over its two ranks
+    torch.testing.assert_close(torch.cat([part[1] for part in parts]) / 2, gradient)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "row", "changes", "options"),
+    [
+        ("grpo", "grpo_dapo", {}, {}),
+        ("grpo_vectorized", "grpo_dapo", {}, {}),
+        ("grpo", "dr_grpo", {}, {"norm_adv_by_std_in_grpo": False}),
+        ("rloo", "rloo", {}, {}),
+        ("rloo_vectorized", "rloo", {}, {}),
+        ("reinforce_plus_plus_baseline", "reinforce_pp", {}, {}),
+        ("gpg", "gpg", {"advantage.alpha": "nonzero_rewards"}, {}),
+    ],
+)
+def test_advantages(theirs, row, changes, options):
+    from tepo.integrations.verl import core_algos, register
+
+    tensors = batch()
+    rewards = torch.zeros(6, 14, dtype=torch.float64)
+    rewards[torch.arange(6), tensors["response_mask"].sum(1) - 1] = torch.tensor([1.0, 0, 0, 1, 0, 1]).double()
+    given = {"response_mask": tensors["response_mask"], "index": np.array(["b", "b", "b", "a", "a", "a"], dtype=object)}
+    estimate = core_algos.get_adv_estimator_fn(register(row, changes))
+    ours, returns = estimate(token_level_rewards=rewards.clone(), config=None, **given)
+    other, _ = core_algos.get_adv_estimator_fn(theirs)(
+        token_level_rewards=rewards.clone(), **{**given, "response_mask": given["response_mask"].double()}, **options
+    )
+    assert ours.abs().max() > 0.1
+    torch.testing.assert_close(ours, other * tensors["response_mask"], rtol=1e-6, atol=1e-6)
+    assert returns is ours
+
+
+def test_rows_that_verl_cannot_serve():
+    """The error says what is lacking and which reading needs less; with it the row is registered."""
+    from tepo.integrations.verl import core_algos, register
+
+    with pytest.raises(UserError, match=r"entropies of the current policy") as caught:
+        register("tepo")
+    reading = dict(part.split("=") for part in caught.value.fix.split(": ")[1].split())
+    assert register("tepo", reading, "tepo_by_covariance") in core_algos.POLICY_LOSS_REGISTRY
+    with pytest.raises(UserError, match="policy that sampled"):
+        register("gtpo")
+    assert "tepo_gtpo" not in core_algos.POLICY_LOSS_REGISTRY
+
+
+def test_terms_that_verl_adds_itself():
+    """GRPO's KL to the initial policy is verl's: the actor must have it, and then loss and KL make the row."""
+    from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
+
+    from tepo.integrations.verl import register
+    from tepo.objectives import TokenBatch, load_objective
+
+    loss, tensors = get_policy_loss_fn(register("grpo")), batch()
+    with pytest.raises(UserError, match="adds itself") as caught:
+        loss(**tensors, config=actor("token-mean"))
+    assert "actor_rollout_ref.actor.kl_loss_coef=0.04" in caught.value.fix
+    options = {"use_kl_loss": True, "kl_loss_coef": 0.04, "kl_loss_type": "low_var_kl"}
+    config = actor("seq-mean-token-mean", **options)
+    initial, mask = tensors["old_log_prob"] + 0.1, tensors["response_mask"]
+    policy, _ = loss(**tensors, config=config)
+    kl = agg_loss(kl_penalty(tensors["log_prob"], initial, config.kl_loss_type), mask, config.loss_agg_mode)
+    row, names = load_objective("grpo"), ("old_log_prob", "advantages")
+    flat = TokenBatch(*(tensors[name][mask] for name in names), mask.sum(1), logprobs=tensors["log_prob"][mask])
+    flat = type(flat)(**{**vars(flat), "initial_logprobs": initial[mask]})
+    expected = row.loss(flat, row.prepare(flat)).loss
+    torch.testing.assert_close(policy + config.kl_loss_coef * kl, expected)
+
+
+@pytest.mark.slow
+def test_verl_imports_it_by_name():
+    """As a user names it, in every process of verl's."""
+    code = "import verl; from verl.trainer.ppo import core_algos as c; c.get_policy_loss_fn('tepo_gspo')"
+    code += "; c.get_adv_estimator_fn('tepo_gspo')"
+    environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "tepo.integrations.verl"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]

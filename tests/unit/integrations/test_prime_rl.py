@@ -1,0 +1,99 @@
+"""prime-rl's loop over single responses makes the loss of the full batch."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.errors import UserError
+from tepo.integrations.prime_rl import advantages, loss
+from tepo.integrations.readings import with_changes
+from tepo.objectives import Groups, TokenBatch, load_objective
+
+
+@dataclass
+class LossInputs:
+    """The fields of prime-rl 0.8's, as its documentation lists them."""
+
+    trainer_logprobs: Tensor
+    inference_logprobs: Tensor
+    ref_logprobs: Tensor | None
+    advantages: Tensor
+    loss_mask: Tensor
+    loss_weights: Tensor | None = field(default=None)
+
+
+def responses() -> list[LossInputs]:
+    """Four responses with their prompts, as prime-rl cuts them out of a packed sequence."""
+    made, found = torch.Generator().manual_seed(1), []
+    for length, prompt, advantage in ((7, 2, 1.0), (3, 1, -1.5), (9, 4, -0.5), (5, 0, 0.8)):
+        old = -torch.rand(length + prompt, dtype=torch.float64, generator=made) * 2
+        new = old + 0.5 * torch.randn(length + prompt, dtype=torch.float64, generator=made)
+        mask = torch.arange(length + prompt) >= prompt
+        found.append(LossInputs(new.requires_grad_(), old, None, torch.full_like(old, advantage), mask))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("grpo_dapo", {}),
+        ("tepo_no_kl", {}),
+        ("tepo_kl_all", {"penalty.coefficient": 0.5}),
+        ("prefix_is", {}),
+        ("cispo", {}),
+        ("gspo", {"aggregation.kind": "token_mean"}),
+        ("reinforce", {}),
+    ],
+)
+def test_the_sum_over_responses(name, changes):
+    """prime-rl sums the losses and divides by all tokens: value and gradient are the row's."""
+    row, inputs = with_changes(name, changes), responses()
+    tokens = sum(int(part.loss_mask.sum()) for part in inputs)
+    outs = [loss(part, name, changes) for part in inputs]
+    ours = sum(out.loss for out in outs) / tokens
+    flat = [
+        torch.cat([getattr(part, key)[part.loss_mask] for part in inputs])
+        for key in ("inference_logprobs", "advantages")
+    ]
+    logprobs = torch.cat([part.trainer_logprobs[part.loss_mask] for part in inputs])
+    batch = TokenBatch(*flat, torch.tensor([int(part.loss_mask.sum()) for part in inputs]), logprobs=logprobs)
+    expected = row.loss(batch, row.prepare(batch)).loss
+    torch.testing.assert_close(ours, expected)
+    leaves = [part.trainer_logprobs for part in inputs]
+    mine, other = torch.autograd.grad(ours, leaves), torch.autograd.grad(expected, leaves)
+    torch.testing.assert_close(mine, other)
+    assert max(float(part.abs().max()) for part in mine) > 0
+    assert all(value.dim() == 0 for value in outs[0].metrics.values())
+    assert "actor/pg_loss" in outs[0].metrics
+
+
+def test_token_weights():
+    """prime-rl's stream of weights multiplies each token's terms."""
+    inputs = responses()[0]
+    inputs.loss_weights = torch.linspace(0.1, 2, len(inputs.loss_mask), dtype=torch.float64)
+    ratio = (inputs.trainer_logprobs - inputs.inference_logprobs).exp()
+    terms = torch.minimum(ratio * inputs.advantages, ratio.clamp(0.8, 1.28) * inputs.advantages)
+    torch.testing.assert_close(loss(inputs).loss, -(terms * inputs.loss_weights)[inputs.loss_mask].sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fix"),
+    [
+        ("gspo", "number of responses", "aggregation.kind=token_mean"),
+        ("tepo", "entropies", "another row"),
+        ("kl_cov", "several responses", "another row"),
+    ],
+)
+def test_rows_that_read_more(name, what, fix):
+    with pytest.raises(UserError, match=what) as caught:
+        loss(responses()[0], name)
+    assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize(("name", "changes"), [("grpo_dapo", {}), ("rloo", {"aggregation.kind": "token_mean"})])
+def test_advantages_of_a_group(name, changes):
+    rewards, ones = [1.0, 0.0, 0.0, 1.0, 0.5], torch.ones(5, dtype=torch.int64)
+    expected = load_objective(name).advantages(Groups(torch.tensor(rewards, dtype=torch.float64), ones, ones))
+    assert advantages(rewards, name, changes) == expected.tolist()

@@ -91,7 +91,7 @@ def fixed(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
 def with_fixed_completions(folder: Path, objective: str, **changed: Any) -> Watch:
     """Train on completions that are the same for any number of processes. AdamW would make steps of a full learning
     rate out of gradients that are rounding; plain SGD does not."""
-    args = settings(folder, optim="sgd", learning_rate=1e-3, **changed)
+    args = settings(folder, optim="sgd", learning_rate=1e-3, max_steps=2, **changed)
     return train(args, objective, rollout_func=fixed)[0]
 
 

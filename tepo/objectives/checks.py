@@ -269,8 +269,8 @@ def needs(objective: Objective) -> str:
 
 def _without(batch: Any, needs: Needs) -> Any:
     """Without the optional tensors that are not named."""
-    named = {part.name for part in fields(Needs)} & {part.name for part in fields(batch)}
-    return replace(batch, **{name: None for name in (named - {"logprobs"}) if not getattr(needs, name)})
+    optional = {part.name for part in fields(batch) if part.default is None} & {part.name for part in fields(Needs)}
+    return replace(batch, **{name: None for name in optional if not getattr(needs, name)})
 
 
 def _first_line(error: Exception) -> str:

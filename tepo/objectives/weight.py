@@ -209,7 +209,7 @@ class TopEntropy:
         0.2, "tokens that stay, as a share of all; at least one", source="Wang et al. 5.2", low=0, high=1
     )
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
-    needs = Needs(entropies=True)
+    needs = Needs(entropies=True, uid=True)
     drops = True
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:

@@ -18,7 +18,7 @@ from tepo.errors import UserError
 from tepo.integrations.peer import check_version, missing
 from tepo.integrations.peers import VERL, split
 from tepo.integrations.readings import Changes, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch, names
+from tepo.objectives import Comm, Groups, Objective, TokenBatch, names
 from tepo.objectives.aggregation import token_scale
 from tepo.objectives.kind import Needs, Part
 
@@ -40,9 +40,10 @@ class Given:
 
     values: Tensor
     needs = Needs()
+    drops = True  # verl may have rejected tokens by a weight of 0
     explained = Part()
 
-    def weights(self, batch: TokenBatch) -> Tensor:
+    def weights(self, batch: TokenBatch, comm: Comm | None) -> Tensor:
         return self.values
 
 

@@ -6,7 +6,7 @@ Problem i of a set is a function of (seed, split, tasks, i): a longer set starts
 import bisect
 import itertools
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 
@@ -51,7 +51,12 @@ class Example:
     def results(self) -> int:
         """How many results a chain has."""
         shown: list[int] = []
-        TASKS[self.problem.family].chain(self.operands, lambda value, wrong: shown.append(value) or value)
+
+        def count(value: int, wrong: Sequence[int]) -> int:
+            shown.append(value)
+            return value
+
+        self.solution(count)
         return len(shown)
 
     def guess(self) -> str:

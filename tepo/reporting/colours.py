@@ -28,10 +28,10 @@ _TOL = {
 }
 PALETTE = {**_OKABE_ITO, **_TOL}
 
-DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2)}
+DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2), "longdash": (10, 3)}
 # two methods that are compared everywhere; too pale on white
 _FREE = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]
-_HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx"}
+_HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx", "longdash": "\\\\\\"}
 
 
 UNTRAINED = "base"  # the method of the untrained policy

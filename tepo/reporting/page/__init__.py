@@ -147,9 +147,9 @@ def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:
 
 def _differing(runs: Sequence[PageRun]) -> list[str]:
     """Keys whose value is not the same in all runs, the seed left out."""
-    flat = [flat(run.config) for run in runs]
-    keys = dict.fromkeys(key for config in flat for key in config)
-    return [key for key in keys if key != "seed" and len({config.get(key, "") for config in flat}) > 1]
+    configs = [flat(run.config) for run in runs]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if key != "seed" and len({config.get(key, "") for config in configs}) > 1]
 
 
 def _summary(run: PageRun, dump: TokenDump) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from html import escape
 from tepo.reporting.colours import DASHES, Look, look
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 
-_BORDERS = dict(zip(DASHES.values(), ("solid", "dashed", "dotted", "double"), strict=True))
+_BORDERS = dict(zip(DASHES.values(), ("solid", "dashed", "dotted", "double", "ridge"), strict=True))
 _TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
 
 

@@ -90,7 +90,7 @@ def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
         ("objective", "ppo_clip", "ppo_klip", 4, "surrogate.kind", "unknown surrogate.kind 'ppo_klip'", "'ppo_clip'"),
         ("objective", "mini_batch", "mini_bach", 8, "aggregation.over", "unknown aggregation.over", "'mini_batch'"),
         ("study", "tepo\n", "tepoo\n", 4, "rows[0].objective", "unknown objective 'tepoo'", "'tepo'"),
-        ("study", "laptop:", "labtop:", 6, "scales.labtop", "unknown key of scales 'labtop'", "'laptop'"),
+        ("study", "laptop:", "labtop:", 6, "scales.labtop", "unknown scale 'labtop'", "'laptop'"),
         ("study", "[laptop]", "[labtop]", 7, "scales.laptop.models[0]", "unknown model 'labtop'", "'laptop'"),
         ("benchmark", "prompt: raw", "prompt: rwa", 6, "prompt", "unknown prompt 'rwa'", "'raw'"),
         # wrong type

@@ -54,22 +54,25 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """Words for A against B; where it is undecided, with half the interval and what it would need."""
+        """Words for A against B; where it is undecided, with half the interval and what more seeds would show."""
         if self.decision is None:
             return ""
         verdict = self.decision.verdict
         if verdict is not Verdict.UNDECIDED:
             return str(verdict)
-        return f"{verdict}: ±{100 * self.decision.difference.half:.1f}, needs {self.seeds_needed}"
+        return f"{verdict}: ±{100 * self.decision.difference.half:.1f}; {self.more_seeds}"
 
     @property
-    def seeds_needed(self) -> str:
-        """Those that would find a difference of the margin with 80%, or show equal rows to be equivalent."""
-        if self.spread is None:
-            return "an unknown number of seeds"
-        thresholds = equivalent_from if "equivalent" in self.claim.expect else found_from
-        margin, level = (self.claim.margin or 0) / 100, (1 - LEVEL) / self.family
-        return f"{seeds_needed(self.spread, margin, level, thresholds) or f'more than {MOST_SEEDS}'} seeds"
+    def more_seeds(self) -> str:
+        """How many seeds find a difference of the margin with 80%, or show equal sides to be equivalent."""
+        equal = "equivalent" in self.claim.expect
+        shows = f"show equal sides equivalent within {self.claim.margin:g}" if equal else f"find {self.claim.margin:g}"
+        count: int | str = "an unknown number of"
+        if self.spread is not None:
+            margin, level = (self.claim.margin or 0) / 100, (1 - LEVEL) / self.family
+            thresholds = equivalent_from if equal else found_from
+            count = seeds_needed(self.spread, margin, level, thresholds) or f"more than {MOST_SEEDS}"
+        return f"{count} seeds {shows} {self.claim.unit} with 80%"
 
     @property
     def ran(self) -> str:

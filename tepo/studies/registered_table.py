@@ -99,7 +99,7 @@ def _sentence(one: Judged) -> str:
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
     word = {"holds": "Holds", "refuted": "Refuted"}.get(one.outcome, one.outcome.capitalize())
-    open_ = f" To decide it takes {one.seeds_needed}." if one.outcome == "undecided" else ""
+    open_ = f" {one.more_seeds[0].upper()}{one.more_seeds[1:]}." if one.outcome == "undecided" else ""
     text = (
         f"**{word}.** {claim.sentence}. {claim.a.label} against {claim.b.label}: {size}{what} ({ends}; "
         f"{counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered {one.since}, "

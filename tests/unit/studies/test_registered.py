@@ -184,7 +184,7 @@ def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
     assert (found["down"]["verdict"], found["same"]["verdict"]) == ("worse", "equivalent")
     assert found["close"]["claim"] == "undecided"
     assert found["close"]["verdict"].startswith("undecided: ±")
-    assert found["close"]["verdict"].endswith(" seeds")
+    assert found["close"]["verdict"].endswith(" seeds find 5 points with 80%")
     assert found["up"]["registered"] == "2026-01-03"
     assert found["up"]["ran"] == "2026-01-02, begun before it was registered"
 
@@ -268,5 +268,5 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     assert "16 runs, seeds 110 to 117" in up
     assert up.endswith("Refuted by: it does not. So be it.")
     assert close.startswith("**Undecided.**")
-    assert f"To decide it takes {judged[0].seeds_needed}. Refuted by: it does not." in close
+    assert f"{judged[0].more_seeds}. Refuted by: it does not." in close
     assert later == "**Not testable yet.** It will work. It needs a machine."

@@ -130,10 +130,10 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
         words.append(f"seed={config.seed}")
         plain, wanted = (dict(_leaves(to_dict(one))) for one in (compose(words), config))
         words += [f"{key}={_word(value)}" for key, value in wanted.items() if plain.get(key, ()) != value]
-        again = replace(compose(words), store=config.store)
-    except UserError:
-        return f"# its configuration is in {run.config_file.name}"
-    if RunFolder.of(again).path.name != run.path.name:
+        trained = RunFolder.of(replace(compose(words), store=config.store))
+    except UserError:  # such as: its file of problems has been moved
+        trained = None
+    if trained is None or trained.path.name != run.path.name:
         return f"# its configuration is in {run.config_file.name}"
     return " ".join(["tepo train", *map(quote, words)])
 

@@ -28,8 +28,8 @@ CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "grpo_dapo, corrected by sequence": ("grpo_dapo", {"correction": {"kind": "truncated", "level": "sequence"}}),
     "opsm, many": ("opsm", {"weight": {"threshold": 0.02}}),
     "icepop, many": ("icepop", {"correction": {"low": 0.98, "high": 1.05}}),
-    "icepop, many, over their mean": ("icepop", {"correction": {"low": 0.98, "high": 1.05, "normalize": True}}),
-    "gspo, tokens masked": ("gspo", {"correction": {"kind": "masked", "low": 0.98, "high": 1.05}}),
+    "icepop, many, over their mean": ("icepop", {"correction": {"low": 0.8, "high": 1.25, "normalize": True}}),
+    "gspo, tokens masked": ("gspo", {"correction": {"kind": "masked", "low": 0.8, "high": 1.25}}),
     "tis, over their mean, filtered": (
         "tis",
         {"correction": {"cap": 1.05, "normalize": True}, "overlong": {"kind": "filter"}},

@@ -151,12 +151,11 @@ def main() -> None:
     fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
     setattr(fake_tensor.FakeTensor, "is_cuda", property(lambda tensor: tensor.device.type == "gpu"))  # noqa: B010  (a type checker knows it as a bool)
     torch.tensor = on_device(torch.tensor)
-    counts = [CASE.context - 256] * CASE.sequences
     for owner in (
         TokenBatch,
         Plan,
     ):  # what is read from the device once a mini-batch is not in the loop that is looked at
-        setattr(owner, "counts", property(lambda part: counts))  # noqa: B010
+        setattr(owner, "counts", property(lambda part: [CASE.context - 256] * len(part.lengths)))  # noqa: B010
     setattr(Updater, "check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
     with (
         fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),

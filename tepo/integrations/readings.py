@@ -73,10 +73,6 @@ def reads(objective: Objective) -> set[str]:
     found = {part.name for part in fields(Needs) if getattr(needs, part.name) is True}
     if objective.weight.scope or any(part.selects for part in objective.penalties):
         found.add("selection")
-    if objective.aggregation.over == "group":
-        found.add("group_ids")
-    if type(objective.overlong).__name__ == "Filter":
-        found.add("finished")
     if not isinstance(objective.aggregation, TokenMean):
         found.add("sequence_weights")
     return found | ({"rollout"} if _of_the_rollout(objective) else set())
@@ -102,22 +98,7 @@ def with_changes(source: Any, changes: Changes) -> Objective:
 
     Raises UserError for a key that the row does not have or that would change nothing."""
     objective = source if isinstance(source, Objective) else load_objective(source)
-    if not changes:
-        return objective
-    mapping = objective_mapping(objective)
-    for key, value in changes.items():
-        axis, _, option = key.partition(".")
-        parts = mapping.get(axis)
-        if option == "kind":  # another kind, with its own defaults
-            mapping[axis] = value
-            continue
-        for part in parts if isinstance(parts, list) else [parts]:
-            if isinstance(part, dict) and option in part:
-                part[option] = value
-                break
-        else:
-            raise UserError(f"the row has no {key}", where=f"objective {objective.name}")
-    return load_objective(mapping)
+    return load_objective(objective_mapping(objective), changes) if changes else objective
 
 
 def in_words(changes: Changes) -> str:

@@ -46,8 +46,8 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
     `tepo/config/objective/NAME.yaml`, or of a mapping of axes as in such a file, which may carry a `name`.
 
     `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.own_kinds`).
-    changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings; of several
-    penalties `penalty.0.coefficient`.
+    changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings, which begins
+    it anew, as its kind alone does (`{"weight.kind": "uniform"}`); of several penalties `penalty.0.coefficient`.
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
@@ -70,20 +70,34 @@ def _changed(given: Mapping[str, Any], name: str, changes: Mapping[str, Any] | N
     if not changes:
         return given
     mapping = deepcopy(dict(given))
-    for text, value in changes.items():
-        *path, last = (int(key) if key.isdigit() else key for key in text.split("."))
-        holder: Any = mapping
-        try:
-            for key in path:
-                if isinstance(holder[key], str):  # a kind by its name alone
-                    holder[key] = {AXES[str(key)][0]: holder[key]}
-                holder = holder[key]
-            holder[last] = value
-        except (KeyError, IndexError, TypeError):
-            what = f"nothing in the objective {name} to change there"
-            fix = f"the settings of an axis that it has: {', '.join(key for key in mapping if key in AXES)}"
-            raise UserError(what, where=text, fix=fix) from None
+    for key, value in changes.items():
+        axis, _, setting = key.partition(".")
+        if axis in AXES and setting in ("", AXES[axis][0]):  # an axis started anew
+            mapping[axis] = value
+        elif axis in AXES and axis in mapping:
+            mapping[axis] = _set(mapping[axis], setting, value, key, AXES[axis][0])
+        else:
+            fix = f"a setting of one of its axes: {', '.join(part for part in mapping if part in AXES)}"
+            raise UserError(f"the objective {name} has no {axis} to change", where=key, fix=fix)
     return mapping
+
+
+def _set(axis: Any, setting: str, value: Any, key: str, tag: str) -> Any:
+    """An axis with one setting changed; of several penalties `0.coefficient` names the first one's."""
+    parts = axis if isinstance(axis, list) else [axis]
+    number, _, option = setting.rpartition(".")
+    if not number and len(parts) > 1:
+        raise UserError("which of the penalties?", where=key, fix=f"name it by its number, such as penalty.0.{option}")
+    index = int(number or 0) if (number or "0").isdigit() else len(parts)
+    if index >= len(parts):
+        raise UserError(
+            f"there is no {key.removesuffix(f'.{option}')}", where=key, fix=f"change {key.split('.')[0]}.{option}"
+        )
+    made = [
+        dict(part if isinstance(part, Mapping) else {tag: part}) | {option: value} if place == index else part
+        for place, part in enumerate(parts)
+    ]
+    return made if isinstance(axis, list) else made[0]
 
 
 def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -> Objective:

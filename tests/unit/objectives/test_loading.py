@@ -261,6 +261,7 @@ def test_settings_are_changed_by_axis_and_key():
     several = {**yaml.safe_load(text("tepo_no_kl")), "penalty": [{**KL, "anchor": "initial"}, ENTROPY]}
     assert load_objective(several, {"penalty.1.coefficient": -0.5}).penalties[1].coefficient == -0.5
     assert several["penalty"][1] == ENTROPY
+    assert load_objective("dr_grpo", {"aggregation.kind": "token_mean"}).aggregation == one.aggregation  # anew
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,10 @@ def test_settings_are_changed_by_axis_and_key():
     [
         ({"penalty.coeficient": 1}, "did you mean 'coefficient'"),
         ({"penalty.coefficient": "much"}, "must be a number"),
-        ({"overlong.buffer": 0.1}, r"nothing in the objective tepo to change there"),
-        ({"penalty.3.coefficient": 1}, r"nothing in the objective tepo to change there"),
-        ({"losses": {}}, "unknown axis of an objective 'losses'"),
+        ({"overlong.buffer": 0.1}, "the objective tepo has no overlong to change"),
+        ({"penalty.3.coefficient": 1}, r"there is no penalty\.3"),
+        ({"penalty": [{"kind": "entropy"}] * 2, "penalty.coefficient": 1}, "which of the penalties"),
+        ({"losses": {}}, "the objective tepo has no losses to change"),
     ],
 )
 def test_changes_that_cannot_be_meant(changes, message):

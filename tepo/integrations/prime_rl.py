@@ -7,6 +7,7 @@ kwargs = {objective = "grpo_dapo"}
 
 Imports nothing of prime-rl. See docs/trainers.md."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -42,7 +43,7 @@ def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str,
 
     The old policy is the one that sampled, by the sampler's log-probs. changes: options by key. Raises UserError for a
     row that reads more than one response, or what prime-rl does not give, with the reading that needs less."""
-    row = _row(objective, tuple((changes or {}).items()))
+    row = _row(objective, json.dumps(changes or {}))
     mask = inputs.loss_mask
     batch = TokenBatch(
         inputs.inference_logprobs[mask].detach(),
@@ -63,13 +64,14 @@ def advantages(
     rewards: Sequence[float], objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None
 ) -> list[float]:
     """The advantage of each response of one group, for `score_group` of a prime-rl algorithm."""
-    row = _row(objective, tuple((changes or {}).items()))
+    row = _row(objective, json.dumps(changes or {}))
     ones = torch.ones(len(rewards), dtype=torch.int64)
     return row.advantages(Groups(torch.tensor(rewards, dtype=torch.float64), ones, ones)).tolist()
 
 
 @cache
-def _row(name: str, changes: tuple[tuple[str, Any], ...]) -> Objective:
-    objective = with_changes(name, dict(changes))
+def _row(name: str, changes: str) -> Objective:
+    """The checked row of a name with changes in JSON, which may nest."""
+    objective = with_changes(name, json.loads(changes))
     PRIME_RL.check(objective)
     return objective

@@ -1,5 +1,5 @@
-"""The recipes of the base models of the laptop scale. RECIPES: those that ship with the package, by the name of their
-data group. SIZES: the first of them at other sizes, for questions about size; not shipped."""
+"""The recipes of the base models of the laptop scale. RECIPES: those that ship with the package, by the name in
+`package:NAME`. SIZES: the first of them at other sizes, for questions about size; not shipped."""
 
 from dataclasses import replace
 

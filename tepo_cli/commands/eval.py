@@ -1,11 +1,14 @@
 """`tepo eval`: benchmarks for a model, a run or a hub id."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tepo_cli.options import Store
+
+if TYPE_CHECKING:
+    from tepo.training.run_folder import RunFolder
 
 
 def evaluate(
@@ -64,8 +67,14 @@ def evaluate(
     before = target.run.measured()
     with benchmark_bar(len(names), quiet) as report:
         results = measure_model(request, names, report)
-    if target.run.config_file.is_file() and target.run.measured() != before:
+    if target.run.measured() != before:
+        _renew_card(target.run)
+    show_scores(results, request)
+
+
+def _renew_card(run: "RunFolder") -> None:
+    """The card of a trained run with what is measured now; a base and a model from elsewhere have none."""
+    if run.config_file.is_file():
         from tepo.studies.model_card import write_card  # needs torch
 
-        write_card(target.run)
-    show_scores(results, request)
+        write_card(run)

@@ -193,29 +193,7 @@ def test_the_shipped_model_on_own_problems_and_words_that_cannot_be_meant(user: 
     assert "generates them" in user.types("train data.kind=procedural data.problems=sums.jsonl", code=2)
 
 
-SQUARE = """
-from dataclasses import dataclass
-
-from tepo.objectives import Carried, Gain, Line, Needs, Part, Terms, option
-
-
-@dataclass(frozen=True)
-class Square:
-    width: float = option(0.2, "where the slope turns", source="a choice", low=1e-6)
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
-
-    def gain(self, terms: Terms) -> Gain:
-        bend = terms.advantages.abs() * (terms.ratio - 1) ** 2 / (2 * self.width)
-        return Gain(terms.ratio * terms.advantages - bend)
-
-    def explained(self, carried: Carried) -> Part:
-        return Part(Line("square", "square"), coefficient="slope", zero=carried.zero_where())
-
-
-KINDS = {"surrogate": {"square": Square}}
-"""
+SPO = (Path(__file__).parents[2] / "examples/own_method/kinds/spo.py").read_text()
 NARROW = {
     "advantage": {"kind": "group_normalized"},
     "ratio": {"level": "token"},
@@ -238,9 +216,9 @@ OWN_STUDY = {
 @pytest.mark.slow
 def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
     (user.folder / "kinds").mkdir()
-    (user.folder / "kinds/square.py").write_text(SQUARE)
+    (user.folder / "kinds/square.py").write_text(SPO)
     user.declares("objective/narrow.yaml", NARROW)
-    user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "square"}})
+    user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "spo"}})
     user.declares("model/mine.yaml", {"name": "mine", "path": "./tiny"})
     user.writes("own_words.jsonl", problems("digit"))
     own = {"name": "own", "base": "package:laptop", "kind": "problems", "prompt": "boxed", "benchmarks": []}
@@ -260,9 +238,9 @@ def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_
     train = f"train model=mine data=own objective=square data.benchmarks=[digits] {words} --store own_runs --quiet"
     run = trained(user.types(train))  # that of the study
     (user.folder / "kinds/square.py").rename(user.folder / "square.py")
-    assert "Σ_t [ square ]" in user.types(f"explain {run} --store own_runs")
+    assert "(r_t - 1)^2 / 0.4 ]" in user.types(f"explain {run} --store own_runs")
     assert "did you mean" in user.types("train objective=squar", code=2)
-    (user.folder / "kinds/square.py").write_text(SQUARE.replace("** 2", "** 4"))
+    (user.folder / "kinds/square.py").write_text(SPO.replace("** 2", "** 4"))
     assert trained(user.types(train)) != run
-    (user.folder / "kinds/square.py").write_text(SQUARE.replace("needs = Needs()", "needs = Needs("))
-    assert "kinds/square.py:10" in user.types(train, code=2)
+    (user.folder / "kinds/square.py").write_text(SPO.replace("needs = Needs()", "needs = Needs("))
+    assert "kinds/square.py:11" in user.types(train, code=2)

@@ -1,5 +1,7 @@
 """Runs that are called the same are told apart by the settings in which they differ."""
 
+import pytest
+
 from tepo.config.compose import compose, to_dict
 from tepo.config.differing import settings_apart
 
@@ -29,3 +31,9 @@ def test_a_file_is_shown_by_its_hash() -> None:
     assert alike == ["", ""]
     assert other.startswith("kinds.a.py=")
     assert len(other) == len("kinds.a.py=") + 12
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_equally_usual_values_the_one_that_is_set_is_shown(order: int) -> None:
+    configs = [{"surrogate": {"kind": "square"}}, {"surrogate": {"kind": "square", "width": 0.4}}]
+    assert settings_apart(["x", "x"], configs[::order]) == ["", "surrogate.width=0.4"][::order]

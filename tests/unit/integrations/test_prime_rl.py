@@ -44,6 +44,7 @@ def responses() -> list[LossInputs]:
         ("prefix_is", {}),
         ("cispo", {}),
         ("gspo", {"aggregation.kind": "token_mean"}),
+        ("gspo", {"aggregation": {"kind": "token_mean", "over": "mini_batch"}}),
         ("reinforce", {}),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tepo.objectives import Needs, Objective, load_objective, names
+from tepo.objectives.case import Case, make_case
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import AXES, text
 from tests.invariants.rows import changed
-from tests.unit.objectives.case import Case, make_case
 from tests.unit.objectives.tables import with_tables
 
 DOCS = Path(__file__).parents[3] / "docs"

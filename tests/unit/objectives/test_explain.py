@@ -8,10 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.objectives import load_objective, names
+from tepo.objectives.case import make_case
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
-from tests.unit.objectives.case import make_case
 
 LABELS = {name: name for name in names()} | {
     label: changed(*change) for label, change in (CHANGES | SPLIT_DEPENDENT).items()

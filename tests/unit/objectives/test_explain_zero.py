@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import TokenBatch, load_objective, surrogate
+from tepo.objectives.case import make_case
 from tepo.objectives.explain import explain
-from tests.unit.objectives.case import make_case
 
 LEVELS = [
     {"level": "token"},

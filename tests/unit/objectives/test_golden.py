@@ -12,9 +12,9 @@ import yaml
 from torch import Tensor
 
 from tepo.objectives import Objective, load_objective, names
+from tepo.objectives.case import Case, make_case
 from tepo.objectives.loading import text
 from tests.invariants.rows import changed
-from tests.unit.objectives.case import Case, make_case
 from tests.unit.objectives.literal import LITERAL, View
 from tests.unit.objectives.literal_newer import NEWER, icepop, masked_sequences, opsm, rejected, tis, top_entropy
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer

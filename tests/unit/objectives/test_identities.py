@@ -5,9 +5,9 @@ import torch
 import yaml
 
 from tepo.objectives import load_objective
+from tepo.objectives.case import Case, make_case
 from tepo.objectives.loading import text
 from tests.invariants.rows import changed
-from tests.unit.objectives.case import Case, make_case
 
 
 def gradient(source, case: Case, advantages=None) -> torch.Tensor:

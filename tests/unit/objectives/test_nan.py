@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tepo.objectives import Groups, Objective, load_objective, names
+from tepo.objectives.case import Case, make_case
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
-from tests.unit.objectives.case import Case, make_case
 
 ROWS = {name: load_objective(name) for name in names()}
 ROWS |= {label: load_objective(changed(*change)) for label, change in (CHANGES | SPLIT_DEPENDENT).items()}

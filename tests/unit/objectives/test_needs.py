@@ -7,8 +7,8 @@ import torch
 
 from tepo.errors import UserError
 from tepo.objectives import Groups, Objective, TokenBatch, load_objective
+from tepo.objectives.case import Case, make_case
 from tests.invariants.rows import SPLIT_DEPENDENT, changed, variants
-from tests.unit.objectives.case import Case, make_case
 
 ROWS = variants() | {label: changed(*change) for label, change in SPLIT_DEPENDENT.items()}
 ALWAYS_GROUPS, ALWAYS_BATCH = ("rewards", "group_ids", "lengths"), ("old_logprobs", "advantages", "lengths", "logprobs")

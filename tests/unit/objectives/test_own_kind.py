@@ -1,6 +1,7 @@
 """A surrogate is one class, and an objective is one YAML file: nothing else has to know them."""
 
-from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,44 +13,27 @@ from tepo.errors import UserError
 from tepo.objectives import Objective, TokenBatch, load_objective, names, objective_mapping, surrogate
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
-from tepo.objectives.kind import Line, Needs, Part
-from tepo.objectives.ratio import Carried
-from tepo.objectives.surrogate import Gain
-from tepo.objectives.terms import Terms
 from tepo.reporting import colours
-from tepo.strict import option
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.tables import PAGE, with_tables
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method" / "kinds" / "spo.py"
 
-@dataclass(frozen=True)
-class Spo:
-    """w A - |A| (w - 1)^2 / (2 width): a parabola in place of the clip. SPO 2401.16025."""
 
-    width: float = option(0.2, "where the slope turns", source="SPO 2401.16025", low=1e-6)
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
-
-    def gain(self, terms: Terms) -> Gain:
-        penalty = terms.advantages.abs() * (terms.ratio - 1) ** 2 / (2 * self.width)
-        return Gain(terms.ratio * terms.advantages - penalty)
-
-    def explained(self, carried: Carried) -> Part:
-        w, width = carried.ratio.explained.formula, f"{self.width:g}"
-        formula = Line(
-            f"{w.text} A - |A| ({w.text} - 1)^2 / {2 * self.width:g}",
-            rf"{w.latex} A_{{i,t}} - \tfrac{{|A_{{i,t}}|}}{{2 \cdot {width}}} ({w.latex} - 1)^2",
-        )
-        slope = carried.through_ratio(f"({carried.amount} - |{carried.amount}| ({carried.symbol} - 1) / {width})")
-        turns = f"A > 0 and {carried.symbol} = {1 + self.width:g}", f"A < 0 and {carried.symbol} = {1 - self.width:g}"
-        return Part(formula, coefficient=slope, zero=carried.zero_where(*turns))
+def example() -> type:
+    """The surrogate of the documented example, here as a class of an ordinary module."""
+    spec = spec_from_file_location("spo", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Spo
 
 
 @pytest.fixture
 def spo(monkeypatch):
     """A row with the surrogate, which no file of the package names."""
-    monkeypatch.setitem(surrogate.KINDS, "spo", Spo)
+    monkeypatch.setitem(surrogate.KINDS, "spo", example())
     axes = {"advantage": "group_normalized", "ratio": "token", "aggregation": "token_mean"}
     return lambda **settings: load_objective(axes | {"surrogate": {"kind": "spo", **settings}})
 
@@ -98,7 +82,7 @@ def test_an_own_surrogate_explains_itself(spo):
     assert constants["surrogate.width"] == ("0.5", "where the slope turns", "set here")
     assert ("surrogate.kind", "spo", "ppo_clip") in found.differences
     assert "r_t = exp(d_t)" in to_text(found)
-    assert r"\tfrac{|A_{i,t}|}{2 \cdot 0.5}" in to_latex(found)
+    assert "|A_{i,t}| (r_{i,t} - 1)^2 / 1" in to_latex(found)
 
 
 def test_the_options_of_an_own_surrogate_are_checked(spo):

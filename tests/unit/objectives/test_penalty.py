@@ -9,10 +9,10 @@ import yaml
 
 from tepo.errors import UserError
 from tepo.objectives import load_objective
+from tepo.objectives.case import make_case
 from tepo.objectives.loading import text
 from tepo.objectives.penalty import EITHER, NEGATIVE_RISING, POSITIVE_FALLING, changed_tokens, kl_estimate
 from tests.invariants.rows import changed
-from tests.unit.objectives.case import make_case
 from tests.unit.objectives.flat import by_hand, tensor
 
 POINTS = [0.0, 0.01, -0.01, 5.0, -5.0]  # d = log pi - log anchor

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tepo.objectives import TokenBatch, load_objective
+from tepo.objectives.case import make_case
 from tepo.objectives.selection import covariance, draws, top_tokens
 from tests.invariants.rows import changed
-from tests.unit.objectives.case import make_case
 from tests.unit.objectives.flat import by_hand, tensor
 
 

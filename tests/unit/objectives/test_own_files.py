@@ -12,6 +12,9 @@ from tepo.objectives import load_objective, objective_mapping
 from tepo.objectives.checks import check_objective
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_text
+from tepo.studies.dispatch import why
+from tepo.studies.plan import forget
+from tepo.studies.plan_all import plan_all
 from tepo.training.checks import check_settings
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
@@ -86,6 +89,20 @@ def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> Non
     assert run_id(compose(["objective=mine"])) == first
     (own / "kinds" / "other_name.py").write_text(CODE.replace("** 2", "** 4"))
     assert run_id(compose(["objective=mine"])) != first
+
+
+def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
+    (own / "ablations").mkdir()
+    study = "title: T\nrows: [{label: A, objective: mine}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    (own / "ablations" / "few.yaml").write_text(study)
+    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    assert why(unit, "exit code 1") == "exit code 1"
+    changed(own, "** 2", "** 4")
+    assert unit.id not in (now := why(unit, "exit code 1"))
+    assert now.startswith("a file that it is made of changed after the plan: it is run ")
+    forget()  # as `tepo.run` does each time
+    ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    assert f"run {later.id} now" in now
 
 
 def test_no_id_of_an_objective_without_the_key_changes() -> None:

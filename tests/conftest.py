@@ -29,6 +29,9 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
         del os.environ[_name]
 
 
+_JUPYTER = ("nbclient", "ipykernel", "ipywidgets")
+
+
 def _missing(marker: str) -> str | None:
     """Why tests with this marker cannot run here, or None."""
 
@@ -43,6 +46,9 @@ def _missing(marker: str) -> str | None:
             return module(marker)
         case "lm_eval":
             return module(marker, "pip install -r requirements/dev.txt")
+        case "jupyter":
+            missing = (module(name, "pip install -r requirements/dev.txt") for name in _JUPYTER)
+            return next(filter(None, missing), None)
         case "slurm":
             return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
         case "chromium":
@@ -57,7 +63,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "lm_eval", "verl", "slurm", "chromium", "latex", "gpu"):
+    for marker in ("vllm", "deepspeed", "lm_eval", "jupyter", "verl", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -47,7 +47,8 @@ class Rule:
 @dataclass(frozen=True)
 class RowFit:
     """A row's fits, by seed. ceiling in shares, log_compute at the rule's share of the way, with 95% intervals over
-    seeds and validation problems. doubt: why the fit is not trusted, "" where it is."""
+    seeds and validation problems, NaN where a fit holds the parameter at its bound. doubt: why the fit is not trusted,
+    "" where it is."""
 
     fits: Mapping[int, Fit]
     ceiling: Estimate
@@ -55,11 +56,16 @@ class RowFit:
     prediction: Prediction
     doubt: str
 
+    @property
+    def compute_at_bound(self) -> bool:
+        """That of a seed or more."""
+        return any(one.compute_at_bound for one in self.fits.values())
+
 
 @dataclass(frozen=True)
 class Judged:
     """A row beside the baseline. ceiling: its minus the baseline's. speed: log compute likewise, so negative is faster.
-    None where a fit of the two is not trusted, or no seed is shared."""
+    None where a fit of the two is not trusted, or no seed is shared; speed also where a C_mid is at its bound."""
 
     ceiling: Decision | None
     speed: Decision | None
@@ -67,14 +73,12 @@ class Judged:
     @property
     def verdict(self) -> CurveVerdict:
         """Speeds are compared between equivalent ceilings alone."""
-        if self.ceiling is None or self.speed is None:
-            return CurveVerdict.UNDECIDED
-        match self.ceiling.verdict:
+        match self.ceiling and self.ceiling.verdict:
             case Verdict.BETTER:
                 return CurveVerdict.HIGHER
             case Verdict.WORSE:
                 return CurveVerdict.LOWER
-            case Verdict.EQUIVALENT:
+            case Verdict.EQUIVALENT if self.speed:
                 return _SPEED.get(self.speed.verdict, CurveVerdict.UNDECIDED)
         return CurveVerdict.UNDECIDED
 
@@ -92,7 +96,16 @@ def fit_row(runs: Mapping[int, Measured], rule: Rule) -> RowFit:
     fits = {seed: fit(run.curve) for seed, run in runs.items()}
     prediction = predict_last_third([run.curve for run in runs.values()])
     ceiling, speed = (estimate(_stacked(cells, list(runs))) for cells in _cells(fits, runs, rule))
+    if any(one.ceiling_at_bound for one in fits.values()):
+        ceiling = _unknown_error(ceiling)
+    if any(one.compute_at_bound for one in fits.values()):
+        speed = _unknown_error(speed)
     return RowFit(fits, ceiling, speed, prediction, _doubt(fits, runs, prediction, rule.margin))
+
+
+def _unknown_error(one: Estimate) -> Estimate:
+    """A parameter at its bound does not move with the scores, which is not a small error but an unknown one."""
+    return replace(one, low=math.nan, high=math.nan, error=math.nan)
 
 
 def judge(
@@ -113,7 +126,8 @@ def judge(
             [_stacked(cells, shared) for cells in _cells(rows[one].fits, runs[one], rule)] for one in (name, baseline)
         )
         ceilings.append(_difference(name, "ceiling", own[0], base[0]))
-        speeds.append(_difference(name, "speed", own[1], base[1]))
+        known = not any(rows[one].fits[seed].compute_at_bound for one in (name, baseline) for seed in shared)
+        speeds.append(_difference(name, "speed", own[1], base[1]) if known else None)
     margins = [rule.margin] * len(ceilings) + [math.log(rule.factor)] * len(speeds)
     decisions = decide([*ceilings, *speeds], margins)
     return {name: Judged(decisions[i], decisions[i + len(against)]) for i, name in enumerate(against)}

@@ -74,6 +74,16 @@ class Fit:
         low, high = _inside(self.values, self.bounds)
         return not bool(low[0] and high[0] and high[1] and low[2])
 
+    @property
+    def ceiling_at_bound(self) -> bool:
+        """A is held by its bound, so its error is unknown."""
+        return not bool(_inside(self.values, self.bounds)[:, 0].all())
+
+    @property
+    def compute_at_bound(self) -> bool:
+        """C_mid is held by its bound: half of the way was done before the scores can show it, or lies beyond them."""
+        return not bool(_inside(self.values, self.bounds)[:, 1].all())
+
     def at(self, compute: np.ndarray) -> np.ndarray:
         """Fitted scores."""
         return _law(self.values, np.asarray(compute, dtype=float))

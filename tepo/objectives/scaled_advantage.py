@@ -55,7 +55,7 @@ class LengthWeighted:
 class PassAtK:
     """The advantage of a response where the reward is pass@k, of every set of k responses of the group.
 
-    Pass@k Training, Chen et al. 2508.10751 Eq. 13-16: with n responses, m of them failures (reward 0 or less),
+    Pass@k Training, Chen et al. 2508.10751 section 2.4: with n responses, m of them failures (reward 0 or less),
     rho = 1 - C(m, k)/C(n, k) and s = sqrt(rho (1 - rho)), a success has (1 - rho)/s, a failure
     (1 - rho - C(m - 1, k - 1)/C(n - 1, k - 1))/s. The group is smaller than k: 0."""
 

@@ -17,7 +17,7 @@ _REST_FLOOR = 1e-8  # of 1 - pi, so that two sure tokens differ by 0: SkyRL and 
 class DivergenceMask:
     """M r A: no gradient where the token's probability has moved too far from the old policy's.
 
-    DPPO, Qi et al. 2602.04879 Eq. 11-14, with the divergence of two Bernoulli variables, the token and the rest of the
+    DPPO, Qi et al. 2602.04879 Eq. 12-14, with the divergence of two Bernoulli variables, the token and the rest of the
     vocabulary. `sides: both` is prime-rl's IPO. SkyRL computes the same. verl takes sg[min(r, 20)] M A log pi, whose
     gradient is the same below 20. The paper's old policy is the sampler's, as ours without a correction.
     """
@@ -122,14 +122,14 @@ class HardClip:
 
 @dataclass(frozen=True)
 class GammaWeight:
-    """sg[w^k exp(c (1 - w))] A log pi: a weight that is 1 at w = 1 and fades on both sides. VESPO 2602.10693.
+    """sg[w^k exp(c (1 - w))] A log pi: a weight that is 1 at w = 1 and fades on both sides. VESPO 2602.10693v3 Eq. 20.
 
     TRL computes the same, with w at least 1e-8 instead of exp(-20)."""
 
-    power_positive: float = option(2.0, "k where A >= 0", source="VESPO 3.4 (c1); TRL", low=0)
-    decay_positive: float = option(3.0, "c where A >= 0", source="VESPO 3.4 (c2); TRL", low=1e-4)
-    power_negative: float = option(3.0, "k where A < 0", source="VESPO 3.4 (c1); TRL", low=0)
-    decay_negative: float = option(2.0, "c where A < 0", source="VESPO 3.4 (c2); TRL", low=1e-4)
+    power_positive: float = option(2.0, "k where A >= 0", source="VESPO 4.1 (c1); TRL", low=0)
+    decay_positive: float = option(3.0, "c where A >= 0", source="VESPO 4.1 (c2); TRL", low=1e-4)
+    power_negative: float = option(3.0, "k where A < 0", source="VESPO 4.1 (c1); TRL", low=0)
+    decay_negative: float = option(2.0, "c where A < 0", source="VESPO 4.1 (c2); TRL", low=1e-4)
     needs = Needs()
     only_ratio = None
     through_ratio = False

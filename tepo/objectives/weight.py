@@ -201,7 +201,7 @@ class OffPolicyMask:
 
 @dataclass(frozen=True)
 class TopEntropy:
-    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939 Eq. 5, the 80/20 rule; TRL.
+    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL.
 
     The paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
 

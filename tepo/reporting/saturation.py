@@ -51,7 +51,7 @@ def curve_notes(rows: Sequence[CurveRow], rule: Rule, over: str, start: Literal[
     return [
         "Ceiling A, C and B: R(C) = R0 + (A - R0) / (1 + (C_mid / C)^B) fitted to each seed's accuracy on validation "
         f"problems, C being {COMPUTE[over]} and R0 {origin}; C at {_percent(rule.share)} of the way "
-        "from R0 to A. Intervals at 95% over seeds and validation problems.",
+        "from R0 to A. Intervals at 95% over seeds and validation problems; none where a fit is at its bound.",
         "Last third missed by: points of score above what the fit to the first two thirds of compute predicts, and in "
         "brackets what noise alone gives in 95% of cases. A fit that misses by more is not trusted, nor where noise "
         f"alone could give more than {100 * rule.margin:g}.",
@@ -68,11 +68,14 @@ def _cells(row: CurveRow, doubted: bool) -> tuple[Cell, ...]:
     ceiling, compute = row.fit.ceiling, row.fit.log_compute
     steepness = [one.steepness for one in row.fit.fits.values()]
     delta, ratio = MISSING, ""
-    if row.judged and row.judged.ceiling and row.judged.speed:
-        one, speed = row.judged.ceiling.difference, row.judged.speed.difference
-        delta, ratio = percent_cell(one.delta, one.low, one.high), _scaled(speed.delta, speed.low, speed.high)
+    if row.judged and row.judged.ceiling:
+        one = row.judged.ceiling.difference
+        delta = percent_cell(one.delta, one.low, one.high)
+    if row.judged and row.judged.speed:
+        speed = row.judged.speed.difference
+        ratio = _scaled(speed.delta, speed.low, speed.high)
     words = (
-        _scaled(compute.mean, compute.low, compute.high),
+        _scaled(compute.mean, compute.low, compute.high) + (" (at its bound)" if row.fit.compute_at_bound else ""),
         ratio,
         f"{math.exp(sum(map(math.log, steepness)) / len(steepness)):.2f}",
         _missed(row.fit.prediction),
@@ -91,9 +94,11 @@ def _verdict(row: CurveRow, doubted: bool) -> str:
         return str(verdict)
     if untrusted or doubted:
         return f"{verdict}: {untrusted or 'the fit of the baseline is not trusted'}"
-    if row.judged.ceiling is None or row.judged.speed is None:
+    if row.judged.ceiling is None:
         return f"{verdict}: no seed beside the baseline"
     if row.judged.ceiling.verdict is Verdict.EQUIVALENT:
+        if row.judged.speed is None:
+            return f"{verdict}: same ceiling, compute at its bound"
         return f"{verdict}: same ceiling, compute known to a factor of {math.exp(row.judged.speed.difference.half):.2f}"
     return f"{verdict}: ceilings ±{100 * row.judged.ceiling.difference.half:.1f}"
 

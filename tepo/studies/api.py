@@ -12,6 +12,7 @@ from tepo.errors import UserError
 from tepo.problems.graded_rows import pair_of
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
+from tepo.studies.plan import forget
 from tepo.studies.plan_all import plan_all
 from tepo.studies.run_result import RunResult
 from tepo.studies.run_units import Slots, run_planned
@@ -38,6 +39,7 @@ def run(
     """
     if isinstance(overrides, str):
         raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    forget()
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
 

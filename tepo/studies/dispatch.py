@@ -5,6 +5,7 @@ A child's output goes to `<run>/log.txt`. One that fails is reported and the oth
 whose next start resumes.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from tepo.config.compose import compose
+from tepo.errors import UserError
 from tepo.studies.plan import Unit
 from tepo.studies.slots import devices, job_environment, start
-from tepo.training.run_folder import BUSY
+from tepo.training.run_folder import BUSY, RunFolder
 
 _BUSY_WAIT = 2.0  # seconds
 
@@ -102,7 +105,7 @@ def run_local(
                 if process.exitcode == BUSY:  # it was taken between the look and the start
                     waiting.append((time.monotonic() + _BUSY_WAIT, unit))
                 elif process.exitcode or not unit.done():
-                    failures.append(Failure(unit, last_line(unit.run.log) or f"exit code {process.exitcode}"))
+                    failures.append(Failure(unit, why(unit, f"exit code {process.exitcode}")))
                 states[unit.id] = state(unit, False)
             states |= {unit.id: state(unit, True) for _, unit in active.values()}
             watch(states)
@@ -118,6 +121,16 @@ def run_local(
 
 def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
     return start(launch(unit, gpus), unit.run.log, job_environment() | devices(slot, gpus))
+
+
+def why(unit: Unit, outcome: str) -> str:
+    """Why a unit is not done though its process has ended. outcome: what to say where its log says nothing."""
+    with contextlib.suppress(UserError):  # then the log says it too
+        config = compose(unit.overrides)
+        now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)
+        if now.path.name != unit.id:
+            return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
+    return last_line(unit.run.log) or outcome
 
 
 def last_line(path: Path) -> str:

@@ -75,5 +75,5 @@ def measure_and_record(
     if trained is not None:
         from tepo.studies.model_card import write_card  # needs torch
 
-        write_card(run)
+        write_card(run, tuple(config.objective.get("kinds", {}).values()))
     return Measured(results, share)

@@ -1,6 +1,6 @@
 """The model card of a trained run: `README.md` beside its last weights, as the hub shows it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -16,6 +16,7 @@ from tepo.evaluation.result import Result, load_result
 from tepo.files import write_atomic
 from tepo.objectives import load_objective
 from tepo.objectives.explain import Explanation, explain
+from tepo.objectives.kept import foreign_files
 from tepo.policy.location import resolve
 from tepo.strict import Location, read
 from tepo.training.run_folder import RunFolder, final_model
@@ -29,15 +30,16 @@ _PAPERS = {  # the objectives that these two papers define, by how their names b
 }
 
 
-def write_card(run: RunFolder) -> Path:
+def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
     """Write the card of a run beside its last weights, from what its folder holds now. No file that a checkpoint lists
-    is touched. Raises UserError for a run without a complete checkpoint."""
+    is touched. own: texts of Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run
+    without a complete checkpoint."""
     card = final_model(run.path) / CARD
-    write_atomic(card, card_of(run))
+    write_atomic(card, card_of(run, own))
     return card
 
 
-def card_of(run: RunFolder) -> str:
+def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     """The card as text."""
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
     results = [one for name in run.measured() if (one := load_result(run.evaluations / name))]
@@ -49,7 +51,7 @@ def card_of(run: RunFolder) -> str:
         f"# {name} on {config.model.name}, seed {config.seed}",
         f"Trained by reinforcement learning with verifiable rewards with tepo, as run `{run.path.name}`: "
         f"{counted(steps, 'step')}" + (f"; training ended early with {ending}" if ending else "") + ".",
-        _objective(name, explain(load_objective(config.objective))),
+        _kept(run, name) if foreign_files(config.objective, own) else _explained(config, name),
         f"## Data\n\n{_data(config)}",
         f"## Benchmarks\n\n{_benchmarks(results)}",
         f"## Command\n\n```\n{command_of(config, run)}\n```",
@@ -90,6 +92,19 @@ def base_licence(path: str) -> str:
     except yaml.YAMLError:
         return ""
     return str(stated.get("license") or "") if isinstance(stated, dict) else ""
+
+
+def _explained(config: RunConfig, name: str) -> str:
+    return _objective(name, explain(load_objective(config.objective)))
+
+
+def _kept(run: RunFolder, name: str) -> str:
+    """What the present card says of an objective whose Python is not the reader's own, which is not executed."""
+    card = final_model(run.path) / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    _, heading, rest = text.partition("## Objective\n")
+    said = heading + rest.partition("\n\n## ")[0]
+    return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
 
 
 def _objective(name: str, explained: Explanation) -> str:

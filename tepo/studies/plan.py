@@ -137,6 +137,11 @@ def _compose(words: tuple[str, ...]) -> Recipe:
     return config, content_hash(identity(config))
 
 
+def forget() -> None:
+    """Compose anew from here on: in a notebook that plans a study twice its files may have changed in between."""
+    _COMPOSED.clear()
+
+
 def prime(recipes: Iterable[tuple[str, ...]]) -> None:
     """Compose what is not known yet; many of them on two processes, as Hydra takes a tenth of a second for each."""
     missing = list(dict.fromkeys(words for words in recipes if words not in _COMPOSED))

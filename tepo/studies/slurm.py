@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.studies.dispatch import Failure, State, command, last_line, launch, state
+from tepo.studies.dispatch import Failure, State, command, launch, state, why
 from tepo.studies.plan import Unit
 from tepo.studies.slots import job_environment
 from tepo.words import install_line
@@ -104,9 +104,7 @@ def run_slurm(
             pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
     watch({unit.id: state(unit, False) for unit in units})
     return failures + [
-        Failure(unit, last_line(unit.run.log) or f"job {job.job_id}: {job.state}")
-        for unit, job in pairs
-        if not unit.done()
+        Failure(unit, why(unit, f"job {job.job_id}: {job.state}")) for unit, job in pairs if not unit.done()
     ]
 
 

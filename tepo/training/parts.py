@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
+from tepo.errors import RunFailed, UserError
 from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
@@ -19,7 +19,7 @@ from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
-from tepo.training.engine import Engine
+from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
@@ -115,6 +115,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     engine = engine_backend(config.engine.kind).open(config, policy)
+    check_same_run(run, engine.comm)
     if latest is not None:
         engine.load(latest)
     sampler = make_sampler(config, policy, resolve(source), run.exchange)
@@ -141,6 +142,15 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts
+
+
+def check_same_run(run: RunFolder, comm: Comm | None) -> None:
+    """Raises RunFailed where another rank read other files than this one: it would train another run."""
+    ids = [run.path.name] if comm is None else comm.all_gather_object(run.path.name)
+    if len(set(ids)) > 1:
+        shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(ids))
+        fix = "give every machine the same TEPO_PATH, problems and model, and start again"
+        raise RunFailed(f"the ranks read different files ({shown})", where="a run over several ranks", fix=fix)
 
 
 def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:

@@ -1,8 +1,10 @@
-"""A rank dies in the middle of a run:
-the others end with one message, and the run goes on, also on another number of ranks."""
+"""A rank dies in the middle of a run: the others end with one message, and the run goes on, also on another number of
+ranks. One of the runs trains an objective of the user's own."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import tepo
+from tests.integration.commands import started, tepo
 from tests.unit.training.small import SMALL, small
 
 pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
 
 STEPS = 14  # twice three before a kill, and some more to go on with
 WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")
+OWN = Path(__file__).parents[2] / "examples" / "own_method"
 BOUND = 45  # seconds from the kill to the end of every process; the launcher itself gives a stubborn rank 30
 
 
@@ -53,8 +56,11 @@ def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
     return errors
 
 
-@pytest.mark.parametrize("extra", [(), ("train.staleness=1",)], ids=["plain", "stale"])
-def test_the_others_end_and_the_run_goes_on(tmp_path: Path, extra: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("extra", [("objective=my_spo",), ("train.staleness=1",)], ids=["own kind", "stale"])
+def test_the_others_end_and_the_run_goes_on(
+    tmp_path: Path, extra: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEPO_PATH", str(OWN))
     run = RunFolder.of(small(tmp_path / "killed", *WORDS, *extra))
     errors = kill(tmp_path / "killed", run, 1, extra)
     assert "error: rank 0 of 2: " in errors
@@ -82,3 +88,23 @@ def test_the_others_end_and_the_run_goes_on(tmp_path: Path, extra: tuple[str, ..
         for each in (run, whole)
     )
     assert (one - other).norm() < 1e-3 * other.norm()
+
+
+def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:
+    """As on two machines whose copies of a file differ, or when it is edited while the ranks start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = []
+    for rank, width in enumerate(("0.2", "0.3")):
+        shutil.copytree(OWN, tmp_path / str(rank))
+        row = tmp_path / str(rank) / "objective" / "my_spo.yaml"
+        row.write_text(row.read_text().replace("width: 0.2", f"width: {width}"))
+        words = (*SMALL, *WORDS, "objective=my_spo", f"store={tmp_path / 'runs'}", "--quiet")
+        where = {"TEPO_PATH": str(row.parents[1]), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        ranks.append(started("train", *words, **shared, **where))
+    for done in [one.end(120) for one in ranks]:
+        assert done.returncode == 1, done.stderr
+        assert "the ranks read different files (rank 0: run " in done.stderr
+    assert not list((tmp_path / "runs").glob("*/metrics.jsonl"))

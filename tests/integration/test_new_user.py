@@ -238,7 +238,8 @@ def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_
     train = f"train model=mine data=own objective=square data.benchmarks=[digits] {words} --store own_runs --quiet"
     run = trained(user.types(train))  # that of the study
     (user.folder / "kinds/square.py").rename(user.folder / "square.py")
-    assert "(r_t - 1)^2 / 0.4 ]" in user.types(f"explain {run} --store own_runs")
+    assert "the run keeps Python that is not in kinds/" in user.types(f"explain {run} --store own_runs", code=2)
+    assert "(r_t - 1)^2 / 0.4 ]" in user.types(f"explain {run} --store own_runs --trust")
     assert "did you mean" in user.types("train objective=squar", code=2)
     (user.folder / "kinds/square.py").write_text(SPO.replace("** 2", "** 4"))
     assert trained(user.types(train)) != run

@@ -1,10 +1,11 @@
-"""tepo from Python, as a person writes it: in a script without a guard, behind `python -c`, in a notebook's cell."""
+"""tepo from Python, as a person writes it: in a script without a guard, behind `python -c`, in a notebook."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -35,13 +36,6 @@ result = tepo.run("ours", seeds=[0], progress=False)
 frame = result.to_pandas()
 print(frame.to_json(orient="records"))
 print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "GRPO" in result.to_markdown())
-"""
-KERNEL = """
-import threading, time, __main__
-from types import ModuleType
-threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # a kernel has threads, and an odd main module
-cell = open("cell.py").read()
-exec(compile(cell, "<ipython-input-1>", "exec"), ModuleType("__main__").__dict__)
 """
 
 
@@ -83,11 +77,10 @@ def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("-c", SCRIPT), ("-c", KERNEL)], ids=["python -c", "a cell"])
-def test_the_same_behind_python_c_and_in_a_cell(folder: Path, words: tuple[str, ...]) -> None:
+def test_the_same_behind_python_c(folder: Path) -> None:
     for run in folder.glob("runs/*/manifest.json"):  # train anew
-        run.parent.rename(folder / f"before {run.parent.name} {len(words[1])}")
-    assert python(folder, *words).stdout.splitlines()[-1] == "2 True True"
+        run.parent.rename(folder / f"before {run.parent.name}")
+    assert python(folder, "-c", SCRIPT).stdout.splitlines()[-1] == "2 True True"
 
 
 FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
@@ -100,17 +93,75 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
-def test_an_example_runs(folder: Path, name: str) -> None:
+def example(name: str) -> str:
     """With fewer steps, and a smaller study."""
     text = (ROOT / "examples" / name).read_text()
     for old, new in EXAMPLES[name].items():
         assert old in text
         text = text.replace(old, new)
-    (folder / name).write_text(text)
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_an_example_runs(folder: Path, name: str) -> None:
+    (folder / name).write_text(example(name))
     said = python(folder, name).stdout
     wanted = {"run_a_study.py": "verdict", "train_and_look.py": "weights: ", "own_loop.py": "right answer: "}
     assert wanted[name] in said
     if name == "own_loop.py":
         assert float(said.split()[-1]) > 0.9
+
+
+WRONG = """
+from pathlib import Path
+Path("objective/tepo.yaml").write_text("advantage: {kind: gruop_normalized}")
+try:
+    tepo.run("ours", seeds=[0], jobs=2)
+except tepo.UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.jupyter
+def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real kernel: two runs side by side, tables and bars in the cells; a file changed between cells counts."""
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    (tmp_path / "objective").mkdir()
+    (tmp_path / "objective/tepo.yaml").write_text((ROOT / "tepo/config/objective/tepo.yaml").read_text())
+    monkeypatch.setenv("TEPO_PATH", os.pathsep.join([".", str(folder)]))
+    for name, value in {"PYTHONPATH": ROOT, "HF_HUB_OFFLINE": 1, "IPYTHONDIR": tmp_path / "ipython"}.items():
+        monkeypatch.setenv(name, str(value))
+    study = example("run_a_study.py").replace("seeds=[0]", "seeds=[0], jobs=2")
+    cells = [study, "result", example("train_and_look.py"), WRONG]
+    notebook = new_notebook(cells=list(map(new_code_cell, cells)))
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    table, shown, trained, refused = (shown_in(cell) for cell in notebook.cells)
+    assert "baseline" in table
+    assert "| GRPO |" in shown
+    assert "weights: " in trained
+    assert "did you mean 'group_normalized'" in refused
+    assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3
+    assert (tmp_path / "panel_e.html").is_file()
+    bars = [text for widget in state(notebook) for text in map(text_of, widget.get("outputs", ()))]
+    assert any("2 runs" in bar and "100%" in bar for bar in bars), bars
+    assert any("tepo seed 3" in bar and "reward" in bar for bar in bars), bars
+
+
+def shown_in(cell: Any) -> str:
+    return "\n".join(map(text_of, cell.outputs))
+
+
+def text_of(output: Any) -> str:
+    """What an output shows: printed, as Markdown or as text."""
+    return output.get("text") or output["data"].get("text/markdown") or output["data"].get("text/plain", "")
+
+
+def state(notebook: Any) -> list[dict[str, Any]]:
+    """Of each widget of an executed notebook."""
+    widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
+    return [widget["state"] for widget in widgets.values()]

@@ -1,5 +1,7 @@
-"""Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption."""
+"""Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption. One
+trains an objective with a Python file of the user's own."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,21 +17,26 @@ title: two good rows and one that fails
 rows:
   - {label: good, objective: grpo_dapo}
   - {label: bad, objective: grpo_dapo, overrides: [sampler.gap_bound=1e-12]}
-  - {label: also good, objective: tepo_no_kl}
+  - {label: also good, objective: my_spo}
 scales:
   laptop: {models: [laptop], seeds: [0], overrides: [%s]}
 """
 
 
+OWN = Path(__file__).parents[2] / "examples" / "own_method"
+
+
 def study(folder: Path, *overrides: str) -> dict[str, str]:
+    shutil.copytree(OWN, folder, dirs_exist_ok=True)
     (folder / "ablations").mkdir()
     words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
     (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
-    return {"TEPO_PATH": str(folder)}
+    return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 
 def ablate(store: Path, env: dict[str, str]) -> Started:
-    return started("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main", **env)
+    words = ("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main")
+    return started(*words, cwd=store.parent, **env)
 
 
 def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
@@ -41,7 +48,7 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None:
+def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster():
         env = study(tmp_path, "train.steps=10")
         process = ablate(tmp_path / "runs", env)
@@ -67,8 +74,14 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path) -> None
         assert "1 of the runs failed" in done.stderr
         assert "bad seed 0" in done.stderr
         assert "sampler and trainer disagree" in done.stderr
-        finished = [path.parent.name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
-        assert len(finished) == 2
+        finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
+        monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+        words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
+        own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
+        assert set(finished) == {good.path.name, own.path.name}
+        (kept,) = own.config()["full"]["objective"]["kinds"].values()
+        assert kept == (tmp_path / "kinds" / "spo.py").read_text()
+        assert len(own.metrics()) == 10
         assert (good.path / "log.txt").exists()
         whole = RunFolder.of(
             small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")

@@ -5,6 +5,7 @@ import pytest
 
 from tepo.evaluation.curve_verdicts import CurveVerdict, Measured, RowFit, Rule, fit_row, judge
 from tepo.evaluation.saturation import Curve
+from tepo.reporting.saturation import CurveRow, curve_block
 
 COMPUTE = np.arange(1, 37) * 10_000.0
 RULE = Rule(margin=0.05, factor=1.5, share=0.5)
@@ -96,6 +97,40 @@ def test_a_fit_that_is_not_trusted_decides_nothing() -> None:
     judged = judge(fits, rows, dict.fromkeys(("turned", "ended", "rising"), "base"), RULE)
     assert all(one.ceiling is None and one.verdict is CurveVerdict.UNDECIDED for one in judged.values())
     assert judge(fits, rows, {"base": "turned"}, RULE)["base"].verdict is CurveVerdict.UNDECIDED
+
+
+def level(seed: int, height: float) -> Measured:
+    """As high from the first score on."""
+    right = np.concatenate([np.full((1, PROBLEMS), 0.3), np.repeat(height + SKILL, len(COMPUTE), axis=0)])
+    x = np.random.default_rng([2, seed]).binomial(SAMPLES, right) / SAMPLES
+    return Measured(Curve(x[0].mean(), COMPUTE, x[1:].mean(axis=1)), {"b": x})
+
+
+def test_a_compute_at_its_bound_has_no_interval_and_decides_nothing() -> None:
+    """It does not move with the scores: the interval would have no width, and every other row would be slower."""
+    rows = {"base": row(0.75, seeds=EIGHT), "high": {seed: level(seed, 0.755) for seed in EIGHT}}
+    rows |= {"low": {seed: level(seed, 0.6) for seed in EIGHT}}
+    fits = {name: fit_row(runs, RULE) for name, runs in rows.items()}
+    assert {name: (one.compute_at_bound, one.doubt) for name, one in fits.items()} == {
+        "base": (False, ""), "high": (True, ""), "low": (True, ""),
+    }  # fmt: skip
+    assert np.isnan([fits["high"].log_compute.low, fits["high"].log_compute.high]).all()
+    assert fits["high"].ceiling.low < 0.755 + SKILL.mean() < fits["high"].ceiling.high
+    judged = judge(fits, rows, {"high": "base", "low": "base"}, RULE)
+    assert judged["high"].ceiling is not None
+    assert judged["high"].speed is None
+    assert {name: one.verdict for name, one in judged.items()} == {
+        "high": CurveVerdict.UNDECIDED, "low": CurveVerdict.LOWER,
+    }  # fmt: skip
+    lines = [CurveRow(name, name, "tepo", None, rows[name], fits[name], judged.get(name)) for name in rows]
+    cells = {line.label: dict(zip(["delta", "C", "ratio"], line.cells[1:4], strict=True)) | {"verdict": line.cells[-1]}
+             for line in curve_block(lines, RULE, "samples").rows}  # fmt: skip
+    assert cells["high"]["C"].text.endswith(" (at its bound)")
+    assert "[" not in cells["high"]["C"].text
+    assert cells["high"]["ratio"].text == ""
+    assert cells["high"]["delta"].mean is not None
+    assert cells["high"]["verdict"].text == "undecided: same ceiling, compute at its bound"
+    assert "[" in cells["base"]["C"].text
 
 
 def test_rows_that_are_not_there_count_in_the_family() -> None:

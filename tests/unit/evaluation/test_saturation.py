@@ -104,6 +104,18 @@ def test_a_curve_that_still_rises_has_no_ceiling(scores: np.ndarray) -> None:
     assert fit(Curve(START, COMPUTE, scores)).no_ceiling
 
 
+@pytest.mark.parametrize("seed", [0, 2], ids=["B at its bound too", "C alone"])
+def test_a_curve_that_rose_before_its_first_score_has_its_compute_at_the_bound(seed: int) -> None:
+    noise = 0.004 * np.random.default_rng(seed).standard_normal(len(COMPUTE))
+    one = fit(Curve(START, COMPUTE, START + 0.2 + noise))
+    assert one.middle == pytest.approx(0.01 * COMPUTE[0], rel=1e-3)
+    assert one.compute_at_bound
+    assert not one.ceiling_at_bound
+    assert fit(Curve(START, COMPUTE, np.full(len(COMPUTE), 1.0))).ceiling_at_bound
+    usual = fit(noisy(0))
+    assert (usual.compute_at_bound, usual.ceiling_at_bound) == (False, False)
+
+
 def test_a_curve_that_falls_has_a_ceiling_below_its_start() -> None:
     one = fit(Curve(START, COMPUTE, law(COMPUTE, 0.05, MIDDLE, 3)))
     assert one.ceiling == pytest.approx(0.05, abs=1e-4)

@@ -12,6 +12,10 @@ from tepo.objectives import load_objective, objective_mapping
 from tepo.objectives.checks import check_objective
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_text
+from tepo.studies.dispatch import why
+from tepo.studies.model_card import card_of, write_card
+from tepo.studies.plan import forget
+from tepo.studies.plan_all import plan_all
 from tepo.training.checks import check_settings
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
@@ -86,6 +90,60 @@ def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> Non
     assert run_id(compose(["objective=mine"])) == first
     (own / "kinds" / "other_name.py").write_text(CODE.replace("** 2", "** 4"))
     assert run_id(compose(["objective=mine"])) != first
+
+
+def test_python_of_somebody_else_is_executed_on_request_alone(own: Path) -> None:
+    """Neither explained nor put on a card; the reader's own needs no word."""
+    config = compose(["objective=mine", f"store={own}/runs"])
+    run = RunFolder.of(config)
+    run.create(config)
+    run.save_checkpoint(1, {}, lambda folder: (folder / "model.safetensors").touch())
+    run.mark("finished")
+    explained = ("explain", str(run.path), "--store", str(own / "runs"))
+    mine = tepo(*explained)
+    assert (mine.returncode, mine.stderr) == (0, "")
+    card = card_of(run)
+    assert "$$" in card
+    moved = (own / "kinds" / "spo.py").rename(own / "spo.py")
+    assert "$$" in card_of(run, (CODE,))  # named by its path, as training knows
+    moved.rename(own / "kinds" / "spo.py")
+
+    saved = json.loads(run.config_file.read_text())
+    (name,) = saved["full"]["objective"]["kinds"]
+    saved["full"]["objective"]["kinds"][name] = f"open({str(own / 'executed')!r}, 'w')\n{CODE}"
+    run.config_file.write_text(json.dumps(saved))
+    for words in (explained, ("explain", "tepo", "--vs", run.path.name, "--store", str(own / "runs"))):
+        refused = tepo(*words)
+        assert refused.returncode == 2
+        assert f"the run keeps Python that is not in kinds/ of your TEPO_PATH: {name}" in refused.stderr
+        assert "--trust" in refused.stderr
+    assert "`mine`: its Python is in the run's `config.json`." in write_card(run).read_text()
+    (run.checkpoint(1) / "README.md").write_text(card)  # as training wrote it
+    assert write_card(run).read_text().split("## Command")[0] == card.split("## Command")[0]
+    assert not (own / "executed").exists()
+
+    saved["full"]["objective"]["kinds"] = str(changed(own, "** 2", "** 4").rename(own / "elsewhere.py"))
+    run.config_file.write_text(json.dumps(saved))  # a path in place of the text
+    assert tepo(*explained).returncode == 2
+    saved["full"]["objective"]["kinds"] = {name: f"open({str(own / 'executed')!r}, 'w')\n{CODE}"}
+    run.config_file.write_text(json.dumps(saved))
+    trusted = tepo(*explained, "--trust")
+    assert "(r_t - 1)^2" in trusted.stdout, trusted.stderr
+    assert (own / "executed").exists()
+
+
+def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
+    (own / "ablations").mkdir()
+    study = "title: T\nrows: [{label: A, objective: mine}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    (own / "ablations" / "few.yaml").write_text(study)
+    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    assert why(unit, "exit code 1") == "exit code 1"
+    changed(own, "** 2", "** 4")
+    assert unit.id not in (now := why(unit, "exit code 1"))
+    assert now.startswith("a file that it is made of changed after the plan: it is run ")
+    forget()  # as `tepo.run` does each time
+    ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    assert f"run {later.id} now" in now
 
 
 def test_no_id_of_an_objective_without_the_key_changes() -> None:

@@ -29,7 +29,7 @@ def test_opo_weighs_rewards_by_length():
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_pass_at_k_is_the_mean_advantage_of_the_sets_of_a_response(k):
-    """Chen et al. Eq. 13-16 for 3 successes of 8, with binomials; k = 1 is the group's advantage with ddof 0."""
+    """Chen et al. 2.4 for 3 successes of 8, with binomials; k = 1 is the group's advantage with ddof 0."""
     found = advantages(
         changed("pass_at_k", {"advantage": {"k": k, "eps": 0.0}}), groups([1.0] * 3 + [0.0] * 5, [1] * 8)
     )

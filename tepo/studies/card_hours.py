@@ -1,4 +1,4 @@
-"""How long a study takes on cards that each train one run at a time, under the assumptions of `tepo.studies.machines`."""
+"""How long a study takes on cards that each train one run, under the assumptions of `tepo.studies.machines`."""
 
 import heapq
 from collections.abc import Sequence

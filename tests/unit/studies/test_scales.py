@@ -60,7 +60,7 @@ def test_what_a_scale_says_is_read_anew_when_it_changes(study: Path) -> None:
         ("like: lptop", "did you mean 'laptop'"),
         ("like: laptop, stand_ins: {laptop: lptop}", "did you mean 'laptop'"),
         ("like: laptop, objectives: {tpo: []}", "did you mean"),
-        ("like: laptop, models: [laptop]", "unknown key 'models'"),
+        ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
     ],
 )
 def test_mistakes_in_a_scale_are_said(study: Path, studies: str, message: str) -> None:

@@ -40,7 +40,7 @@ def describe_run(config: RunConfig) -> None:
         f"{counted(train_config.samples_per_prompt, 'sample')}, {counted(updates, 'update')} each; "
         f"{folder.outcome()}{done}"
     )
-    if config.scale == "paper":
+    if config.scale != "laptop":
         from tepo_cli.show_fit import show_fit
 
         show_fit(config)

@@ -1,26 +1,31 @@
-"""Memory, time and cost of paper-scale runs as tables. Imported when a plan is printed."""
+"""Memory, time and cost of runs on GPUs as tables. Imported when a plan is printed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
+from tepo.studies.card_hours import card_hours
+from tepo.studies.dispatch import unfinished
 from tepo.studies.fit import Fit, fit, needs_reference
-from tepo.studies.machines import ASSUMPTIONS, machines
+from tepo.studies.machines import ASSUMPTIONS, cards, machines
 from tepo.studies.memory import GIB
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, unique
 from tepo.training.engines import engine_backend
-from tepo.words import setting_text
+from tepo.words import counted, setting_text
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
+_COUNTS = (1, 4, 8)  # cards side by side
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 
 
 def show_fits(units: Iterable[Unit]) -> None:
-    """One table for each model and setting in a plan; rows that take the same share one."""
+    """One table for each model and setting in a plan; rows that take the same share one. Under them, where a run takes
+    one card, hours and dollars of the plan on several."""
+    units = list(units)
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
         if unit.row.objective is not None:
@@ -29,6 +34,24 @@ def show_fits(units: Iterable[Unit]) -> None:
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
         show_fit(alike[0].config, "" if set(some) == every else "; ".join(some))
+    todo = unfinished(unique(units))
+    if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
+        _show_cards(todo)
+
+
+def _show_cards(todo: Sequence[Unit]) -> None:
+    """Hours of all runs on 1, 4 and 8 cards, a run each (--gpus 1 --jobs N)."""
+    title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
+    table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in _COUNTS), "$")), title=title)
+    for card in cards():
+        hours = card_hours(todo, card)
+        if hours is None:
+            table.add_row(card.gpu, *["no"] * (len(_COUNTS) + 2))
+            continue
+        shortest, longest = min(hours.runs), max(hours.runs)
+        one = f"{longest:.1f}" if longest - shortest < 0.05 else f"{shortest:.1f} to {longest:.1f}"
+        table.add_row(card.gpu, one, *(f"{hours.clock(count):.1f}" for count in _COUNTS), f"{hours.dollars:.0f}")
+    show(table, stderr=True)
 
 
 def _settings(units: Iterable[Unit]) -> list[str]:
@@ -45,11 +68,8 @@ def show_fit(config: RunConfig, settings: str = "") -> None:
     """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
     not fit and what would help. settings: of a sweep, those that it holds for, where others take something else."""
     reference = needs_reference(config)
-    fits = [
-        fit(config, machine, reference=reference)
-        for machine in machines()
-        if machine.ranks == 1 or engine_backend(config.engine.kind).several_ranks
-    ]
+    several = engine_backend(config.engine.kind).several_ranks
+    fits = [fit(config, machine, reference=reference) for machine in (machines() if several else cards())]
     title = (
         f"{config.model.name}{', with a frozen reference policy' if reference else ''}"
         f"{f', {settings}' if settings else ''}: "

@@ -73,6 +73,7 @@ def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]
             raise
         except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
             raise _not_composed(error, words) from None
+    plain.pop("studies", None)  # of a scale: tepo.studies.scales
     own.settle(words, plain)
     return plain, chosen
 

@@ -1,7 +1,7 @@
 """Sizes of the models that the papers train, from the configurations that their authors publish, so that a plan needs
 no download."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tepo.errors import UserError
@@ -15,7 +15,7 @@ def number_bytes(dtype: str) -> int:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size,
-    vocabulary."""
+    vocabulary; tied: one matrix for input and output; positions: tokens that it attends to, None where unknown."""
 
     hidden: int
     inner: int
@@ -25,6 +25,7 @@ class Shape:
     head_dim: int
     vocabulary: int
     tied: bool = False
+    positions: int | None = None
 
     @property
     def layer_parameters(self) -> int:
@@ -57,18 +58,37 @@ class Shape:
             config.num_attention_heads,
             config.num_key_value_heads,
         )
-        return cls(*sizes, head_dim, config.vocab_size, bool(config.tie_word_embeddings))
+        positions = getattr(config, "max_position_embeddings", None)
+        return cls(*sizes, head_dim, config.vocab_size, bool(config.tie_word_embeddings), positions)
 
 
-_QWEN_7B = Shape(3584, 18_944, 28, 28, 4, 128, 152_064)
+_QWEN_7B = Shape(3584, 18_944, 28, 28, 4, 128, 152_064, positions=131_072)
+_QWEN_1B = Shape(1536, 8960, 28, 12, 2, 128, 151_936, tied=True, positions=131_072)
 KNOWN = {
     "Qwen/Qwen2.5-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
-    "Qwen/Qwen3-14B": Shape(5120, 17_408, 40, 40, 8, 128, 151_936),
-    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
-    "mistralai/Mistral-7B-Instruct-v0.2": Shape(4096, 14_336, 32, 32, 8, 128, 32_000),
-    "Qwen/Qwen2.5-32B": Shape(5120, 27_648, 64, 40, 8, 128, 152_064),
+    "Qwen/Qwen3-14B": Shape(5120, 17_408, 40, 40, 8, 128, 151_936, positions=40_960),
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": Shape(4096, 14_336, 32, 32, 8, 128, 128_256, positions=131_072),
+    "mistralai/Mistral-7B-Instruct-v0.2": Shape(4096, 14_336, 32, 32, 8, 128, 32_000, positions=32_768),
+    "Qwen/Qwen2.5-32B": Shape(5120, 27_648, 64, 40, 8, 128, 152_064, positions=131_072),
+    "Qwen/Qwen2.5-0.5B": Shape(896, 4864, 24, 14, 2, 64, 151_936, tied=True, positions=32_768),
+    "Qwen/Qwen2.5-1.5B": _QWEN_1B,
+    "Qwen/Qwen2.5-Math-1.5B": replace(_QWEN_1B, positions=4096),
+    "Qwen/Qwen3-0.6B-Base": Shape(1024, 3072, 28, 16, 8, 128, 151_936, tied=True, positions=32_768),
+    "Qwen/Qwen3-1.7B-Base": Shape(2048, 6144, 28, 16, 8, 128, 151_936, tied=True, positions=32_768),
+    "meta-llama/Llama-3.2-1B": Shape(2048, 8192, 16, 32, 8, 64, 128_256, tied=True, positions=131_072),
+    "HuggingFaceTB/SmolLM2-360M": Shape(960, 2560, 32, 15, 5, 64, 49_152, tied=True, positions=8192),
 }
+
+
+def check_length(path: str, length: int, positions: int | None) -> None:
+    """Raise UserError when a model has fewer positions than a prompt and its response take."""
+    if positions is not None and length > positions:
+        raise UserError(
+            f"the model has {positions:,} positions, prompts and responses take up to {length:,}",
+            where=path,
+            fix="lower train.max_new_tokens or train.max_prompt_tokens (a benchmark: max_new_tokens in its file)",
+        )
 
 
 def shape_of(path: str) -> Shape:

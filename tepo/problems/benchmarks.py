@@ -97,11 +97,12 @@ class Benchmark:
 
 
 _FRESH = re.compile(r"problems(0|[1-9][0-9]*)")
+_SHORTER = re.compile(r"tokens([1-9][0-9]*)")
 
 
 def load_benchmark(name: str) -> Benchmark:
     """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets; `NAME:problemsSEED`: a generated one with other
-    problems of its split, drawn from that seed.
+    problems of its split, drawn from that seed; `NAME:tokensN`: with responses of at most N tokens.
 
     Raises UserError for unknown names and broken files.
     """
@@ -114,6 +115,8 @@ def load_benchmark(name: str) -> Benchmark:
         return replace(
             benchmark, name=f"{path.stem}:{subset}", procedural=replace(benchmark.procedural, seed=int(fresh[1]))
         )
+    if limit := _SHORTER.fullmatch(subset):
+        return replace(benchmark, name=f"{path.stem}:{subset}", max_new_tokens=int(limit[1]))
     if not benchmark.subsets:
         raise UserError(f"{stem} has no subsets", where=str(path), fix=f"name it as {stem}")
     if subset not in benchmark.subsets:

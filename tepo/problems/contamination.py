@@ -33,6 +33,11 @@ class Overlap:
     jaccard: float
 
 
+def is_compared(statement: str) -> bool:
+    """Whether a statement is in a language that shingles can compare."""
+    return not _CHINESE.search(statement)
+
+
 def normalise(statement: str) -> str:
     """Lower-case letters and digits of a statement, without drawings and decorating commands."""
     text = _DRAWING.sub(" ", statement.lower())
@@ -64,7 +69,7 @@ def _shingles(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray, np.n
     powers = _MULTIPLIER ** np.arange(LENGTH, dtype=np.uint64)
     per_text = []
     for problem in problems:
-        text = "" if _CHINESE.search(problem.prompt) else normalise(problem.prompt)
+        text = normalise(problem.prompt) if is_compared(problem.prompt) else ""
         codes = np.frombuffer(text.ljust(LENGTH).encode() if text else b"", dtype=np.uint8).astype(np.uint64)
         windows = (
             np.lib.stride_tricks.sliding_window_view(codes, LENGTH) if len(codes) else np.empty((0, LENGTH), np.uint64)

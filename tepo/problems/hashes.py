@@ -15,7 +15,7 @@ from pathlib import Path
 from tepo.problems.problem import Problem
 
 FOLDER = Path(__file__).parent / "pinned"
-ROW_DIGITS = 10  # 40 bits: no two of the 22,000 pinned rows collide, and the set's own hash is what proves equality
+ROW_DIGITS = 10  # 40 bits: no two of the 38,000 pinned rows collide, and the set's own hash is what proves equality
 
 
 def set_hash(problems: Sequence[Problem]) -> str:
@@ -62,7 +62,12 @@ def pick_pinned(problems: Sequence[Problem], pinned: Sequence[str], name: str) -
     by_hash = dict(zip(row_hashes(problems), problems, strict=True))
     if not pinned or any(key not in by_hash for key in pinned):
         return None
-    return [replace(by_hash[key], id=f"{name}-{index}") for index, key in enumerate(pinned)]
+    return numbered([by_hash[key] for key in pinned], name)
+
+
+def numbered(problems: Sequence[Problem], name: str) -> list[Problem]:
+    """The problems with ids `NAME-n`."""
+    return [replace(problem, id=f"{name}-{index}") for index, problem in enumerate(problems)]
 
 
 def _json(value: object) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import Any
 
 from tepo.errors import UserError
 from tepo.files import file_digest
-from tepo.problems.hashes import differing_rows, pick_pinned, pinned_rows, rows_hash, set_hash
+from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.splits import Split
 from tepo.strict import REQUIRED, option
@@ -34,6 +35,7 @@ class Fields:
     answer: str = option("answer", "column of the answer")
     family: str | None = option(None, "column that groups problems")
     boxed: bool = option(False, "the answer is what the last \\boxed{} of its column holds")
+    after: str | None = option(None, "the answer is the number behind this mark, such as ####; commas are left out")
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,11 @@ def load_dataset_problems(source: Dataset, name: str, count: int, expected: str 
     found_hash = set_hash(problems)
     if expected is None and len(problems) == count:
         return problems
+    pinned = pinned_rows(name)
     if expected is not None and found_hash in (expected, source.hash):
-        return problems
-    reordered = pick_pinned(problems, pinned_rows(name), name) if expected else None
+        renamed = source.file and not differing_rows(problems, pinned)  # a file's ids may begin with the file's name
+        return numbered(problems, name) if renamed else problems
+    reordered = pick_pinned(problems, pinned, name) if expected else None
     if reordered and set_hash(reordered) == expected:
         return reordered
     raise mismatch(problems, name, count, origin)
@@ -96,7 +100,8 @@ def content(source: Dataset, name: str) -> list[Any]:
     files = [Path(file.replace("{revision}", source.revision or "main")) for file in source.data_files]
     inside = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     held = [file_digest(file) if file.is_file() else str(file) for file in [*files, *inside]]
-    return [None if inside else source.path, source.revision, source.config, source.split, vars(source.fields), held]
+    fields = {key: value for key, value in vars(source.fields).items() if (key, value) != ("after", None)}
+    return [None if inside else source.path, source.revision, source.config, source.split, fields, held]
 
 
 def local_file(stem: str) -> Path | None:
@@ -203,6 +208,8 @@ def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iter
             answer = int(answer)
         if fields.boxed:
             answer = _last_box(str(answer))
+        if fields.after:
+            answer = str(answer).rpartition(fields.after)[2].replace(",", "")
         yield Problem(
             f"{name}-{index}",
             row[fields.problem].strip(),
@@ -212,13 +219,15 @@ def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iter
 
 
 def _last_box(text: str) -> str:
-    """What the last \\boxed{} holds, braces balanced; an empty string without one."""
-    start = text.rfind("\\boxed{")
-    depth, begin = 0, start + len("\\boxed{")
-    for index in range(begin, len(text) if start >= 0 else begin):
-        depth += {"{": 1, "}": -1}.get(text[index], 0)
-        if depth < 0:
-            return text[begin:index]
+    """What the last \\boxed{} holds, braces balanced, or the digit of `\\boxed 9`; an empty string without one."""
+    _, box, last = text.rpartition("\\boxed")
+    if box and (bare := re.match(r" (\d)", last)):
+        return bare[1]
+    depth = 0
+    for index, character in enumerate(last if box and last.startswith("{") else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return last[1:index]
     return ""
 
 

@@ -1,7 +1,8 @@
-"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks)
-or a user's own NAME.jsonl."""
+"""Training problems: sets declared in `sets/NAME.yaml` (from TEPO_DATA or the hub, pinned like benchmarks, or made of
+other declared sets) or a user's own NAME.jsonl."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +10,11 @@ from tepo import paths
 from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.contamination import overlaps
+from tepo.problems.contamination import is_compared, overlaps
 from tepo.problems.hashes import FOLDER as PINNED
-from tepo.problems.hashes import rows_hash
+from tepo.problems.hashes import rows_hash, set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.sources import Dataset, load_dataset_problems, read_problem_file
+from tepo.problems.sources import Dataset, load_dataset_problems, mismatch, read_problem_file
 from tepo.strict import REQUIRED, option, read
 from tepo.strict.document import load
 
@@ -22,13 +23,15 @@ SETS = Path(__file__).parent / "sets"
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A declared training set."""
+    """A declared training set. Exactly one of `dataset` and `of` says where its problems come from."""
 
-    dataset: Dataset = option(REQUIRED, "where the problems come from")
     count: int = option(REQUIRED, "number of problems", low=1)
     hash: str = option(REQUIRED, "pins the content (tepo.problems.hashes.set_hash)")
     provenance: str = option(REQUIRED, "where the rows come from, in words")
     licence: str = option(REQUIRED, "of the problems")
+    dataset: Dataset | None = option(None, "where the problems come from")
+    of: tuple[str, ...] = option((), "declared sets whose problems it has, in this order")
+    drawn: bool = option(False, "`count` of their problems and not all; `draw` says which")
     defects: tuple[str, ...] = option((), "what is known to be wrong with them")
 
 
@@ -42,7 +45,10 @@ def load_training_set(name: str) -> TrainingSet:
     if name not in training_names():
         raise unknown_name("training set", name, training_names())
     document = load(SETS / f"{name}.yaml")
-    return read(TrainingSet, document.data, document.at)
+    declared = read(TrainingSet, document.data, document.at)
+    if bool(declared.dataset) == bool(declared.of):
+        raise document.at.error("needs exactly one of `dataset` and `of`")
+    return declared
 
 
 def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
@@ -61,10 +67,37 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
             else set()
         )
     else:
-        declared = load_training_set(name)
-        problems = load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
+        problems = _declared_problems(name)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
     return [problem for problem in problems if problem.id not in contaminated]
+
+
+def _declared_problems(name: str) -> list[Problem]:
+    """The problems of a declared set; those of a set that is made of others keep their ids."""
+    declared = load_training_set(name)
+    if declared.dataset:
+        return load_dataset_problems(declared.dataset, name, declared.count, declared.hash)
+    problems = [problem for part in declared.of for problem in _declared_problems(part)]
+    if declared.drawn:
+        problems = draw(problems, declared.count, listed_contamination(name))
+    if set_hash(problems) != declared.hash:
+        raise mismatch(problems, name, declared.count, ", ".join(declared.of))
+    return problems
+
+
+def draw(problems: Sequence[Problem], count: int, contaminated: Set[str]) -> list[Problem]:
+    """`count` problems in their order: those whose statements have the smallest hashes, among statements that occur
+    once, are in a language that is compared with the benchmarks, and are in none of them. White space counts for
+    nothing: copies of a set differ in it."""
+    digests = {problem.id: content_hash("".join(problem.prompt.split())) for problem in problems}
+    times = Counter(digests.values())
+    rest = [
+        problem
+        for problem in problems
+        if times[digests[problem.id]] == 1 and problem.id not in contaminated and is_compared(problem.prompt)
+    ]
+    chosen = {problem.id for problem in sorted(rest, key=lambda problem: digests[problem.id])[:count]}
+    return [problem for problem in rest if problem.id in chosen]
 
 
 def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list[Problem], list[Problem]]:
@@ -106,6 +139,9 @@ def is_file(name: str) -> bool:
 
 def listed_contamination(name: str) -> set[str]:
     """Ids of the training problems that are left out, as `tepo data contamination` found them."""
+    parts = load_training_set(name).of
+    if parts:
+        return set().union(*map(listed_contamination, parts))
     return set((PINNED / f"{name}.contaminated.txt").read_text(encoding="utf-8").split())
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
+from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.words import install_line
@@ -87,12 +88,7 @@ def check_positions(path: str, max_length: int, **options: Any) -> None:
             where=path,
             fix="check the path, the network or HF_HOME",
         ) from None
-    if max_length > limit:
-        raise UserError(
-            f"the model has {limit} positions, prompts and responses take up to {max_length}",
-            where=path,
-            fix="lower train.max_new_tokens or train.max_prompt_tokens",
-        )
+    check_length(path, max_length, limit)
 
 
 def explain_start(error: Exception, path: str) -> UserError:

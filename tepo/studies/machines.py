@@ -1,4 +1,4 @@
-"""GPUs that a paper-scale run may be planned on, and how long a step takes there under stated assumptions.
+"""GPUs that a run may be planned on, and how long a step and a benchmark take there under stated assumptions.
 
 Nothing here was measured on these machines: peak figures are the makers', the shares of them that a run reaches, the
 lengths of responses and the prices are assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
 from tepo.policy.shapes import Shape, number_bytes
+from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import longest_sequence, sampler_backend
 from tepo.studies.memory import GIB, Memory
 
@@ -51,6 +52,11 @@ class Machine:
 
 
 # GiB, operations, bandwidth, price
+_CARDS = {
+    "RTX 4090": (23.5, 165e12, 1.01e12, 0.4),
+    "A100 40GB": (39.4, 312e12, 1.56e12, 1.1),
+    "L40S": (44.4, 362e12, 0.86e12, 0.9),
+}
 _KINDS = {
     "A100": (79.1, 312e12, 2.0e12, 1.5),
     "H100": (79.1, 989e12, 3.35e12, 2.5),
@@ -59,7 +65,7 @@ _KINDS = {
 
 
 def machines() -> list[Machine]:
-    """1 and 8 of each kind, and two nodes of 8.
+    """1 and 8 of each kind that trains the papers' models, and two nodes of 8.
 
     Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight.
     """
@@ -69,6 +75,15 @@ def machines() -> list[Machine]:
         for gpu, (size, operations, bandwidth, price) in _KINDS.items()
         for nodes, each, host in counts
     ]
+
+
+def cards() -> list[Machine]:
+    """One GPU of each kind, for runs that need no more. Main memory is assumed: 60 GiB beside the small ones."""
+    small = [
+        Machine(gpu, 1, 1, size * GIB, operations, bandwidth, price, 60 * GIB)
+        for gpu, (size, operations, bandwidth, price) in _CARDS.items()
+    ]
+    return small + [machine for machine in machines() if machine.ranks == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +101,10 @@ class StepTime:
 
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
     """A step under the assumptions. Servers are taken to be as many GPUs again, with nothing else in their memory."""
-    train, size = config.train, number_bytes(config.model.dtype)
+    train = config.train
     response = RESPONSE_SHARE * train.max_new_tokens
     kept = train.prompts_per_step * train.samples_per_prompt
-    requests = kept / KEPT_SHARE / machine.ranks
-    cache = max(0.85 * machine.bytes - size * shape.parameters, 0.0) if memory.cache is None else memory.cache
-    mean_length = PROMPT_TOKENS + response / 2
-    length = longest_sequence(config) if sampler_backend(config.sampler.kind).full_rows else mean_length
-    rows = max(1.0, min(config.sampler.max_rows, requests, cache / (size * shape.cache_numbers * length)))
-    decodes = max(requests * response / rows, train.max_new_tokens)  # the longest response is drawn to its end
-    read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
-    sampling = decodes * max(
-        read / (BANDWIDTH_SHARE * machine.bandwidth), 2 * shape.parameters * rows / (UTILISATION * machine.operations)
-    )
+    decoding = _Decoding(config, shape, machine, memory, kept / KEPT_SHARE / machine.ranks)
     tokens = kept * (response + PROMPT_TOKENS)
     # causal attention: half of 4 L H D T
     forward = tokens * (
@@ -106,4 +112,39 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     )
     rate = UTILISATION * machine.operations * machine.ranks
     passes = 4 if config.model.gradient_checkpointing else 3
-    return StepTime(sampling, forward / rate, train.epochs * passes * forward / rate)
+    return StepTime(decoding.seconds(train.max_new_tokens), forward / rate, train.epochs * passes * forward / rate)
+
+
+def benchmark_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> float:
+    """Seconds of measuring a run on its benchmarks on one GPU of the machine; responses are assumed as long as in
+    training, the longest as long as the benchmark allows."""
+    chosen = [load_benchmark(name) for name in config.data.benchmarks]
+    return sum(
+        _Decoding(config, shape, machine, memory, one.count * one.samples).seconds(one.max_new_tokens) for one in chosen
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoding:
+    """Drawing `requests` responses of the assumed mean length on each GPU."""
+
+    config: RunConfig
+    shape: Shape
+    machine: Machine
+    memory: Memory
+    requests: float
+
+    def seconds(self, longest: int) -> float:
+        """The time of all, of which the longest has so many tokens."""
+        config, shape, machine = self.config, self.shape, self.machine
+        size, response = number_bytes(config.model.dtype), RESPONSE_SHARE * config.train.max_new_tokens
+        free = max(0.85 * machine.bytes - size * shape.parameters, 0.0)
+        cache = free if self.memory.cache is None else self.memory.cache
+        mean_length = PROMPT_TOKENS + response / 2
+        length = longest_sequence(config) if sampler_backend(config.sampler.kind).full_rows else mean_length
+        fitting = cache / (size * shape.cache_numbers * length)
+        rows = max(1.0, min(config.sampler.max_rows, self.requests, fitting))
+        decodes = max(self.requests * response / rows, longest)  # the longest response is drawn to its end
+        read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
+        by_bandwidth = read / (BANDWIDTH_SHARE * machine.bandwidth)
+        return decodes * max(by_bandwidth, 2 * shape.parameters * rows / (UTILISATION * machine.operations))

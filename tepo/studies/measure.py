@@ -114,7 +114,17 @@ def measure_run(
     chosen = [load_benchmark(name) for name in benchmarks]
     there = all(stored(run, benchmark, settings) for benchmark in chosen)
     with nullcontext() if there else run.lock("measure"):
-        return measure(run, chosen, settings, lambda missing: trainers_sampler(config, weights, run.exchange), report)
+        return measure(run, chosen, settings, partial(_runs_sampler, config, weights, run.exchange, settings), report)
+
+
+def _runs_sampler(
+    config: RunConfig, weights: Weights, exchange: Path, settings: Settings, benchmarks: Sequence[Benchmark]
+) -> Generator:
+    """The sampler that a configuration trains with, with room for these benchmarks too."""
+    train, tokenizer = config.train, tokenizer_of(weights)
+    longest = max(_longest(benchmark, tokenizer, settings) for benchmark in benchmarks)
+    room = max(train.max_new_tokens, longest - train.max_prompt_tokens)
+    return trainers_sampler(replace(config, train=replace(train, max_new_tokens=room)), weights, exchange)
 
 
 @contextmanager

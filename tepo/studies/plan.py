@@ -13,6 +13,7 @@ from tepo.files import content_hash
 from tepo.studies.cost import Cost
 from tepo.studies.curve_settings import check_validations
 from tepo.studies.record import Record
+from tepo.studies.scales import scale_studies
 from tepo.studies.stored import Stored
 from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
 from tepo.studies.two_processes import two_processes
@@ -167,12 +168,13 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
         if key_of(text) in varied:
             fix = f"leave it out, or change `{key}:` in a study of your own (docs/tables.md)"
             raise UserError(f"{key_of(text)} is what the study {study.name} {verb}", where=text, fix=fix)
-    chosen, recipes = study.scale(scale), {}
+    chosen, usual, recipes = study.scale(scale), scale_studies(scale).objectives, {}
     for model in own or chosen.models:
         for row in study.rows_at(scale):
             words = (
                 f"scale={scale}",
                 f"model={model}",
+                *usual.get(row.objective or "", ()),
                 *chosen.overrides,
                 *row.words(scale, model),
                 *extra,

@@ -34,11 +34,12 @@ from tepo.reporting.reference import PaperRow, RowKey, reference_row
 from tepo.strict import REQUIRED, Location, derived, option, read
 from tepo.strict.document import load
 from tepo.studies.curve_settings import CurveSettings
+from tepo.studies.scales import scale_studies
 from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 from tepo.words import with_setting
 
-SCALES = ("laptop", "paper")  # those with overrides of their own in a row
+SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own in a row
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
@@ -62,6 +63,7 @@ class Row:
     base: bool = option(False, "the untrained model")
     overrides: Words = option((), "overrides at any scale, such as train.epochs=1")
     laptop: Words = option((), "overrides at this scale alone")
+    single_gpu: Words = option((), "overrides at this scale alone")
     paper: Words = option((), "overrides at this scale alone")
     by_model: dict[str, Words] = option({}, "model: overrides with it alone")
     reference: str | Reference | None = option(None, "the paper's method, or a mapping over `reference:` of the study")
@@ -74,8 +76,10 @@ class Row:
         return with_setting(self.label, self.setting.point)
 
     def words(self, scale: str, model: str) -> Words:
-        """The overrides of the row at a scale, with a model and at its setting, the later ones win."""
-        at_scale = {"laptop": self.laptop, "paper": self.paper}.get(scale, ())
+        """The overrides of the row at a scale, with a model and at its setting, the later ones win. Where the row says
+        nothing of the scale, it is taken as at the one that the scale is `like`."""
+        written = {"laptop": self.laptop, "single_gpu": self.single_gpu, "paper": self.paper}
+        at_scale = written.get(scale) or written.get(scale_studies(scale).like or "", ())
         own = (*self.overrides, *at_scale, *self.by_model.get(model, ()))
         return (*own, *self.setting.overrides)
 
@@ -118,10 +122,17 @@ class Study:
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 
     def scale(self, name: str) -> Scale:
-        """Raises UserError for a scale the study does not describe."""
-        if name not in self.scales:
+        """What is written for a scale, else what its file makes of another (`tepo.studies.scales`).
+
+        Raises UserError for a scale that is not there, and for one that the study cannot be taken at.
+        """
+        if name in self.scales:
+            return self.scales[name]
+        taken = scale_studies(name)
+        if taken.like not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
-        return self.scales[name]
+        there = self.scales[taken.like]
+        return replace(there, models=taken.models(there.models, self.name))
 
     def vary_at(self, scale: str) -> Vary:
         """What varies at a scale."""
@@ -193,8 +204,15 @@ def parse_study(path: Path) -> Study:
         raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
+    study = replace(study, models=_with_stand_ins(study.models))
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
     return replace(study, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
+
+
+def _with_stand_ins(models: dict[str, str]) -> dict[str, str]:
+    """The models, and those that stand in for them at another scale: they are compared with the same figures."""
+    pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
+    return {here: models[there] for there, here in pairs if there in models} | models
 
 
 def _check_row(row: Row, at: Location) -> None:

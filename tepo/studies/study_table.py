@@ -112,7 +112,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         if reference is not None:
             references[key] = reference
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
-    titles = {name: load_benchmark(name).title if scale == "paper" else name for name in benchmarks}
+    titles = {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks}
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     trained = (

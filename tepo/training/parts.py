@@ -15,6 +15,7 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.decoder import longest
 from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
@@ -125,6 +126,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
     ):
         stream = PromptStream(config, policy.tokenizer)
+        stream.check_positions(longest(policy.model.config))
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
         alarm = GapAlarm(
             bound,

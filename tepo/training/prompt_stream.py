@@ -35,7 +35,7 @@ class PromptStream:
         self.fresh = config.data.kind == "procedural"
         problems = _problems(config)
         check_letters(problems, tokenizer)
-        limit = config.train.max_prompt_tokens
+        limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
         tokens = encode_prompts(
             [problem.prompt for problem in problems],
             tokenizer,
@@ -58,6 +58,18 @@ class PromptStream:
                 "no training prompt is short enough",
                 where=f"train.max_prompt_tokens={limit}",
                 fix=f"raise it: the shortest has {min(map(len, tokens))}",
+            )
+
+    def check_positions(self, positions: int) -> None:
+        """Raise UserError when the longest prompt and a response of full length exceed the model's positions:
+        the sampler would stop the run at the first step that draws such a prompt."""
+        longest = max(len(ids) for _, ids in self.items)
+        if longest + self.new_tokens > positions:
+            raise UserError(
+                f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
+                f"{positions:,} positions",
+                where=str(self.tokenizer.name_or_path),
+                fix=f"train.max_new_tokens={positions - longest}, or a lower train.max_prompt_tokens",
             )
 
     def take(self, start: int, count: int) -> list[Prompt]:

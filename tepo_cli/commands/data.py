@@ -50,23 +50,23 @@ def verify(
 def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     """What is to be said of one set. Raises UserError when it is broken, not there or not the pinned one."""
     from tepo.problems.benchmarks import load_benchmark
-    from tepo.problems.grader import Grader
+    from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
     from tepo.problems.training_sets import is_file, load_training_problems, training_names
     from tepo.words import counted
 
+    pinned, options = "", GraderOptions()
     if is_file(name) or name in training_names():
         problems = load_training_problems(name)
-        yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}"
-        return
-    benchmark = load_benchmark(name)
-    if benchmark.procedural and skip_generated:
-        return
-    problems = benchmark.load_problems()
-    pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
+    else:
+        benchmark = load_benchmark(name)
+        if benchmark.procedural and skip_generated:
+            return
+        problems, options = benchmark.load_problems(), benchmark.grader
+        pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
     yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
     if golds:
-        with Grader(benchmark.grader) as grader:
+        with Grader(options) as grader:
             unread = ", ".join(
                 f"{problems[index].id} ({why})"
                 for index, why in grader.check_golds([problem.answer for problem in problems])

@@ -36,9 +36,9 @@ def doctor(
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
     acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
-    """Versions, engines, cores, GPUs, disk; what is missing and how to get it; then each installed engine for two
-    steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit code 1 when one
-    fails."""
+    """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; then each installed
+    engine for two steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit
+    code 1 when one fails."""
     from rich.console import Console
 
     from tepo.reporting.progress import say
@@ -129,6 +129,8 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     """What the machine has (what, state, advice)."""
     import torch
 
+    from tepo.studies.scales_here import scales_here
+
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
@@ -147,9 +149,11 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
             )
         )
     if not torch.cuda.is_available():
-        return [*rows, ("GPUs", "none", "paper scale needs CUDA; laptop scale does not")]
+        rows.append(("GPUs", "none", ""))
+    sizes = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
+        sizes.append(float(total))
         rows.append(
             (
                 f"GPU {index}",
@@ -157,4 +161,4 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
                 "",
             )
         )
-    return rows
+    return [*rows, *((f"scale {name}", said, "") for name, said in scales_here(sizes, memory * 2**30))]

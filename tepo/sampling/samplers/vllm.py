@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
-from tepo.policy.shapes import Shape, number_bytes
+from tepo.policy.shapes import KNOWN, Shape, check_length, number_bytes
 from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 from tepo.words import install_line
 
@@ -32,7 +32,9 @@ class VllmBackend:
     }
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """What it cannot do depends on the model's files; `VllmSampler` says so when it is opened."""
+        """A sequence that a known model cannot hold; of others `VllmSampler` says so when it is opened."""
+        if config.model.path in KNOWN:
+            check_length(config.model.path, longest_sequence(config), KNOWN[config.model.path].positions)
 
     def check_available(self, config: RunConfig) -> None:
         from tepo.sampling.vllm_sampler import check_installed

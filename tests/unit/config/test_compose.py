@@ -42,7 +42,7 @@ def test_overrides_of_groups_and_leaves() -> None:
         ("trian.steps=3", "trian.steps", "train.steps"),
         ("sampler.kind=torsh", "torsh", "torch"),
         ("objective=dapo", "dapo", "grpo_dapo"),
-        ("model=llama", "llama", "deepseek-r1-distill-llama-8b"),
+        ("model=mistral", "mistral", "mistral-7b-instruct-v0.2"),
         ("steps=3", "steps", "train.steps"),
     ],
 )

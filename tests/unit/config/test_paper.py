@@ -12,6 +12,7 @@ from tepo.objectives import load_objective
 from tepo.paths import CONFIG
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, study_names
+from tests.unit.config.test_small_models import MODELS as SMALL
 
 MODELS = {
     "qwen2.5-7b": "Qwen/Qwen2.5-7B",
@@ -35,8 +36,8 @@ PRINTED = {
 }
 
 
-def test_the_papers_models_are_the_options() -> None:
-    assert set(options("model")) == {*MODELS, "laptop"}
+def test_the_papers_models_are_options() -> None:
+    assert {*MODELS, *SMALL, "laptop"} == set(options("model"))
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -107,6 +107,16 @@ def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
     assert [problem.family for problem in load_benchmark("mine").load_problems()] == ["add3"] * 4
 
 
+def test_a_limit_of_the_response_makes_another_benchmark_with_the_same_problems():
+    plain, short = load_benchmark("math500"), load_benchmark("math500:tokens3000")
+    assert (short.name, short.max_new_tokens, short.title) == ("math500:tokens3000", 3000, plain.title)
+    assert short.hash == plain.hash
+    assert short.fingerprint != plain.fingerprint
+    for name in ("math500:tokens0", "math500:tokens"):
+        with pytest.raises(UserError, match="no subsets"):
+            load_benchmark(name)
+
+
 def test_unknown_names_and_subsets():
     with pytest.raises(UserError, match="did you mean 'minerva'"):
         load_benchmark("minerv")

@@ -1,12 +1,12 @@
 """Every study that ships:
-at both scales each row composes, its objective loads, its paper row exists and its benchmarks are there."""
+at every scale each row composes, its objective loads, its paper row exists and its benchmarks are there."""
 
 from pathlib import Path
 
 import pytest
 
-from tepo import paths
 from tepo.objectives import load_objective
+from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.claims import claims_table
 from tepo.reporting.reference import load_table
 from tepo.studies.plan import Unit, make_plan
@@ -23,7 +23,7 @@ def _check(unit: Unit) -> None:
         objective = load_objective(unit.config.objective)
         assert objective.name == unit.row.objective
     for name in unit.config.data.benchmarks:
-        assert paths.find("evals", name).stem == name
+        assert load_benchmark(name).name == name
     assert unit.model == unit.config.model.name
 
 

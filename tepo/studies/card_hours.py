@@ -1,0 +1,45 @@
+"""How long a study takes on cards that each train one run, under the assumptions of `tepo.studies.machines`."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tepo.config.schema import RunConfig
+from tepo.policy.shapes import shape_of
+from tepo.studies.fit import fit, needs_reference
+from tepo.studies.machines import Machine, benchmark_time
+from tepo.studies.plan import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class CardHours:
+    """Hours of the single runs of a study on one kind of card, in the order in which they start."""
+
+    card: Machine
+    runs: tuple[float, ...]
+
+    def clock(self, cards: int) -> float:
+        """Hours by the clock: a card that is free takes the next run."""
+        free = [0.0] * cards
+        for hours in self.runs:
+            heapq.heapreplace(free, free[0] + hours)
+        return max(free)
+
+    @property
+    def dollars(self) -> float:
+        return sum(self.runs) * self.card.price
+
+
+def card_hours(units: Sequence[Unit], card: Machine) -> CardHours | None:
+    """Of training and measuring every unit; None where one does not fit on the card."""
+    hours = [_hours(unit.config, unit.row.objective is not None, card) for unit in units]
+    known = tuple(one for one in hours if one is not None)
+    return CardHours(card, known) if len(known) == len(hours) else None
+
+
+def _hours(config: RunConfig, trained: bool, card: Machine) -> float | None:
+    fitted = fit(config, card, reference=trained and needs_reference(config))
+    if fitted.problem:
+        return None
+    measuring = benchmark_time(config, shape_of(config.model.path), card, fitted.memory)
+    return (trained * config.train.steps * fitted.time.total + measuring) / 3600

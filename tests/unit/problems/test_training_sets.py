@@ -1,0 +1,186 @@
+"""Declared training sets: GSM8K, MATH, and sets that are made of others."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tepo.config.compose import compose
+from tepo.errors import UserError
+from tepo.problems import hashes, training_sets
+from tepo.problems.contamination import overlaps
+from tepo.problems.grader import Grader
+from tepo.problems.hashes import pinned_rows, row_hashes, set_hash
+from tepo.problems.problem import Problem
+from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_hub
+from tepo.problems.training_sets import (
+    benchmark_problems,
+    draw,
+    listed_contamination,
+    load_training_problems,
+    load_training_set,
+    split_off,
+    training_fingerprint,
+    training_names,
+)
+
+COUNTS = {"dapo_math": 17_398, "dapo_math_4k": 4096, "gsm8k_math": 14_973, "gsm8k_train": 7473, "math_train": 7500}
+GROUPS = {"gsm8k": "gsm8k_train", "math": "math_train", "gsm8k_math": "gsm8k_math", "dapo_4k": "dapo_math_4k"}
+WORDS = [
+    {"question": "Ann has 3 boxes of 4 pens. How many pens?", "answer": "3*4 = <<3*4=12>>12 pens.\n#### 12"},
+    {"question": "A farm sells 2 cows for $700 each. What does it get?", "answer": "2*700=1400\n#### 1,400"},
+]
+
+
+@pytest.fixture
+def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of declarations in place of ours, and of their rows."""
+    monkeypatch.setattr(training_sets, "SETS", tmp_path)
+    monkeypatch.setattr(training_sets, "PINNED", tmp_path)
+    monkeypatch.setenv("TEPO_DATA", str(tmp_path))
+    return tmp_path
+
+
+def declare(folder: Path, name: str, problems: list[Problem], source: str, more: str = "") -> None:
+    (folder / f"{name}.yaml").write_text(
+        f"{source}\ncount: {len(problems)}\nhash: {set_hash(problems)}\nprovenance: here\nlicence: MIT\n{more}"
+    )
+
+
+def declare_rows(folder: Path, name: str, problems: list[Problem], contaminated: str = "") -> None:
+    declare(folder, name, problems, "dataset: {path: nobody/here}")
+    rows = [{"id": one.id, "problem": one.prompt, "answer": one.answer} for one in problems]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / f"{name}.contaminated.txt").write_text(contaminated)
+
+
+def asked(name: str, count: int) -> list[Problem]:
+    return [Problem(f"{name}-{number}", f"{name} asks {number}?", str(number)) for number in range(count)]
+
+
+def test_every_declared_set_is_pinned() -> None:
+    assert training_names() == sorted(COUNTS)
+    for name, count in COUNTS.items():
+        declared = load_training_set(name)
+        assert declared.count == count
+        assert declared.licence
+        if declared.dataset:
+            assert len(declared.dataset.revision or "") == 40
+            assert len(pinned_rows(name)) == count
+    assert len(listed_contamination("math_train")) == 33
+    assert listed_contamination("gsm8k_math") == listed_contamination("math_train")
+    assert listed_contamination("gsm8k_train") == set()
+
+
+@pytest.mark.parametrize(("group", "problems"), GROUPS.items())
+def test_a_data_group_is_complete_and_downloads_nothing_to_be_planned(
+    group: str, problems: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    data = compose([f"data={group}"]).data
+    assert (data.name, data.kind, data.problems, data.prompt) == (group, "problems", problems, "boxed")
+    assert data.held_out == 256
+    assert data.benchmarks == ["gsm8k", "math500", "amc", "minerva", "olympiadbench"]
+    assert len(training_fingerprint(problems, exclude_contaminated=data.exclude_contaminated)) == 64
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_the_real_sets_are_the_pinned_ones(real_sets: Path, name: str) -> None:
+    parts = load_training_set(name).of or (name,)
+    files = [getattr(load_training_set(part).dataset, "file", None) or part for part in parts]
+    if missing := [file for file in files if not (real_sets / f"{file}.jsonl").is_file()]:
+        pytest.skip(f"no {missing[0]}.jsonl there")
+    problems = load_training_problems(name)
+    assert len(problems) == len({problem.id for problem in problems}) == COUNTS[name]
+    assert len(load_training_problems(name, exclude_contaminated=True)) == COUNTS[name] - len(
+        listed_contamination(name) & {problem.id for problem in problems}
+    )
+
+
+@pytest.mark.slow
+def test_gsm8k_holds_no_test_problem_and_every_gold_can_be_read(real_sets: Path) -> None:
+    problems = load_training_problems("gsm8k_train")
+    assert overlaps(benchmark_problems(), problems) == []
+    with Grader() as grader:
+        assert grader.check_golds([problem.answer for problem in problems]) == []
+
+
+def test_the_drawn_set_is_english_unrepeated_and_in_no_benchmark(real_sets: Path) -> None:
+    problems = load_training_problems("dapo_math_4k")
+    texts = ["".join(problem.prompt.split()) for problem in problems]
+    everything = Counter("".join(problem.prompt.split()) for problem in load_training_problems("dapo_math"))
+    assert {everything[text] for text in texts} == {1}
+    assert not {problem.id for problem in problems} & listed_contamination("dapo_math")
+    assert not any("一" <= character <= "鿿" for text in texts for character in text)
+
+
+def test_a_set_made_of_others_has_their_problems_in_order(sets: Path) -> None:
+    one, other = asked("one", 3), asked("other", 2)
+    declare_rows(sets, "one", one, "one-1\n")
+    declare_rows(sets, "other", other)
+    declare(sets, "both", one + other, "of: [one, other]")
+    assert load_training_problems("both") == one + other
+    assert [problem.id for problem in load_training_problems("both", exclude_contaminated=True)] == [
+        *("one-0", "one-2", "other-0", "other-1")
+    ]
+    declare(sets, "both", other + one, "of: [one, other]")
+    with pytest.raises(UserError, match="both: the content is not the pinned one"):
+        load_training_problems("both")
+
+
+def test_a_set_needs_one_source(sets: Path) -> None:
+    declare(sets, "none", asked("one", 1), "drawn: true")
+    declare(sets, "two", asked("one", 1), "dataset: {path: x}\nof: [one]")
+    for name in ("none", "two"):
+        with pytest.raises(UserError, match="exactly one of `dataset` and `of`"):
+            load_training_problems(name)
+
+
+def test_what_is_drawn_depends_on_no_order_white_space_or_other_problem() -> None:
+    problems = asked("one", 60)
+    drawn = draw(problems, 10, set())
+    assert len(drawn) == 10
+    assert drawn == [problem for problem in problems if problem in drawn]
+    assert {one.id for one in draw(problems[::-1], 10, set())} == {one.id for one in drawn}
+    spaced = [Problem(one.id, f" {one.prompt}\n", one.answer) for one in problems]
+    assert [one.id for one in draw(spaced, 10, set())] == [one.id for one in drawn]
+    rest = draw([one for one in problems if one != drawn[3]], 10, set())
+    assert len({one.id for one in rest} & {one.id for one in drawn}) == 9
+    held_out = split_off(problems, 10, "here")[1]
+    assert {one.id for one in held_out} != {
+        one.id for one in drawn
+    }  # another hash: what is held out is not what is drawn
+
+
+def test_what_is_never_drawn() -> None:
+    twice = [Problem("a", "How many?", "1"), Problem("b", "How  many?", "2")]
+    chinese, held = Problem("c", "求 x", "3"), Problem("d", "In a benchmark.", "4")
+    free = Problem("e", "What is x?", "5")
+    assert draw([*twice, chinese, held, free], 5, {"d"}) == [free]
+
+
+def test_the_number_behind_a_mark_and_the_copy_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's rows and a file of TEPO_DATA, whose ids begin with its own name, are the same problems."""
+    pytest.importorskip("datasets")
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in WORDS))
+    fields = Fields(problem="question", after="####")
+    source = Dataset(
+        "json", split="train", data_files=(str(tmp_path / "train.jsonl"),), fields=fields, file="words_test"
+    )
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    hub = read_hub(source, "words")
+    assert [problem.answer for problem in hub] == ["12", "1400"]
+    monkeypatch.setattr(hashes, "FOLDER", tmp_path)
+    (tmp_path / "words.txt").write_text("\n".join(row_hashes(hub)))
+    rows = [
+        {"id": f"words_test-{number}", "problem": one.prompt, "answer": one.answer} for number, one in enumerate(hub)
+    ]
+    (tmp_path / "words_test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setenv("TEPO_DATA", str(tmp_path))
+    assert [one.id for one in load_dataset_problems(source, "words", 2, set_hash(hub))] == ["words-0", "words-1"]
+    assert [one.id for one in load_dataset_problems(source, "own", 2, set_hash(hub))] == [
+        "words_test-0",
+        "words_test-1",
+    ]

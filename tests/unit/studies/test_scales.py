@@ -1,0 +1,77 @@
+"""A scale says how studies are taken there, so that no study names it."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.studies.plan import make_plan
+from tepo.studies.scales import scale_studies
+from tepo.studies.study import load_study, parse_study, printed
+
+LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
+STUDY = """
+title: T
+rows:
+  - {label: TEPO, objective: tepo, laptop: [train.epochs=1]}
+  - {label: "TEPO, β = 0.1", objective: tepo, overrides: [objective.penalty.coefficient=0.1]}
+scales:
+  laptop: {models: [laptop], seeds: [3], overrides: [train.steps=2]}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study that names laptop alone, and a scale of the user's own that is like it."""
+    for folder in ("scale", "experiments"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    declare(
+        tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.penalty.coefficient=2]}"
+    )
+    return tmp_path
+
+
+def declare(folder: Path, studies: str) -> None:
+    text = LAPTOP.replace("scale: laptop", "scale: desk").replace("prompts_per_step: 64", "prompts_per_step: 32")
+    (folder / "scale/desk.yaml").write_text(f"{text}studies: {{{studies}}}\n")
+
+
+def test_a_study_is_taken_at_a_scale_that_it_does_not_name(study: Path) -> None:
+    units = make_plan(load_study("mine"), "desk", store=study)
+    trained = [(unit.config.train, unit.config.objective["penalty"]["coefficient"], unit.seed) for unit in units]
+    assert [(train.prompts_per_step, train.steps, train.epochs) for train, _, _ in trained] == [(32, 2, 1), (32, 2, 2)]
+    assert [(coefficient, seed) for _, coefficient, seed in trained] == [(2, 3), (0.1, 3)]  # the row's own wins
+
+
+def test_what_a_scale_says_is_read_anew_when_it_changes(study: Path) -> None:
+    assert scale_studies("desk").like == "laptop"
+    declare(study, "like: paper")
+    assert scale_studies("desk").like == "paper"
+
+
+@pytest.mark.parametrize(
+    ("studies", "message"),
+    [
+        ("", "unknown scale 'desk'"),
+        ("like: paper", "unknown scale 'desk'"),
+        ("like: laptop", "no model stands in for laptop"),
+        ("like: lptop", "did you mean 'laptop'"),
+        ("like: laptop, stand_ins: {laptop: lptop}", "did you mean 'laptop'"),
+        ("like: laptop, objectives: {tpo: []}", "did you mean"),
+        ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
+    ],
+)
+def test_mistakes_in_a_scale_are_said(study: Path, studies: str, message: str) -> None:
+    declare(study, studies)
+    with pytest.raises(UserError, match="(?s)" + message):
+        make_plan(parse_study(study / "experiments/mine.yaml"), "desk", store=study)
+
+
+def test_a_model_that_stands_in_is_compared_with_the_same_figures() -> None:
+    study = load_study("table2")
+    row = next(row for row in study.rows if row.objective == "tepo")
+    pairs = scale_studies("single_gpu").stand_ins
+    for there in study.scale("paper").models:
+        assert printed(study, pairs[there], row) == printed(study, there, row) is not None

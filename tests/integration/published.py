@@ -1,4 +1,4 @@
-"""Stand-ins for the seven published sets:
+"""Stand-ins for the published benchmarks:
 declared in a user's folder in front of tepo's own, rows in a folder for TEPO_DATA."""
 
 import json
@@ -10,7 +10,7 @@ from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.procedural import generate
 
-NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
+NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # the papers'
 
 
 def make_sets(folder: Path, count: int = 3, **more: object) -> dict[str, str]:
@@ -18,7 +18,7 @@ def make_sets(folder: Path, count: int = 3, **more: object) -> dict[str, str]:
     Returns the environment that puts them in front."""
     (folder / "evals").mkdir(parents=True)
     (folder / "data").mkdir()
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate((*NAMES, "gsm8k")):
         problems = [
             Problem(f"{name}-{index}", problem.prompt, problem.answer)
             for index, problem in enumerate(generate({"add3": 1.0, "gcd": 1.0}, count, number, "test"))

@@ -36,7 +36,7 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
     assert done.stdout.count("cannot read: ") == 1
     everything = tepo("data", "verify", "--no-golds", **sets)
     assert everything.returncode == 2  # the folder has no DAPO-Math-17k
-    assert everything.stdout.count(": 3 problems, content ") == 7
+    assert everything.stdout.count(": 3 problems, content ") == 8
     assert "dapo_math: NOT VERIFIED" in everything.stdout
 
 
@@ -75,7 +75,7 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
     done = tepo("data", "contamination", own, "--rows", "--write-list", tmp_path / "list.txt", **sets)
     assert done.returncode == 0, done.stderr
     counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
-    assert len(counts) == 7
+    assert len(counts) == 8
     assert counts["aime24"] == ["3", "0", "0"]
     assert "math500-1 copy 1.000" in done.stdout
     assert f"1 of 2 problems of {own} are left out" in done.stdout

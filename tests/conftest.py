@@ -41,7 +41,7 @@ def _missing(marker: str) -> str | None:
     match marker:
         case "vllm" | "deepspeed" | "verl":
             return module(marker)
-        case "lm_eval":
+        case "lm_eval" | "peft":
             return module(marker, "pip install -r requirements/dev.txt")
         case "slurm":
             return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
@@ -57,7 +57,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "lm_eval", "verl", "slurm", "chromium", "latex", "gpu"):
+    for marker in ("vllm", "deepspeed", "lm_eval", "peft", "verl", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

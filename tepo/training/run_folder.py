@@ -6,6 +6,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
+                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format)
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view

@@ -40,6 +40,12 @@ CASES: dict[str, dict[str, Any]] = {
     "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
     "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
     "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16"},
+}
+LORA: dict[str, dict[str, Any]] = {
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "rank": 16},
+    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
 }
 
 

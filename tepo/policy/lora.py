@@ -58,8 +58,8 @@ def weight_of(linear: Any) -> Tensor:
     if not hasattr(linear, "lora_A") or linear.disable_adapters:
         return linear.weight
     weight, a, b = linear.base_layer.weight, linear.lora_A["default"].weight, linear.lora_B["default"].weight
-    scale = linear.scaling["default"]
-    return torch.addmm(weight.float(), b.float(), a.float(), alpha=scale).to(weight.dtype)
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    return torch.addmm(weight.to(wide), b.to(wide), a.to(wide), alpha=linear.scaling["default"]).to(weight.dtype)
 
 
 @torch.no_grad()

@@ -25,11 +25,9 @@ from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
-from tepo.training.run_folder import RunFolder
+from tepo.training.run_folder import ADAPTER, RunFolder
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
-
-ADAPTER = "adapter"  # of a checkpoint: the folder of the adapters, whose merged weights are the model beside it
 
 
 @dataclass

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
+ADAPTER = "adapter"  # of a checkpoint: the folder of LoRA's adapters, which are merged into the model beside it
 BUSY = 3  # exit code of a process that found its run in the hands of another
 
 

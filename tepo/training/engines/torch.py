@@ -43,9 +43,10 @@ class TorchEngineBackend:
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
         """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32. With LoRA, of adapters
         alone."""
-        size, rank, n = number_bytes(config.model.dtype), config.model.lora_rank, float(shape.parameters)
-        trained = float(shape.adapter_parameters(rank)) if rank else n
-        return EngineMemory(size * (n + trained * (rank > 0)), 4 * trained, (12 if size == 2 else 8) * trained)
+        size, n = number_bytes(config.model.dtype), float(shape.parameters)
+        adapters = float(shape.adapter_parameters(config.model.lora_rank))
+        trained = adapters or n
+        return EngineMemory(size * (n + adapters), 4 * trained, (12 if size == 2 else 8) * trained)
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
         return ("engine.kind=deepspeed", *deepspeed.BACKEND.remedies(config))

@@ -101,10 +101,12 @@ def _figures(one: Fit, steps: int) -> list[str]:
 
 
 def _remedy(one: Fit) -> str:
+    others = f" Or LoRA, another method with an id of its own: {_words(one.adapters)}." if one.adapters else ""
     if one.changes is None:
-        return "No setting of memory alone makes it fit: take more or larger GPUs."
-    return (
-        "It would with "
-        + " ".join(one.changes)
-        + (", servers on other GPUs" if any(word.startswith("sampler.kind=") for word in one.changes) else "")
-    )
+        return "No setting of memory alone makes it fit: take more or larger GPUs." + others
+    return f"It would with {_words(one.changes)}." + others
+
+
+def _words(changes: tuple[str, ...]) -> str:
+    servers = any(word.startswith("sampler.kind=") for word in changes)
+    return " ".join(changes) + (", servers on other GPUs" if servers else "")

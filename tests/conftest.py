@@ -44,7 +44,7 @@ def _missing(marker: str) -> str | None:
     match marker:
         case "vllm" | "deepspeed" | "verl":
             return module(marker)
-        case "lm_eval":
+        case "lm_eval" | "peft":
             return module(marker, "pip install -r requirements/dev.txt")
         case "jupyter":
             missing = (module(name, "pip install -r requirements/dev.txt") for name in _JUPYTER)
@@ -63,7 +63,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "lm_eval", "jupyter", "verl", "slurm", "chromium", "latex", "gpu"):
+    for marker in ("vllm", "deepspeed", "lm_eval", "peft", "jupyter", "verl", "slurm", "chromium", "latex", "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

@@ -26,6 +26,8 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = option("float32", "of the weights")
     gradient_checkpointing: bool = option(False, "compute activations twice to hold fewer")
     trust_remote_code: bool = option(False, "run code that comes with the model")
+    lora_rank: int = option(0, "train adapters of this rank on a frozen model (peft); 0: train all weights", low=0)
+    lora_alpha: float = option(32.0, "adapters are scaled by this over their rank", low=POSITIVE)
     wrap: Wrap = option("auto", "what goes around a request; auto: a chat template where there is one, else base")
     thinking: bool | None = option(None, "Qwen3's switch; null leaves it to the chat template")
 

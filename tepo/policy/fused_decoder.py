@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from tepo.policy.attention import attend_packed
 from tepo.policy.fused_layers import Finish, Norm, Project, Projection, Turn, interleaved
 from tepo.policy.layout import Attention, Layout
+from tepo.policy.lora import plain_name, weight_of
 from tepo.policy.packing import Packed
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -20,7 +21,7 @@ def supported(model: PreTrainedModel) -> bool:
     config = model.config
     if config.model_type not in FAMILIES or config.hidden_act != "silu":
         return False
-    names = [name for name, _ in model.named_parameters()]
+    names = [plain_name(name) for name, _ in model.named_parameters()]
     biased = any(name.endswith(("o_proj.bias", "gate_proj.bias", "up_proj.bias", "down_proj.bias")) for name in names)
     return not biased and all(parameter.numel() for parameter in model.parameters())
 
@@ -41,7 +42,7 @@ def _layer(layer: Any, x: Tensor, turns: Tensor, layout: Layout, config: Any) ->
     width, normed = attention.head_dim, hasattr(attention, "q_norm")
     how = Projection(eps, config.num_attention_heads, config.num_key_value_heads, width, None if normed else turns)
     parts = attention.q_proj, attention.k_proj, attention.v_proj
-    weights, biases = [part.weight for part in parts], [part.bias for part in parts]
+    weights, biases = [weight_of(part) for part in parts], [part.bias for part in parts]
     q, k, v = Project.apply(x, how, layer.input_layernorm.weight, *weights, *biases)
     if normed:
         q, k = (_normed_heads(part, norm, eps, turns) for part, norm in ((q, attention.q_norm), (k, attention.k_norm)))
@@ -49,7 +50,7 @@ def _layer(layer: Any, x: Tensor, turns: Tensor, layout: Layout, config: Any) ->
     window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))  # Mistral: of the model
     attended = attend_packed(q, k, v, Attention(layout, attention.scaling, window)).flatten(1)
     finish = attention.o_proj, layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj, mlp.down_proj
-    return Finish.apply(x, attended, eps, torch.is_grad_enabled(), *(part.weight for part in finish))
+    return Finish.apply(x, attended, eps, torch.is_grad_enabled(), *map(weight_of, finish))
 
 
 def _normed_heads(heads: Tensor, norm: Any, eps: float, turns: Tensor) -> Tensor:

@@ -42,6 +42,12 @@ class Shape:
         """All weights."""
         return self.layers * self.layer_parameters + self.head_parameters * (1 if self.tied else 2)
 
+    def adapter_parameters(self, rank: int) -> int:
+        """Weights of LoRA's adapters on all linear layers but the output matrix: rank times inputs and outputs of
+        each."""
+        attention = 2 * (2 * self.hidden + self.head_dim * (self.heads + self.kv_heads))
+        return self.layers * rank * (attention + 3 * (self.hidden + self.inner))
+
     @property
     def cache_numbers(self) -> int:
         """Numbers of key-value cache per token."""

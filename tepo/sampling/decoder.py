@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tepo.errors import UserError
+from tepo.policy.lora import weight_of
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -70,8 +71,8 @@ class Decoder:
             q, k, v = (part.detach().unflatten(0, (self.kv_heads, -1, self.head_dim)) for part in parts)
             return torch.cat([q[:, :, interleaved], k[:, :, interleaved], v], dim=1).flatten(0, 2)
 
-        qkv = merged(attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight)
-        gate_up = torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()])
+        qkv = merged(weight_of(attention.q_proj), weight_of(attention.k_proj), weight_of(attention.v_proj))
+        gate_up = torch.cat([weight_of(mlp.gate_proj).detach(), weight_of(mlp.up_proj).detach()])
         qkv_biases = attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias
         qk_norm = None
         if hasattr(attention, "q_norm"):
@@ -82,14 +83,14 @@ class Decoder:
             qkv=(qkv * input_norm if fold else qkv).t().contiguous(),
             qkv_bias=None if qkv_biases[0] is None else merged(*qkv_biases),
             qk_norm=qk_norm,
-            out=attention.o_proj.weight.detach().t().contiguous(),
+            out=weight_of(attention.o_proj).detach().t().contiguous(),
             out_bias=attention.o_proj.bias,
             post_norm=None if fold else post_norm,
             gate_up=(gate_up * post_norm if fold else gate_up).t().contiguous(),
             gate_up_bias=None
             if mlp.gate_proj.bias is None
             else torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()]),
-            down=mlp.down_proj.weight.detach().t().contiguous(),
+            down=weight_of(mlp.down_proj).detach().t().contiguous(),
             down_bias=mlp.down_proj.bias,
         )
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tepo.errors import RunFailed
+from tepo.policy.lora import adapters_off, plain_name
 from tepo.sampling.sampler import Score
 
 _SHARE = 0.01  # a few prompts with a stale cache hardly move the mean: this share of far-off tokens rings too
@@ -127,9 +128,9 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
     """The model with other parameters for a moment. Tied ones may get different values, nothing is copied."""
     places = []
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if name in weights:
+        if (known := plain_name(name)) in weights:
             owner, _, leaf = name.rpartition(".")
-            places.append((model.get_submodule(owner), leaf, parameter, weights[name].to(parameter.device)))
+            places.append((model.get_submodule(owner), leaf, parameter, weights[known].to(parameter.device)))
     try:
         for module, leaf, _, value in places:
             setattr(module, leaf, nn.Parameter(value, requires_grad=False))
@@ -256,7 +257,7 @@ class GapAlarm:
             model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters())
         ):  # ZeRO-3: sharded
             return []
-        with borrowed_weights(model, previous):
+        with borrowed_weights(model, previous), adapters_off(model):  # they were merged into what was synced
             whole = self._gap(sampler, evidence.score(self.temperature))
         with borrowed_weights(model, {"lm_head.weight": previous["lm_head.weight"]}):
             head = self._gap(sampler, evidence.score(self.temperature))

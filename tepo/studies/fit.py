@@ -18,6 +18,7 @@ class Fit:
     """A run on a machine.
 
     problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
+    adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
     """
 
     machine: Machine
@@ -25,6 +26,7 @@ class Fit:
     time: StepTime
     problem: str
     changes: tuple[str, ...] | None
+    adapters: tuple[str, ...] = ()
 
     def cost(self, steps: int) -> float:
         """Dollars of a run."""
@@ -38,17 +40,16 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """
     shape = shape_of(config.model.path)
     needed, problem = _check(config, shape, machine, reference)
-    changes: tuple[str, ...] | None = ()
-    if problem:
-        changes = next(
-            (
-                words
-                for words in _remedies(config, machine.ranks)
-                if not _check(_changed(config, words), shape, machine, reference)[1]
-            ),
-            None,
-        )
-    return Fit(machine, needed, step_time(config, shape, machine, needed), problem, changes)
+    time = step_time(config, shape, machine, needed)
+    if not problem:
+        return Fit(machine, needed, time, problem, ())
+
+    def fits(words: tuple[str, ...]) -> bool:
+        return not _check(_changed(config, words), shape, machine, reference)[1]
+
+    changes = next(filter(fits, _remedies(config, machine.ranks)), None)
+    adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
+    return Fit(machine, needed, time, problem, changes, adapters)
 
 
 def needs_reference(config: RunConfig) -> bool:
@@ -111,6 +112,18 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*split, *words, f"sampler.kind={kind}") for words in tried)
+
+
+def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
+    """Overrides that train LoRA's adapters in place of all weights: alone, then with what saves memory. Rank and
+    learning rate are those that docs/engines.md argues for."""
+    if config.model.lora_rank or ranks > 1:
+        return
+    engine = () if config.engine.kind == "torch" else ("engine.kind=torch",)
+    lora = (*engine, "model.lora_rank=32", f"train.learning_rate={10 * config.train.learning_rate:g}")
+    yield lora
+    for words in _remedies(_changed(config, lora), ranks):
+        yield (*lora, *words)
 
 
 def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:

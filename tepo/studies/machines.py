@@ -111,7 +111,7 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
         2 * shape.parameters + 2 * shape.layers * shape.heads * shape.head_dim * (response + PROMPT_TOKENS)
     )
     rate = UTILISATION * machine.operations * machine.ranks
-    passes = 4 if config.model.gradient_checkpointing else 3
+    passes = 3 + config.model.gradient_checkpointing - (config.model.lora_rank > 0)  # frozen: no gradient of weights
     return StepTime(decoding.seconds(train.max_new_tokens), forward / rate, train.epochs * passes * forward / rate)
 
 

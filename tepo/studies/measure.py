@@ -132,8 +132,8 @@ def trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Ite
     """The sampler that a configuration trains with, of the given weights."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
+    from tepo.policy.lora import full_state
     from tepo.training.parts import make_sampler, pick_device
-    from tepo.training.torch_engine import full_state
 
     policy = load_policy(
         weights.path,

@@ -31,8 +31,9 @@ class Memory:
     """Bytes of one GPU by part.
 
     reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step
-    takes, when activations are gone. sampler: what it takes while it draws; of it `cache` is for keys and values,
-    None where these lie on GPUs of the sampler's own. host: main memory of a node.
+    takes, when activations are gone. sampler: what it takes while it draws, with the copy of merged weights that it is
+    given with LoRA; of it `cache` is for keys and values, None where these lie on GPUs of the sampler's own. host: main
+    memory of a node.
     """
 
     weights: float
@@ -72,9 +73,11 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     size = number_bytes(config.model.dtype)
     engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size)
-    kept = size * shape.parameters * reference
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shares_weights(config))
+    lora, shared = config.model.lora_rank > 0, shares_weights(config)
+    kept = size * shape.parameters * (reference and not lora)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
+    merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
     return Memory(
         engine.weights,
         kept,
@@ -83,7 +86,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
         activations,
         logits,
         engine.step,
-        sampler.total,
+        sampler.total + merged,
         sampler.cache,
         engine.host,
     )
@@ -109,15 +112,18 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
     """Bytes kept for the backward of one micro-batch, and what the output layer adds at the peak.
 
     The peak is either where the backward begins, at the logits, or in the last layer. With checkpointing only the
-    inputs of layers are kept, and one layer at a time is made again.
+    inputs of layers are kept, and one layer at a time is made again. LoRA also keeps the products with A of a layer's
+    seven matrices; its output matrix is frozen.
     """
-    tokens = tokens_at_once(config)
-    layer, temporary = tokens * layer_bytes(shape, size), tokens * 2 * size * (shape.inner + shape.hidden)
+    tokens, rank = tokens_at_once(config), config.model.lora_rank
+    layer = tokens * (layer_bytes(shape, size) + 7 * rank * size)
+    temporary = tokens * 2 * size * (shape.inner + shape.hidden)
     if config.model.gradient_checkpointing:
         kept, work = tokens * shape.layers * shape.hidden * size, layer + temporary
     else:
         kept, work = shape.layers * layer, temporary
     logits = tokens * (4 + 2 * size) * shape.hidden + _logits(shape, size, tokens)  # the last norm is still there
+    logits -= size * shape.head_parameters * (rank > 0)  # no gradient of the output matrix
     return kept + max(work - logits, 0), logits
 
 

@@ -19,7 +19,7 @@ from tepo.objectives.explain import Explanation, explain
 from tepo.objectives.kept import foreign_files
 from tepo.policy.location import resolve
 from tepo.strict import Location, read
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import ADAPTER, RunFolder, final_model
 from tepo.words import counted
 
 CARD = "README.md"
@@ -50,7 +50,10 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         _front(base, licence),
         f"# {name} on {config.model.name}, seed {config.seed}",
         f"Trained by reinforcement learning with verifiable rewards with tepo, as run `{run.path.name}`: "
-        f"{counted(steps, 'step')}" + (f"; training ended early with {ending}" if ending else "") + ".",
+        f"{counted(steps, 'step')}"
+        + (f"; training ended early with {ending}" if ending else "")
+        + "."
+        + _adapters(config),
         _kept(run, name) if foreign_files(config.objective, own) else _explained(config, name),
         f"## Data\n\n{_data(config)}",
         f"## Benchmarks\n\n{_benchmarks(results)}",
@@ -60,6 +63,16 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _adapters(config: RunConfig) -> str:
+    rank, alpha = config.model.lora_rank, config.model.lora_alpha
+    if not rank:
+        return ""
+    return (
+        f" Trained were LoRA's adapters of rank {rank} and alpha {alpha:g} on all linear layers but the output matrix. "
+        f"These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
+    )
 
 
 def _front(base: str, licence: str) -> str:

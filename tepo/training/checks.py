@@ -1,7 +1,7 @@
 """What is checked before a run has a folder and its weights are loaded, which takes minutes for a large model:
 a typo must not cost a run that fails after its start."""
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import ModelConfig, RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
 from tepo.objectives.checks import check_runs
@@ -13,14 +13,24 @@ from tepo.training.engines import engine_backend
 
 
 def check_settings(config: RunConfig) -> None:
-    """Raises UserError for keys and values of the objective, the tasks or the grader that do not exist."""
+    """Raises UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
+    exist or cannot be."""
     check_runs(load_objective(config.objective))
+    check_lora(config)
     GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
     if config.data.kind == "procedural":
         from tepo.problems.procedural import check_tasks
 
         check_tasks(config.data.tasks, "train")
     check_validation(config)
+
+
+def check_lora(config: RunConfig) -> None:
+    """Raises UserError for a scale of adapters where there are none."""
+    model = config.model
+    if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
+        fix = "set model.lora_rank, or leave model.lora_alpha out"
+        raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
 
 
 def check_validation(config: RunConfig) -> None:

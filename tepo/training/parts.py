@@ -14,6 +14,7 @@ from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve
+from tepo.policy.lora import add_adapters, base_revision, load_adapters, save_adapters
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.decoder import longest
 from tepo.sampling.gap import GapAlarm, default_bound
@@ -25,7 +26,7 @@ from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
-from tepo.training.run_folder import RunFolder
+from tepo.training.run_folder import ADAPTER, RunFolder
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
@@ -51,6 +52,9 @@ class Parts:
         weights = self.engine.weights()  # collective: every rank takes part
         if self.first:
             save_model(self.policy, weights, folder)
+            if self.config.model.lora_rank:
+                model = self.config.model
+                save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
             write_pending(folder, pending)
         self.engine.save(folder)
 
@@ -105,13 +109,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     steps = run.checkpoints()
     latest = run.checkpoint(steps[-1]) if steps else None
     source = str(latest or config.model.path)
-    policy = load_policy(
-        source,
-        dtype=config.model.dtype,
-        device=str(device),
-        revision=None if latest else config.model.revision,
-        trust_remote_code=config.model.trust_remote_code,
-    )
+    policy = open_policy(config, latest, device)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
@@ -135,7 +133,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
             comm=engine.comm,
             fresh=sampler.score,
         )
-        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, device))
+        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
         collector = Collector(config, stream, sampler, grader, engine.comm)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
@@ -155,18 +153,40 @@ def check_same_run(run: RunFolder, comm: Comm | None) -> None:
         raise RunFailed(f"the ranks read different files ({shown})", where="a run over several ranks", fix=fix)
 
 
-def initial_policy(config: RunConfig, objective: Objective, device: torch.device) -> torch.nn.Module | None:
-    """The policy before training, frozen, where the objective is anchored on it."""
+def open_policy(config: RunConfig, latest: Path | None, device: torch.device) -> Policy:
+    """The policy to train: that of the newest checkpoint, else the untrained one. With LoRA always the untrained one,
+    at the commit that the checkpoint names, with adapters."""
+    model = config.model
+    if not model.lora_rank:
+        return _load(config, str(latest or model.path), None if latest else model.revision, device)
+    saved = latest / ADAPTER if latest else None
+    policy = _load(config, model.path, base_revision(saved) if saved else model.revision, device)
+    add_adapters(policy.model, model.lora_rank, model.lora_alpha, config.seed)
+    if saved:
+        load_adapters(policy.model, saved)
+    return policy
+
+
+def initial_policy(config: RunConfig, objective: Objective, policy: Policy) -> torch.nn.Module | None:
+    """The policy before training, frozen, where the objective is anchored on it. With LoRA the trained model, whose
+    adapters are off where it stands for the initial policy."""
+    model = config.model
     if not objective.needs.initial_policy:
         return None
+    if model.lora_rank:
+        return policy.model
+    return _load(config, model.path, model.revision, policy.model.device).model.requires_grad_(False)
+
+
+def _load(config: RunConfig, source: str, revision: str | None, device: torch.device) -> Policy:
     model = config.model
     return load_policy(
-        model.path,
+        source,
         dtype=model.dtype,
         device=str(device),
-        revision=model.revision,
+        revision=revision,
         trust_remote_code=model.trust_remote_code,
-    ).model.requires_grad_(False)
+    )
 
 
 def pick_device(name: str) -> torch.device:
@@ -191,11 +211,5 @@ def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path)
     loaded from. `exchange`: a folder that sampling servers see too."""
     backend = sampler_backend(config.sampler.kind)
     if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
-        policy = load_policy(
-            source,
-            dtype=config.model.dtype,
-            device=str(policy.model.device),
-            revision=config.model.revision,
-            trust_remote_code=config.model.trust_remote_code,
-        )
+        policy = _load(config, source, config.model.revision, policy.model.device)
     return backend.open(config, policy, source, exchange)

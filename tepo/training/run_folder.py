@@ -6,6 +6,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
+                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format)
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
+ADAPTER = "adapter"  # of a checkpoint: the folder of LoRA's adapters, which are merged into the model beside it
 BUSY = 3  # exit code of a process that found its run in the hands of another
 
 

@@ -10,14 +10,9 @@ from torch import Tensor, nn
 
 from tepo.config.schema import TrainConfig
 from tepo.errors import UserError
+from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
 from tepo.training.update_size import squared_update
-
-
-def full_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state_dict with `lm_head.weight` spelled out: tied models leave it out of `named_parameters`, and samplers
-    that keep their own copy would silently go on with the old one."""
-    return {name: value.detach() for name, value in model.state_dict().items()}
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.batch import all_sum
 from tepo.objectives.plan import Plan
 from tepo.policy.hidden_states import hidden_states, output_matrix
+from tepo.policy.lora import adapters_off
 from tepo.policy.packing import split_by_tokens
 from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
@@ -205,10 +206,11 @@ class Updater:
         elif rollout.old_entropies is None or own:
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
         if self.initial is not None:
-            if needs.full_kl and needs.full_kl_anchor == "initial":
-                rollout.old_distribution = self._distribution(rollout, self.initial)
-            if needs.initial_logprobs:
-                rollout.initial_logprobs = self._initial(rollout, self.initial)
+            with adapters_off(self.initial):  # with LoRA it is the trained model itself
+                if needs.full_kl and needs.full_kl_anchor == "initial":
+                    rollout.old_distribution = self._distribution(rollout, self.initial)
+                if needs.initial_logprobs:
+                    rollout.initial_logprobs = self._initial(rollout, self.initial)
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N] of the initial policy; every rank scores all, as it has the full model."""

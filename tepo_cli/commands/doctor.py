@@ -19,6 +19,7 @@ _EXTRAS = {
     "datasets": install_line("hub"),
     "wandb": install_line("wandb"),
     "submitit": install_line("slurm"),
+    "peft": install_line("lora"),
 }
 _PROGRAMS = {
     "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",

@@ -18,7 +18,14 @@ def start(store: Path, *words: str) -> Started:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("train.staleness=2", "sampler.margin=2")], ids=["plain", "stale"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(("train.staleness=2", "sampler.margin=2"), id="stale"),
+        pytest.param(("model.lora_rank=4",), id="lora", marks=pytest.mark.peft),
+    ],
+)
 def test_five_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     from tepo.training.run_folder import RunFolder
 

@@ -28,6 +28,9 @@ class DeepSpeedBackend:
         """What DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a mini-batch
         evenly."""
         stage, offload = config.engine.zero_stage, config.engine.offload
+        if config.model.lora_rank:
+            what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"
+            raise UserError(what, where=f"model.lora_rank={config.model.lora_rank}", fix=fix)
         if stage == 0 and config.model.dtype == "bfloat16":
             raise UserError(
                 "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",

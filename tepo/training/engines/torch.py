@@ -29,7 +29,11 @@ class TorchEngineBackend:
             )
 
     def check_available(self, config: RunConfig) -> None:
-        """torch is always there."""
+        """torch is always there; adapters take peft."""
+        if config.model.lora_rank:
+            from tepo.policy.lora import check_installed
+
+            check_installed()
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         from tepo.training.torch_engine import TorchEngine
@@ -37,9 +41,12 @@ class TorchEngineBackend:
         return TorchEngine(policy.model, config.train)
 
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
-        """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32."""
+        """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32. With LoRA, of adapters
+        alone."""
         size, n = number_bytes(config.model.dtype), float(shape.parameters)
-        return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n)
+        adapters = float(shape.adapter_parameters(config.model.lora_rank))
+        trained = adapters or n
+        return EngineMemory(size * (n + adapters), 4 * trained, (12 if size == 2 else 8) * trained)
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
         return ("engine.kind=deepspeed", *deepspeed.BACKEND.remedies(config))

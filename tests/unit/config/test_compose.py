@@ -198,6 +198,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
         "train.staleness=1",
         "train.collapse_window=3",
         "train.adam_beta2=0.95",
+        "model.lora_rank=8",
     ]
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids

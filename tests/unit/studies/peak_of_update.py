@@ -12,6 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
 from tepo.policy.attention import prepare
+from tepo.policy.lora import add_adapters
 from tepo.policy.packing import pack
 from tepo.policy.token_statistics import token_statistics
 from tepo.training.torch_engine import TorchEngine
@@ -32,7 +33,9 @@ def highest(events: Iterable[Any]) -> int:
     )
 
 
-def update(sizes: dict[str, Any], checkpointing: bool, dtype: str, prompt: int, response: int, group: int) -> int:
+def update(
+    sizes: dict[str, Any], checkpointing: bool, dtype: str, prompt: int, response: int, group: int, rank: int = 0
+) -> int:
     """Of the second update, which has Adam's moments from the first."""
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True)).to(getattr(torch, dtype))
@@ -40,6 +43,8 @@ def update(sizes: dict[str, Any], checkpointing: bool, dtype: str, prompt: int, 
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
     prepare(model)
+    if rank:
+        add_adapters(model, rank, 32.0, 0)
     engine = TorchEngine(model, compose([]).train)
     packed = pack([([3] * prompt, [[5] * response] * group)])
 

@@ -65,6 +65,22 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
         engine_backend("deepspeed").check_settings(_changed(plain, found.changes), machine.ranks)
 
 
+def test_adapters_are_named_last_and_as_another_method(capsys: pytest.CaptureFixture[str]) -> None:
+    """Apart from what saves memory and trains the same weights; never among it."""
+    from tepo_cli.show_fit import show_fit
+
+    config = compose(["scale=paper", "engine=torch"])
+    for machine in (machine for machine in machines() if machine.ranks == 1):
+        found = fit(config, machine)
+        assert found.adapters[-2:] == ("model.lora_rank=32", "train.learning_rate=5e-06")  # ten times the scale's
+        assert fit(_changed(config, found.adapters), machine).problem == ""
+        assert not any(word.startswith("model.lora") for word in found.changes or ())
+    show_fit(config)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Or LoRA, another method with an id of its own: model.lora_rank=32" in said
+    assert fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"]).adapters == ()
+
+
 def test_a_reference_policy_is_counted() -> None:
     assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
     assert needs_reference(compose(["scale=paper", "objective=grpo"]))

@@ -40,22 +40,43 @@ CASES: dict[str, dict[str, Any]] = {
     "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
     "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
     "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16"},
+}
+LORA: dict[str, dict[str, Any]] = {
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "rank": 16},
+    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
 }
 
 
 @pytest.fixture(scope="module")
 def peaks() -> dict[str, int]:
     """Measured, by case."""
-    cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in CASES.values()]
+    return _measured(CASES)
+
+
+def _measured(chosen: dict[str, dict[str, Any]]) -> dict[str, int]:
+    cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in chosen.values()]
     done = program("tests.unit.studies.peak_of_update", json.dumps(cases)).end()
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return dict(zip(chosen, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
-    case = CASES[name]
+    assert _predicted(CASES[name]) == pytest.approx(peaks[name], rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.peft
+def test_measured_peaks_with_adapters() -> None:
+    peaks = _measured(LORA)
+    assert {name: _predicted(case) for name, case in LORA.items()} == pytest.approx(peaks, rel=0.15)
+
+
+def _predicted(case: dict[str, Any]) -> float:
+    """What an update takes above weights and optimiser, by the planner."""
     sizes = case["sizes"]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
     shape = Shape(
@@ -74,10 +95,15 @@ def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
         f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}",
     ]
     config = compose(
-        [*lengths, f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
+        [
+            *lengths,
+            f"model.gradient_checkpointing={case['checkpointing']}",
+            f"model.dtype={case['dtype']}",
+            f"model.lora_rank={case.get('rank', 0)}",
+        ]
     )
     predicted = memory(config, shape)
-    assert predicted.gradients + predicted.activations + predicted.logits == pytest.approx(peaks[name], rel=0.15)
+    return predicted.gradients + predicted.activations + predicted.logits
 
 
 @pytest.mark.parametrize(
@@ -103,6 +129,22 @@ def test_sharding_divides_what_it_should() -> None:
     whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, Gpus(8))
     assert whole.weights < one.weights / 3
     assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, Gpus(8)).optimiser == 0
+
+
+def test_adapters_take_little_and_need_no_second_copy_of_the_first_policy() -> None:
+    shape = KNOWN["Qwen/Qwen2.5-7B"]
+    words = ["scale=paper", "engine=torch"]
+    full, lora = (
+        memory(compose([*words, f"model.lora_rank={rank}"]), shape, Gpus(bytes=80 * GIB), reference=True)
+        for rank in (0, 32)
+    )
+    adapters = 32 * 28 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18_944))  # q and o, k and v, the three
+    assert shape.adapter_parameters(32) == adapters
+    assert (lora.optimiser, lora.gradients, lora.reference) == (12 * adapters, 4 * adapters, 0)
+    assert lora.weights == full.weights + 2 * adapters
+    assert full.reference == full.weights
+    merged = 2 * shape.layers * shape.layer_parameters  # what vLLM is given at a sync
+    assert lora.sampler == pytest.approx(full.sampler + merged)
 
 
 def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:

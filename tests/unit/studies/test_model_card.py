@@ -45,6 +45,13 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     assert "| add3 | 50 | 1 | 40.0 | 31.0 – 52.0 |" in write_card(run).read_text()
 
 
+def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:
+    for words, said in ((["model.lora_rank=8"], True), ([], False)):
+        config, run = run_in(tmp_path, *words)
+        assert ("LoRA's adapters of rank 8 and alpha 32" in card_of(run)) == said
+        assert ("model.lora_rank=8" in command_of(config, run)) == said
+
+
 def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
     config, run = run_in(tmp_path)
     command = shlex.split(command_of(config, run))

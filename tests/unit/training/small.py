@@ -34,6 +34,6 @@ def weights(folder: Path) -> dict[str, bytes]:
     """The bits of every tensor; the files themselves differ in the order of their headers."""
     run = RunFolder(folder)
     return {
-        name: value.numpy().tobytes()
+        name: value.float().numpy().tobytes()
         for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()
     }

@@ -1,0 +1,183 @@
+"""LoRA's adapters: merged and unmerged they are one policy, and what is frozen stays as it was, bit by bit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from tepo.config.compose import compose
+from tepo.errors import RunFailed, UserError
+from tepo.policy.attention import prepare
+from tepo.policy.hidden_states import module_hidden, takes_fused
+from tepo.policy.layout import Layout
+from tepo.policy.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
+from tepo.policy.packing import pack
+from tepo.policy.token_statistics import token_statistics
+from tepo.sampling.gap import Evidence, GapAlarm
+from tepo.sampling.sampler import SamplingParams
+from tepo.sampling.torch_sampler import TorchSampler
+from tepo.training.torch_engine import TorchEngine
+from tests.unit.policy.tiny import gradients, make_groups
+from tests.unit.sampling.test_torch_sampler import largest_gap
+from tests.unit.sampling.tiny import FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
+
+pytestmark = pytest.mark.peft
+
+RANK = 3
+PACKED = pack(make_groups(groups=3, longest=8))
+
+
+def adapted(family: str = "qwen2", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """A tiny model whose adapters have learnt something."""
+    model = tiny_model(family).to(dtype)
+    prepare(model)
+    add_adapters(model, RANK, 6.0, seed=1)
+    torch.manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(0.0, 0.1)
+    return model
+
+
+def merged(model: PreTrainedModel, family: str = "qwen2") -> PreTrainedModel:
+    """A plain model of the merged weights."""
+    plain = tiny_model(family).to(model.dtype)
+    plain.load_state_dict(full_state(model))
+    return plain
+
+
+def logprobs(model: nn.Module) -> Tensor:
+    with torch.no_grad():
+        return token_statistics(model, PACKED).logprobs
+
+
+def frozen(model: nn.Module) -> dict[str, bytes]:
+    """The bits of all weights that are no adapter."""
+    return {name: value.float().numpy().tobytes() for name, value in model.state_dict().items() if ".lora_" not in name}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_merged_and_unmerged_are_one_policy(family: str) -> None:
+    model = adapted(family)
+    plain = merged(model, family)
+    before = tiny_model(family)
+    assert float((logprobs(plain) - logprobs(before)).abs().max()) > 0.1  # they do change it
+    torch.testing.assert_close(logprobs(model), logprobs(plain), atol=1e-5, rtol=0)
+    hidden = module_hidden(model, PACKED, Layout(PACKED))  # by peft's layers
+    by_modules = token_statistics(model, PACKED, hidden=hidden).logprobs
+    torch.testing.assert_close(by_modules.detach(), logprobs(plain), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_adapters_have_gradients_and_the_fused_pass_has_the_same(family: str) -> None:
+    model = adapted(family)
+    found = []
+    for hidden in (None, module_hidden(model, PACKED, Layout(PACKED))):
+        loss = token_statistics(model, PACKED, hidden=hidden).logprobs.square().mean()
+        found.append(gradients(model, loss))
+    assert takes_fused(model) == (family != "llama")  # that one has biases in its feed-forward
+    assert found[0].keys() == {name for name, _ in model.named_parameters() if ".lora_" in name}
+    assert len(found[0]) == 2 * 7 * 2  # A and B, seven matrices, two layers
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(gradient, found[1][name], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
+def test_the_embedded_sampler_draws_from_the_merged_policy(dtype: torch.dtype, bound: float) -> None:
+    model = adapted(dtype=dtype)
+    groups = TorchSampler(model, TOKENIZER).sample(
+        PROMPTS, KEYS, SamplingParams(n=4, temperature=1.0, max_new_tokens=12)
+    )
+    _, mean = largest_gap(model, model, groups)  # against peft's own forward pass
+    assert mean < bound
+    largest, _ = largest_gap(model, merged(model), groups)
+    assert largest < (1e-4 if dtype == torch.float32 else 1.0)
+    assert largest_gap(model, tiny_model().to(dtype), groups)[1] > bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_after_a_hundred_merges_the_frozen_weights_have_the_same_bits(dtype: torch.dtype) -> None:
+    """Tied embeddings among them. The initial policy is asked between a forward and its backward."""
+    model = tiny_model().to(dtype)
+    add_adapters(model, RANK, 6.0, seed=1)
+    bits, start = frozen(model), logprobs(model)
+    engine, sampler = TorchEngine(model, compose([]).train), TorchSampler(model, TOKENIZER)
+    for number in range(100):
+        full_state(model)
+        if number % 10 == 0:
+            loss = token_statistics(model, PACKED).logprobs.mean()
+            with adapters_off(model):
+                initial = logprobs(model)
+            engine.backward(loss)
+            moved = engine.step(1e-2)
+    sampler.sample(PROMPTS[:1], KEYS[:1], SamplingParams(n=1, temperature=1.0, max_new_tokens=1))
+    assert moved["actor/grad_norm"] > 0
+    assert float((logprobs(model) - start).abs().mean()) > 0.1
+    assert torch.equal(initial, start)
+    assert frozen(model) == bits
+    assert {master.dtype for master in engine.masters.values()} == {torch.float32}
+    assert engine.weights()["lm_head.weight"].data_ptr() == engine.weights()["model.embed_tokens.weight"].data_ptr()
+
+
+def test_the_first_adapters_change_nothing_and_depend_on_the_seed_alone() -> None:
+    def drawn(seed: int, before: int) -> dict[str, Tensor]:
+        model = tiny_model()
+        torch.manual_seed(before)
+        add_adapters(model, RANK, 6.0, seed)
+        assert torch.equal(logprobs(model), logprobs(tiny_model()))
+        return {name: value for name, value in model.named_parameters() if "lora_A" in name}
+
+    one, same, other = drawn(1, 0), drawn(1, 5), drawn(2, 0)
+    for name, value in one.items():
+        assert torch.equal(value, same[name])
+        assert not torch.equal(value, other[name])
+        assert value.shape[0] == RANK
+        assert 0.5 * value.shape[1] ** -0.5 < float(value.detach().abs().max()) <= value.shape[1] ** -0.5
+
+
+def test_peft_alone_reads_what_is_saved(tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    model = adapted()
+    tiny_model().save_pretrained(tmp_path / "base")
+    save_adapters(model, tmp_path / "adapter", str(tmp_path / "base"), "abc")
+    assert base_revision(tmp_path / "adapter") == "abc"
+    ids = torch.tensor([[3, 4, 5, 6, 7]])
+    read = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter")
+    torch.testing.assert_close(read(ids).logits, model(ids).logits, atol=1e-6, rtol=0)
+    read.merge_and_unload().save_pretrained(tmp_path / "merged")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict()
+    for name, value in full_state(model).items():
+        torch.testing.assert_close(value, theirs[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adapters_come_back_with_the_same_bits(tmp_path: Path, dtype: torch.dtype) -> None:
+    model, other = adapted(dtype=dtype), tiny_model().to(dtype)
+    save_adapters(model, tmp_path, "base", None)
+    add_adapters(other, RANK, 6.0, seed=9)
+    load_adapters(other, tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name])
+    larger = tiny_model().to(dtype)
+    add_adapters(larger, RANK + 1, 6.0, seed=9)
+    with pytest.raises(UserError, match="another model or rank"):
+        load_adapters(larger, tmp_path)
+
+
+def test_the_alarm_names_a_skipped_sync() -> None:
+    model = adapted()
+    alarm = GapAlarm(1e-3, temperature=1.0, dtypes=("float32", "float32"))
+    alarm.synced(full_state(model))
+    sampled = logprobs(model)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.mul_(1.5)
+    alarm.synced(full_state(model))
+    trainer = logprobs(model)
+    evidence = Evidence(lambda temperature: logprobs(model), model=model)
+    with pytest.raises(RunFailed, match="weights not synced"):
+        alarm.check(sampled, trainer, evidence)
+    assert torch.equal(logprobs(model), trainer)  # all is back as it was

@@ -1,0 +1,111 @@
+"""Runs that train LoRA's adapters: ids, what their checkpoints hold, resuming, the initial policy, learning."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tepo.config.compose import compose
+from tepo.errors import UserError
+from tepo.objectives import load_objective
+from tepo.policy.load_policy import load_policy
+from tepo.policy.lora import full_state
+from tepo.training import parts
+from tepo.training.checks import check_backends, check_settings
+from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_id import run_id
+from tests.unit.training.small import lasting, small, weights
+
+LORA = ("model.lora_rank=4", "train.learning_rate=1e-3")
+BFLOAT16 = ("model.dtype=bfloat16", "objective=grpo")
+
+
+def test_rank_and_alpha_are_part_of_the_id() -> None:
+    changes = [["model.lora_rank=4"], ["model.lora_rank=8"], ["model.lora_rank=4", "model.lora_alpha=16"]]
+    ids = {run_id(compose(words)) for words in ([], *changes)}
+    assert len(ids) == 4
+    assert run_id(compose(["model.lora_rank=0", "model.lora_alpha=32"])) == run_id(compose([]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model.lora_alpha=16"], "no adapters to scale"),
+        (["model.lora_rank=4", "engine=deepspeed"], "DeepSpeed trains all weights here"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_run_starts(words: list[str], message: str) -> None:
+    config = compose(words)
+    check = check_settings if "alpha" in words[0] else check_backends
+    with pytest.raises(UserError, match=message):
+        check(config)
+
+
+def test_without_peft_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="peft is not installed") as caught:
+        check_backends(compose(["model.lora_rank=4"]))
+    assert "lora" in caught.value.fix
+
+
+@pytest.mark.peft
+@pytest.mark.parametrize("words", [(), BFLOAT16], ids=["float32", "bfloat16"])
+def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_bit(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(step: int, row: dict[str, Any]) -> None:
+        raise Stop
+
+    config = small(tmp_path / "stopped", *LORA, *words)
+    for _ in range(2):
+        with pytest.raises(Stop):
+            train(config, stop)
+    stopped, through = train(config), train(small(tmp_path / "through", *LORA, *words))
+    assert lasting(stopped) == lasting(through)
+    assert weights(stopped) == weights(through)
+    last, other = final_model(stopped), final_model(through)
+    for name in ("adapter/adapter_model.safetensors", "optimizer/00000.safetensors"):
+        saved = load_file(other / name)
+        assert all(torch.equal(value, saved[key]) for key, value in load_file(last / name).items())
+
+    again = parts.open_policy(config, last, torch.device("cpu"))  # what training would go on with
+    merged, base = (load_policy(path, dtype=config.model.dtype) for path in (str(last), "package:laptop"))
+    assert merged.model.state_dict().keys() == base.model.state_dict().keys()
+    for name, value in full_state(again.model).items():
+        assert torch.equal(value, merged.model.state_dict()[name])
+        moved = not torch.equal(value, base.model.state_dict()[name])
+        assert moved == name.endswith("proj.weight")  # embeddings, norms and biases are frozen
+    gap = max(row["training/rollout_logprobs_diff_mean"] for row in lasting(stopped))
+    assert gap < (1e-5 if config.model.dtype == "float32" else 0.01)
+
+
+@pytest.mark.peft
+def test_the_initial_policy_is_the_trained_one_without_its_adapters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same run with a second copy of the base in its place."""
+    words = (*LORA, "objective=grpo", "objective.penalty.coefficient=0.1")
+    config = small(tmp_path / "off", *words)
+    off = lasting(train(config))
+    copy = load_policy("package:laptop").model.requires_grad_(False)
+    monkeypatch.setattr(parts, "initial_policy", lambda config, objective, policy: copy)
+    second = lasting(train(small(tmp_path / "copy", *words)))
+    assert load_objective(config.objective).needs.initial_policy
+    assert off[-1]["actor/kl_loss"] > 1e-4
+    for one, other in zip(off, second, strict=True):
+        for key in ("actor/kl_loss", "actor/grad_norm", "critic/score/mean"):
+            assert one[key] == pytest.approx(other[key], rel=1e-4)
+
+
+@pytest.mark.peft
+@pytest.mark.slow
+def test_adapters_learn(tmp_path: Path) -> None:
+    words = ("train.steps=12", "train.prompts_per_step=32", "train.samples_per_prompt=8", "train.mini_batch_prompts=8")
+    rewards = [row["critic/score/mean"] for row in RunFolder(train(small(tmp_path, *LORA, *words))).metrics()]
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1

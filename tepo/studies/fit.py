@@ -88,29 +88,40 @@ def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory)
 
 
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
-    """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks
-    divide where they do not; at last a sampler on other GPUs."""
+    """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
+    with a mini-batch that the ranks divide where they do not; at last a sampler on other GPUs."""
     size, engine = config.train.mini_batch_prompts, engine_backend(config.engine.kind)
     split: tuple[str, ...] = ()
     if size % ranks and engine.several_ranks:
         split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
-    trainer = []
-    if not config.model.gradient_checkpointing:
-        trainer.append("model.gradient_checkpointing=true")
-    if config.engine.micro_batch_tokens > longest_sequence(config):
-        trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
-    trainer += engine.remedies(config)
-    together = [tuple(trainer[:count]) for count in range(2, len(trainer) + 1)]
-    tried = [(), *((word,) for word in trainer), *together]
-    for words in tried:
-        if words:
-            yield (*split, *words)
+    sets = [(*split, *words) for words in _sets(_trainer_remedies(config))]
+    for words in sets:
+        if words != split:
+            yield words
         for own in sampler_backend(config.sampler.kind).remedies(config):
-            yield (*split, *words, own)
+            yield (*words, own)
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
-            yield from ((*split, *words, f"sampler.kind={kind}") for words in tried)
+            yield from ((*words, f"sampler.kind={kind}") for words in sets)
+
+
+def _trainer_remedies(config: RunConfig) -> list[str]:
+    """The cheapest in time first, and what changes no result before what rounds."""
+    shorter, checkpointing = [], []
+    if config.engine.micro_batch_tokens > longest_sequence(config):
+        shorter = [f"engine.micro_batch_tokens={longest_sequence(config)}"]
+    if not config.model.gradient_checkpointing:
+        checkpointing = ["model.gradient_checkpointing=true"]
+    return [*shorter, *checkpointing, *engine_backend(config.engine.kind).remedies(config)]
+
+
+def _sets(remedies: list[str]) -> list[tuple[str, ...]]:
+    """All sets of overrides, in the order of binary numbers whose last digit is the first remedy."""
+    sets: list[tuple[str, ...]] = [()]
+    for remedy in remedies:
+        sets += [(*words, *remedy.split()) for words in sets]
+    return sets
 
 
 def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:

@@ -28,6 +28,9 @@ class DeepSpeedBackend:
         """What DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a mini-batch
         evenly."""
         stage, offload = config.engine.zero_stage, config.engine.offload
+        if config.engine.optimizer != "adamw":
+            where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
+            raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
         if stage == 0 and config.model.dtype == "bfloat16":
             raise UserError(
                 "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
-from tepo.training.engines import EngineBackend, EngineMemory, deepspeed
+from tepo.training.engines import EngineBackend, EngineMemory
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
     from tepo.training.engine import Engine
+
+_MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
 
 
 class TorchEngineBackend:
@@ -28,21 +30,47 @@ class TorchEngineBackend:
                 fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)",
             )
 
+        if config.engine.offload and config.engine.optimizer == "adamw_8bit":
+            raise UserError(
+                "8-bit moments are updated on the GPU, and engine.offload updates on the CPU",
+                where="engine.optimizer=adamw_8bit",
+                fix="engine.offload=false, or engine.optimizer=adamw: the GPU then holds neither moments nor masters",
+            )
+
     def check_available(self, config: RunConfig) -> None:
         """torch is always there."""
+        if config.engine.optimizer == "adamw_8bit":
+            import torch
+
+            from tepo.training.adamw_8bit import check_8bit
+
+            check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         from tepo.training.torch_engine import TorchEngine
 
-        return TorchEngine(policy.model, config.train)
+        return TorchEngine(policy.model, config.train, config.engine)
 
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
-        """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32."""
-        size, n = number_bytes(config.model.dtype), float(shape.parameters)
-        return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n)
+        """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32.
 
-    def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return ("engine.kind=deepspeed", *deepspeed.BACKEND.remedies(config))
+        Offloaded, all of it but the gradients is in main memory, with a buffer of the largest tensor. The step with
+        8-bit moments copies one tensor at a time.
+        """
+        size, n, largest = number_bytes(config.model.dtype), float(shape.parameters), 4.0 * shape.head_parameters
+        if config.engine.offload:
+            return EngineMemory(size * n, 4 * n, 0.0, host=12 * n + largest)
+        masters = 4 * n * (size == 2)
+        if config.engine.optimizer == "adamw_8bit":
+            return EngineMemory(size * n, 4 * n, masters + _MOMENTS_8BIT * n, largest)
+        return EngineMemory(size * n, 4 * n, masters + 8 * n)
+
+    def remedies(self, config: RunConfig) -> list[str]:
+        """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, and last weights."""
+        offload = [] if config.engine.offload else ["engine.optimizer=adamw engine.offload=true"]
+        eight_bit = [] if config.engine.offload else ["engine.optimizer=adamw_8bit"]
+        deepspeed = "engine.kind=deepspeed engine.optimizer=adamw engine.offload=true"
+        return [*eight_bit, *offload, deepspeed, "engine.zero_stage=3"]
 
 
 BACKEND: EngineBackend = TorchEngineBackend()

@@ -33,29 +33,48 @@ MANY_WORDS = WIDE | {
     "vocab_size": 150_000,
 }  # logits above the budget: in parts
 PROMPT, RESPONSE, GROUP = 32, 64, 4
+EIGHT_BIT, OFFLOAD = ["engine.optimizer=adamw_8bit"], ["engine.offload=true"]
 CASES: dict[str, dict[str, Any]] = {
-    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32"},
-    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32"},
-    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32"},
-    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
-    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
+    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": []},
+    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32", "words": []},
+    "deep, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": OFFLOAD},
+    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32", "words": []},
+    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32", "words": []},
+    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32", "words": []},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": []},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": []},
+    "deep, bfloat16, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": OFFLOAD},
+    "deep, bfloat16, checkpointing, offload": {
+        "sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": OFFLOAD
+    },
+}  # fmt: skip
+CASES_8BIT: dict[str, dict[str, Any]] = {
+    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": EIGHT_BIT},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": EIGHT_BIT},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": EIGHT_BIT},
 }
 
 
-@pytest.fixture(scope="module")
-def peaks() -> dict[str, int]:
-    """Measured, by case."""
-    cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in CASES.values()]
-    done = program("tests.unit.studies.peak_of_update", json.dumps(cases)).end()
+def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
+    arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
+    done = program("tests.unit.studies.peak_of_update", json.dumps(arguments)).end()
     assert done.returncode == 0, done.stderr
-    return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
-    case = CASES[name]
+@pytest.fixture(scope="module")
+def peaks() -> dict[str, dict[str, int]]:
+    """Measured, by case."""
+    return measured(CASES)
+
+
+@pytest.fixture(scope="module")
+def peaks_8bit() -> dict[str, dict[str, int]]:
+    return measured(CASES_8BIT)
+
+
+def check(case: dict[str, Any], peak: dict[str, int]) -> None:
+    """The peak of an update, and what the optimiser keeps, which on a CPU is in the same memory wherever it lies."""
     sizes = case["sizes"]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
     shape = Shape(
@@ -73,11 +92,25 @@ def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
         f"train.max_new_tokens={RESPONSE}",
         f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}",
     ]
-    config = compose(
-        [*lengths, f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
-    )
-    predicted = memory(config, shape)
-    assert predicted.gradients + predicted.activations + predicted.logits == pytest.approx(peaks[name], rel=0.15)
+    model = [f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
+    predicted = memory(compose([*lengths, *model, *case["words"]]), shape)
+    one, kept = predicted.gradients + predicted.activations + predicted.logits, predicted.optimiser + predicted.host
+    assert one == pytest.approx(peak["one"], rel=0.1)
+    assert one + kept == pytest.approx(peak["all"], rel=0.1)
+    assert kept == pytest.approx(peak["all"] - peak["one"], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_measured_peaks(peaks: dict[str, dict[str, int]], name: str) -> None:
+    check(CASES[name], peaks[name])
+
+
+@pytest.mark.slow
+@pytest.mark.bitsandbytes
+@pytest.mark.parametrize("name", CASES_8BIT)
+def test_measured_peaks_with_8bit_moments(peaks_8bit: dict[str, dict[str, int]], name: str) -> None:
+    check(CASES_8BIT[name], peaks_8bit[name])
 
 
 @pytest.mark.parametrize(

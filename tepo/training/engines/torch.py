@@ -66,7 +66,7 @@ class TorchEngineBackend:
         return EngineMemory(size * n, 4 * n, masters + 8 * n)
 
     def remedies(self, config: RunConfig) -> list[str]:
-        """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, and last weights."""
+        """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
         offload = [] if config.engine.offload else ["engine.optimizer=adamw engine.offload=true"]
         eight_bit = [] if config.engine.offload else ["engine.optimizer=adamw_8bit"]
         deepspeed = "engine.kind=deepspeed engine.optimizer=adamw engine.offload=true"

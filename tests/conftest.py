@@ -42,6 +42,8 @@ def _missing(marker: str) -> str | None:
         return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
 
     match marker:
+        case "bitsandbytes":
+            return module(marker, "pip install -r requirements/dev.txt")
         case "vllm" | "deepspeed" | "verl":
             return module(marker)
         case "lm_eval" | "peft":
@@ -63,7 +65,19 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in ("vllm", "deepspeed", "lm_eval", "peft", "jupyter", "verl", "slurm", "chromium", "latex", "gpu"):
+    for marker in (
+        "vllm",
+        "deepspeed",
+        "bitsandbytes",
+        "lm_eval",
+        "peft",
+        "jupyter",
+        "verl",
+        "slurm",
+        "chromium",
+        "latex",
+        "gpu",
+    ):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

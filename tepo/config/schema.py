@@ -72,6 +72,7 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where it trains")
     micro_batch_tokens: int = option(16384, "tokens of one forward pass", low=1)
     zero_stage: int = option(2, "what DeepSpeed shards between GPUs", low=0, high=3)
+    optimizer: Literal["adamw", "adamw_8bit"] = option("adamw", "8bit: its moments in 8 bits; engine=torch")
     offload: bool = option(False, "keep the optimiser in the memory of the CPU")
 
 

@@ -12,12 +12,22 @@ from tepo.studies.machines import Machine, StepTime, step_time
 from tepo.studies.memory import GIB, Gpus, Memory, memory
 from tepo.training.engines import engine_backend
 
+_SAVED = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimiser": "the optimiser",
+    "activations": "activations",
+    "logits": "logits",
+    "sampler": "the sampler",
+}  # parts of `Memory` in words
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A run on a machine.
 
     problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
+    savings: of these, what each saves in words, where it saves memory.
     adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
     """
 
@@ -26,6 +36,7 @@ class Fit:
     time: StepTime
     problem: str
     changes: tuple[str, ...] | None
+    savings: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
 
     def cost(self, steps: int) -> float:
@@ -49,7 +60,19 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
     changes = next(filter(fits, _remedies(config, machine.ranks)), None)
     adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
-    return Fit(machine, needed, time, problem, changes, adapters)
+    savings = tuple(_savings(config, shape, machine, changes or ()))
+    return Fit(machine, needed, time, problem, changes, savings, adapters)
+
+
+def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
+    """What each override saves on top of those before it."""
+    for word in words:
+        before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
+        after = memory(config, shape, _gpus(config, machine))
+        saved = {part: getattr(before, name) - getattr(after, name) for name, part in _SAVED.items()}
+        parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
+        if parts:
+            yield f"{word} saves {', '.join(parts)}"
 
 
 def needs_reference(config: RunConfig) -> bool:
@@ -61,15 +84,20 @@ def needs_reference(config: RunConfig) -> bool:
 
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
     """The memory, and what stands against it, the ranks and settings first."""
-    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
-    gpus = Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
+    gpus = _gpus(config, machine)
     result = memory(config, shape, gpus, reference=reference)
     try:
-        engine_backend(config.engine.kind).check_settings(config, ranks)
-        sampler_backend(config.sampler.kind).check_settings(config, ranks)
+        engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
+        sampler_backend(config.sampler.kind).check_settings(config, gpus.ranks)
     except UserError as error:
         return result, error.what
     return result, _too_large(config, shape, machine, result)
+
+
+def _gpus(config: RunConfig, machine: Machine) -> Gpus:
+    """Those of a machine that the engine uses."""
+    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
+    return Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
 
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
@@ -89,29 +117,40 @@ def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory)
 
 
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
-    """Overrides that save memory: the cheapest in time first, alone and then together; with a mini-batch that the ranks
-    divide where they do not; at last a sampler on other GPUs."""
+    """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
+    with a mini-batch that the ranks divide where they do not; at last a sampler on other GPUs."""
     size, engine = config.train.mini_batch_prompts, engine_backend(config.engine.kind)
     split: tuple[str, ...] = ()
     if size % ranks and engine.several_ranks:
         split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
-    trainer = []
-    if not config.model.gradient_checkpointing:
-        trainer.append("model.gradient_checkpointing=true")
-    if config.engine.micro_batch_tokens > longest_sequence(config):
-        trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
-    trainer += engine.remedies(config)
-    together = [tuple(trainer[:count]) for count in range(2, len(trainer) + 1)]
-    tried = [(), *((word,) for word in trainer), *together]
-    for words in tried:
-        if words:
-            yield (*split, *words)
+    sets = [(*split, *words) for words in _sets(_trainer_remedies(config))]
+    for words in sets:
+        if words != split:
+            yield words
         for own in sampler_backend(config.sampler.kind).remedies(config):
-            yield (*split, *words, own)
+            yield (*words, own)
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
-            yield from ((*split, *words, f"sampler.kind={kind}") for words in tried)
+            yield from ((*words, f"sampler.kind={kind}") for words in sets)
+
+
+def _trainer_remedies(config: RunConfig) -> list[str]:
+    """The cheapest in time first, and what changes no result before what rounds."""
+    shorter, checkpointing = [], []
+    if config.engine.micro_batch_tokens > longest_sequence(config):
+        shorter = [f"engine.micro_batch_tokens={longest_sequence(config)}"]
+    if not config.model.gradient_checkpointing:
+        checkpointing = ["model.gradient_checkpointing=true"]
+    return [*shorter, *checkpointing, *engine_backend(config.engine.kind).remedies(config)]
+
+
+def _sets(remedies: list[str]) -> list[tuple[str, ...]]:
+    """All sets of overrides, in the order of binary numbers whose last digit is the first remedy."""
+    sets: list[tuple[str, ...]] = [()]
+    for remedy in remedies:
+        sets += [(*words, *remedy.split()) for words in sets]
+    return sets
 
 
 def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:

@@ -1,8 +1,10 @@
 """The optimiser's state on disk, the same for every engine, ZeRO stage and number of ranks.
 
 Safetensors of full tensors by parameter name: `step.NAME`, `exp_avg.NAME`, `exp_avg_sq.NAME`, and `master.NAME`
-(float32) where the model itself is in bfloat16. Several files of a few GB, so that no process holds more than one of
-them, in a folder of their own, because vLLM takes every safetensors file beside a model for its weights.
+(float32) where the model itself is in bfloat16. With 8-bit moments, which only the embedded engine has, the tensors
+are those of bitsandbytes: `state1.NAME`, `absmax1.NAME` and so on. Several files of a few GB, so that no process holds
+more than one of them, in a folder of their own, because vLLM takes every safetensors file beside a model for its
+weights.
 """
 
 from collections.abc import Iterable, Iterator

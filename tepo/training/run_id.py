@@ -39,6 +39,7 @@ _UNHASHED = {
 _NEUTRAL: dict[str, dict[str, Any]] = {
     "model": {"lora_rank": 0, "lora_alpha": 32.0},
     "train": {"adam_beta2": 0.999, "collapse_window": 0},
+    "engine": {"optimizer": "adamw"},
 }
 
 

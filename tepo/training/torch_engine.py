@@ -1,29 +1,28 @@
 """The embedded engine:
-one process, one device, AdamW; bf16 models train on fp32 master weights, in which gradients are summed."""
+one process, one device, AdamW; bf16 models train on fp32 master weights, and their gradients are summed in fp32."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from tepo.config.schema import TrainConfig
+from tepo.config.schema import EngineConfig, TrainConfig
 from tepo.errors import UserError
 from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
-from tepo.training.update_size import squared_update
+from tepo.training.master_adamw import MasterAdamW
 
 
 @torch.no_grad()
-def _move_gradient(parameter: Tensor, master: Tensor) -> None:
-    """Add the gradient of a micro-batch to that of the float32 master:
+def _move_gradient(parameter: Tensor, name: str, sums: dict[str, Tensor]) -> None:
+    """Add the gradient of a micro-batch to the float32 sum of the parameter's name, and free it:
     in bfloat16 a sum of many would lose what is below 1/256 of it."""
     assert parameter.grad is not None
-    if master.grad is None:
-        master.grad = parameter.grad.float()
+    if name in sums:
+        sums[name].add_(parameter.grad)
     else:
-        master.grad.add_(parameter.grad)
+        sums[name] = parameter.grad.float()
     parameter.grad = None
 
 
@@ -32,43 +31,43 @@ class TorchEngine:
 
     comm = None
 
-    def __init__(self, model: nn.Module, config: TrainConfig):
+    def __init__(self, model: nn.Module, config: TrainConfig, engine: EngineConfig | None = None):
         self.model = model
         self.config = config
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.masters = {
-            name: p if p.dtype == torch.float32 else p.detach().float() for name, p in self.parameters.items()
-        }
-        self.size = sum(master.numel() for master in self.masters.values())
-        for name, master in self.masters.items():
-            if master is not self.parameters[name]:
-                self.parameters[name].register_post_accumulate_grad_hook(partial(_move_gradient, master=master))
-        self.optimizer = torch.optim.AdamW(
-            list(self.masters.values()),
-            lr=config.learning_rate,
-            betas=(0.9, config.adam_beta2),
-            eps=1e-8,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.size = sum(parameter.numel() for parameter in self.parameters.values())
+        self._sums: dict[str, Tensor] = {}  # gradients of what is not in float32
+        for name, parameter in self.parameters.items():
+            if parameter.dtype != torch.float32:
+                parameter.register_post_accumulate_grad_hook(partial(_move_gradient, name=name, sums=self._sums))
+        self.optimizer = MasterAdamW(self.parameters, config, engine or EngineConfig())
+
+    @property
+    def masters(self) -> dict[str, Tensor]:
+        """The float32 weights by name that the optimiser updates."""
+        return self.optimizer.masters
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def step(self, learning_rate: float) -> dict[str, float | Tensor]:
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        norm = float(nn.utils.clip_grad_norm_(list(self.masters.values()), self.config.grad_clip))
+        gradients = {
+            name: gradient
+            for name, parameter in self.parameters.items()
+            if (gradient := self._sums.get(name, parameter.grad)) is not None
+        }
+        total = nn.utils.get_total_norm(list(gradients.values()))
+        norm = float(total)
         finite = norm < float("inf")  # False for NaN as well
         moved: float | Tensor = 0.0
         if finite:
-            self.optimizer.step()
-            moved = (squared_update(self.optimizer, self.masters.values()) / self.size).sqrt()
-            with torch.no_grad():
-                for name, master in self.masters.items():
-                    if master is not self.parameters[name]:
-                        self.parameters[name].copy_(master)
-        self.optimizer.zero_grad(set_to_none=True)
+            scale = (self.config.grad_clip / (total + 1e-6)).clamp(max=1.0)
+            for gradient in gradients.values():
+                gradient.mul_(scale)
+            moved = (self.optimizer.step(gradients, learning_rate) / self.size).sqrt()
+        self._sums.clear()
+        for parameter in self.parameters.values():
+            parameter.grad = None
         return {
             "actor/grad_norm": norm,
             "actor/grad_clipped": float(finite and norm > self.config.grad_clip),
@@ -80,29 +79,21 @@ class TorchEngine:
         return full_state(self.model)
 
     def save(self, folder: Path) -> None:
-        optimizer_state.write(folder, self._state())
+        optimizer_state.write(folder, ((f"{kind}.{name}", value) for kind, name, value in self.optimizer.state()))
 
-    def _state(self) -> Iterator[tuple[str, Tensor]]:
-        for name, master in self.masters.items():
-            for key, value in self.optimizer.state.get(master, {}).items():
-                yield f"{key}.{name}", value
-            if master is not self.parameters[name]:
-                yield f"master.{name}", master
-
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
         for key, value in optimizer_state.read(folder):
             kind, _, name = key.partition(".")
-            if name not in self.masters:
+            if name not in self.parameters:
                 raise UserError(
                     f"the optimiser state belongs to another model: it has {name}",
                     where=str(folder),
                     fix="resume with the run's own model",
                 )
-            master = self.masters[name]
-            if kind != "master":
-                self.optimizer.state[master][kind] = value.to(
-                    master.device
-                )  # the step too: a fused AdamW reads it there
-            elif master is not self.parameters[name]:
-                master.copy_(value)
+            if kind not in self.optimizer.kinds:
+                raise UserError(
+                    f"the optimiser state is of another optimiser: it has {kind}",
+                    where=str(folder),
+                    fix="resume with the engine.optimizer that wrote it",
+                )
+            self.optimizer.load(kind, name, value)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
+    "bitsandbytes": install_line("bitsandbytes"),
     "datasets": install_line("hub"),
     "wandb": install_line("wandb"),
     "submitit": install_line("slurm"),

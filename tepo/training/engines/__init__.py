@@ -58,7 +58,7 @@ class EngineBackend(Protocol):
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
-        """Overrides that save memory, the cheapest in time first."""
+        """Overrides that save memory, the cheapest in time first; such as go together in one string, with spaces."""
         ...
 
 

@@ -31,6 +31,9 @@ class DeepSpeedBackend:
         if config.model.lora_rank:
             what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"
             raise UserError(what, where=f"model.lora_rank={config.model.lora_rank}", fix=fix)
+        if config.engine.optimizer != "adamw":
+            where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
+            raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
         if stage == 0 and config.model.dtype == "bfloat16":
             raise UserError(
                 "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose, options
+from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.policy.shapes import KNOWN, shape_of
+from tepo.policy.shapes import KNOWN, Shape, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
 from tepo.studies.memory import GIB, Gpus, memory
@@ -118,10 +119,52 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     show_fit(CONFIGS["qwen2.5-7b"])
     said = capsys.readouterr().err
     assert "1 H100: does not fit, the updates need" in said
-    assert "It would with engine.offload=true" in said
+    assert "It would with engine.offload=true; engine.offload=true saves" in " ".join(said.split())
     assert "assumed: responses of 25%" in said
     for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
         assert part in said
+
+
+@pytest.fixture
+def small_model(monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """A run of a model with the sizes of Qwen2.5-1.5B, responses of up to 3,584 tokens, with the embedded engine."""
+    monkeypatch.setitem(KNOWN, "own/small", Shape(1536, 8960, 28, 12, 2, 128, 151_936, True))
+    model = ("model.path=own/small", "model.dtype=bfloat16", "sampler=vllm")
+    return compose([*model, "train.max_prompt_tokens=512", "train.max_new_tokens=3584"])
+
+
+def card(gib: float, host: float = 60) -> Machine:
+    return Machine("one", 1, 1, gib * GIB, 165e12, 1e12, 0.5, host * GIB)
+
+
+def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> None:
+    """And why: what an override saves is the difference of the memory with and without it."""
+    config = small_model
+    large, middle, small = (fit(config, card(gib)) for gib in (79, 47, 23.6))
+    assert (large.problem, large.changes, large.savings) == ("", (), ())
+    assert middle.changes == ("engine.micro_batch_tokens=4096",)
+    assert small.changes == ("model.gradient_checkpointing=true", "engine.optimizer=adamw_8bit")
+    assert [words.split()[0] for words in small.savings] == list(small.changes)
+    changed = _changed(config, small.changes)
+    kept, rounded = (memory(one, shape_of(config.model.path)) for one in (config, changed))
+    assert f"saves {(kept.optimiser - rounded.optimiser) / GIB:.1f} GiB of the optimiser" in small.savings[1]
+    assert f"saves {(kept.activations - rounded.activations) / GIB:.1f} GiB of activations" in small.savings[0]
+    assert fit(changed, card(23.6)).problem == ""
+
+
+def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smallest(small_model: RunConfig) -> None:
+    config = small_model
+    found = fit(config, card(15.6))
+    assert found.changes == ("model.gradient_checkpointing=true", "engine.offload=true")
+    states = 12 * shape_of(config.model.path).parameters / GIB
+    assert f"engine.offload=true saves {states:.1f} GiB of the optimiser" in found.savings
+    assert "engine.kind=deepspeed" in (fit(config, card(11)).changes or ())
+    assert fit(config, card(11, host=8)).changes is None
+    rounded = _changed(config, ("engine.optimizer=adamw_8bit",))
+    found = fit(rounded, card(15.6))
+    assert found.changes is not None
+    assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
+    assert fit(_changed(rounded, found.changes), card(15.6)).problem == ""
 
 
 def test_settings_that_take_the_same_share_a_table(

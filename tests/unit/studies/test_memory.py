@@ -33,50 +33,55 @@ MANY_WORDS = WIDE | {
     "vocab_size": 150_000,
 }  # logits above the budget: in parts
 PROMPT, RESPONSE, GROUP = 32, 64, 4
+EIGHT_BIT, OFFLOAD, RANK = ["engine.optimizer=adamw_8bit"], ["engine.offload=true"], ["model.lora_rank=16"]
 CASES: dict[str, dict[str, Any]] = {
-    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32"},
-    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32"},
-    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32"},
-    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32"},
-    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32"},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16"},
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16"},
+    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": []},
+    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32", "words": []},
+    "deep, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": OFFLOAD},
+    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32", "words": []},
+    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32", "words": []},
+    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32", "words": []},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": []},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": []},
+    # on a CPU products in bfloat16 make float32 copies, which a GPU does without: a tenth more than is counted
+    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "words": []},
+    "deep, bfloat16, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": OFFLOAD},
+    "deep, bfloat16, checkpointing, offload": {
+        "sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": OFFLOAD
+    },
+}  # fmt: skip
+CASES_8BIT: dict[str, dict[str, Any]] = {
+    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": EIGHT_BIT},
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": EIGHT_BIT},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": EIGHT_BIT},
 }
-LORA: dict[str, dict[str, Any]] = {
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "rank": 16},
-    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "rank": 16},
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": RANK},
+    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": RANK},
+    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "words": RANK},
 }
+
+
+def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
+    arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
+    done = program("tests.unit.studies.peak_of_update", json.dumps(arguments)).end()
+    assert done.returncode == 0, done.stderr
+    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
 @pytest.fixture(scope="module")
-def peaks() -> dict[str, int]:
+def peaks() -> dict[str, dict[str, int]]:
     """Measured, by case."""
-    return _measured(CASES)
+    return measured(CASES)
 
 
-def _measured(chosen: dict[str, dict[str, Any]]) -> dict[str, int]:
-    cases = [case | {"prompt": PROMPT, "response": RESPONSE, "group": GROUP} for case in chosen.values()]
-    done = program("tests.unit.studies.peak_of_update", json.dumps(cases)).end()
-    assert done.returncode == 0, done.stderr
-    return dict(zip(chosen, json.loads(done.stdout.splitlines()[-1]), strict=True))
+@pytest.fixture(scope="module")
+def peaks_8bit() -> dict[str, dict[str, int]]:
+    return measured(CASES_8BIT)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_measured_peaks(peaks: dict[str, int], name: str) -> None:
-    assert _predicted(CASES[name]) == pytest.approx(peaks[name], rel=0.15)
-
-
-@pytest.mark.slow
-@pytest.mark.peft
-def test_measured_peaks_with_adapters() -> None:
-    peaks = _measured(LORA)
-    assert {name: _predicted(case) for name, case in LORA.items()} == pytest.approx(peaks, rel=0.15)
-
-
-def _predicted(case: dict[str, Any]) -> float:
-    """What an update takes above weights and optimiser, by the planner."""
+def predicted(case: dict[str, Any]) -> tuple[float, float]:
+    """The peak of an update, and what the optimiser keeps, which on a CPU is in the same memory wherever it lies."""
     sizes = case["sizes"]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
     shape = Shape(
@@ -94,16 +99,36 @@ def _predicted(case: dict[str, Any]) -> float:
         f"train.max_new_tokens={RESPONSE}",
         f"engine.micro_batch_tokens={PROMPT + GROUP * (RESPONSE - 1)}",
     ]
-    config = compose(
-        [
-            *lengths,
-            f"model.gradient_checkpointing={case['checkpointing']}",
-            f"model.dtype={case['dtype']}",
-            f"model.lora_rank={case.get('rank', 0)}",
-        ]
-    )
-    predicted = memory(config, shape)
-    return predicted.gradients + predicted.activations + predicted.logits
+    model = [f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
+    parts = memory(compose([*lengths, *model, *case["words"]]), shape)
+    return parts.gradients + parts.activations + parts.logits, parts.optimiser + parts.host
+
+
+def check(case: dict[str, Any], peak: dict[str, int]) -> None:
+    one, kept = predicted(case)
+    assert one == pytest.approx(peak["one"], rel=0.1)
+    assert one + kept == pytest.approx(peak["all"], rel=0.1)
+    assert kept == pytest.approx(peak["all"] - peak["one"], rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_measured_peaks(peaks: dict[str, dict[str, int]], name: str) -> None:
+    check(CASES[name], peaks[name])
+
+
+@pytest.mark.slow
+@pytest.mark.bitsandbytes
+@pytest.mark.parametrize("name", CASES_8BIT)
+def test_measured_peaks_with_8bit_moments(peaks_8bit: dict[str, dict[str, int]], name: str) -> None:
+    check(CASES_8BIT[name], peaks_8bit[name])
+
+
+@pytest.mark.slow
+@pytest.mark.peft
+def test_measured_peaks_with_adapters() -> None:
+    peaks = {name: peak["one"] for name, peak in measured(ADAPTERS).items()}
+    assert {name: predicted(case)[0] for name, case in ADAPTERS.items()} == pytest.approx(peaks, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -131,20 +156,25 @@ def test_sharding_divides_what_it_should() -> None:
     assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, Gpus(8)).optimiser == 0
 
 
-def test_adapters_take_little_and_need_no_second_copy_of_the_first_policy() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "word", "optimiser", "host"),
+    [
+        ("bfloat16", "engine.optimizer=adamw", 12, 0),
+        ("float32", "engine.optimizer=adamw", 8, 0),
+        ("bfloat16", "engine.optimizer=adamw_8bit", 6 + 1 / 32, 0),
+        ("float32", "engine.optimizer=adamw_8bit", 2 + 1 / 32, 0),
+        ("bfloat16", "engine.offload=true", 0, 12),
+        ("float32", "engine.offload=true", 0, 12),
+    ],
+)
+def test_bytes_of_a_weight_by_hand(dtype: str, word: str, optimiser: float, host: float) -> None:
+    """Gradients are summed in float32 on the GPU whatever holds the rest."""
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    words = ["scale=paper", "engine=torch"]
-    full, lora = (
-        memory(compose([*words, f"model.lora_rank={rank}"]), shape, Gpus(bytes=80 * GIB), reference=True)
-        for rank in (0, 32)
-    )
-    adapters = 32 * 28 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18_944))  # q and o, k and v, the three
-    assert shape.adapter_parameters(32) == adapters
-    assert (lora.optimiser, lora.gradients, lora.reference) == (12 * adapters, 4 * adapters, 0)
-    assert lora.weights == full.weights + 2 * adapters
-    assert full.reference == full.weights
-    merged = 2 * shape.layers * shape.layer_parameters  # what vLLM is given at a sync
-    assert lora.sampler == pytest.approx(full.sampler + merged)
+    found = memory(compose([f"model.dtype={dtype}", word]), shape)
+    assert found.gradients == 4 * shape.parameters
+    assert found.optimiser == pytest.approx(optimiser * shape.parameters)
+    buffer = 4 * shape.head_parameters if host else 0
+    assert found.host == pytest.approx(host * shape.parameters + buffer)
 
 
 def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:

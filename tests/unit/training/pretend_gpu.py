@@ -21,6 +21,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.plan import Plan
@@ -110,7 +111,16 @@ def resumed(engine: TorchEngine) -> list[str]:
     }
     with mock.patch.object(optimizer_state, "read", return_value=iter(state.items())):
         engine.load(Path())
-    return sorted(f"{kind} {value.device}" for kind, value in engine.optimizer.state[master].items())
+    return sorted({f"{kind} {value.device}" for kind, _, value in engine.optimizer.state()})
+
+
+def offloaded() -> list[str]:
+    """Devices of weights and state after an update of an engine that keeps its optimiser in main memory."""
+    model, config = nn.Linear(8, 4, dtype=torch.bfloat16, device=DEVICE), compose(["engine.offload=true"])
+    engine = TorchEngine(model, config.train, config.engine)
+    engine.optimizer.step({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
+    held = [("weight", model.weight), *((kind, value) for kind, _, value in engine.optimizer.state())]
+    return sorted({f"{kind} {value.device}" for kind, value in held})
 
 
 class Products(TorchDispatchMode):
@@ -175,6 +185,7 @@ def main() -> None:
             "flash": flash,
             "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
             "resumed": resumed(engine),
+            "offloaded": offloaded(),
             "products": products(),
             "products before torch 2.10": products_before(),
         }

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 from tepo.config.compose import compose
@@ -34,6 +35,6 @@ def weights(folder: Path) -> dict[str, bytes]:
     """The bits of every tensor; the files themselves differ in the order of their headers."""
     run = RunFolder(folder)
     return {
-        name: value.float().numpy().tobytes()
+        name: value.flatten().view(torch.uint8).numpy().tobytes()
         for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()
     }

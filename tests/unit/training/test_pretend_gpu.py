@@ -24,7 +24,11 @@ def test_no_micro_batch_makes_the_host_wait(found: dict) -> None:
 def test_a_resumed_optimiser_counts_its_steps_on_the_device(found: dict) -> None:
     """torch's fused AdamW reads the step count where the weights are;
     one in main memory is an illegal access on a GPU."""
-    assert found["resumed"] == ["exp_avg gpu:0", "exp_avg_sq gpu:0", "step gpu:0"]
+    assert found["resumed"] == ["exp_avg gpu:0", "exp_avg_sq gpu:0", "master gpu:0", "step gpu:0"]
+
+
+def test_an_offloaded_optimiser_stays_in_main_memory(found: dict) -> None:
+    assert found["offloaded"] == ["exp_avg cpu", "exp_avg_sq cpu", "master cpu", "step cpu", "weight gpu:0"]
 
 
 def test_the_products_of_half_precision_are_summed_in_float32_in_place(found: dict) -> None:

@@ -1,6 +1,7 @@
 """Markers stand for system components. On a user's machine a test whose component is missing is skipped with the
 reason; in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -27,6 +28,11 @@ _LEFT_OVER = (
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
     if _name in _LEFT_OVER or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
         del os.environ[_name]
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay to the end: looking for garbage among them again and again takes long."""
+    gc.freeze()
 
 
 def _missing(marker: str) -> str | None:

@@ -23,7 +23,7 @@ from typing import Any
 from tepo.studies import slots
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet"])
+_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
 
 
 class Started:
@@ -61,7 +61,7 @@ class Started:
 
 def tepo(*words: str | Path, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end; more environment variables as keywords."""
-    return Started(_with_our_server, "tepo_cli", *map(str, words), cwd=cwd, **environment).end()
+    return sharing(*words, cwd=cwd, **environment).end()
 
 
 def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -73,6 +73,11 @@ def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProces
 def started(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
     """Start a command and leave it running."""
     return program("tepo_cli", *words, cwd=cwd, **environment)
+
+
+def sharing(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
+    """Start a command whose own processes are forked by the server of the tests."""
+    return Started(_with_our_server, "tepo_cli", *map(str, words), cwd=cwd, **environment)
 
 
 def program(name: str, *words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
@@ -111,7 +116,6 @@ def _become(
 
 
 def _with_our_server(name: str, *words: str) -> None:
-    """Run a module whose own processes are forked by the server of the tests, which lives on."""
     slots._serve = forkserver._forkserver.ensure_running = lambda: None
     _run_module(name, *words)
 

@@ -11,7 +11,6 @@ from tests.unit.training.small import SMALL, few_problems
 pytestmark = pytest.mark.slow
 
 SETTINGS = ("train.steps=12", "train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")
-SETTINGS += ("train.prompts_per_step=4", "train.max_new_tokens=24", "train.max_rounds=1")
 STUDY = """
 title: curves of a few steps
 baseline: GRPO/DAPO

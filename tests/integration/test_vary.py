@@ -94,12 +94,12 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:
-    for name, message in {
-        "plain": "plain varies nothing at laptop scale",
-        "my-sweeep": "did you mean 'my_sweep'",
-        "stability": "nothing of stability was run",
-    }.items():
-        done = tepo("figure", name, "--store", store, TEPO_PATH=str(store.parent))
+    for name, runs, message in (
+        ("plain", "runs", "plain varies nothing at laptop scale"),
+        ("my-sweeep", "runs", "did you mean 'my_sweep'"),
+        ("my-sweep", "empty", "nothing of my_sweep was run"),
+    ):
+        done = tepo("figure", name, "--store", store.parent / runs, TEPO_PATH=str(store.parent))
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr

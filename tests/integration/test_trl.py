@@ -1,6 +1,8 @@
 """`ObjectiveTrainer` against TRL's own GRPOTrainer: the same seeded rollouts of the same model, TRL's own loss."""
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,6 @@ import torch
 from tepo.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer
 from tepo.objectives import load_objective, objective_mapping
-from tests.integration.commands import ranks
 from tests.integration.trl_run import Watch, settings, train
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
@@ -145,9 +146,11 @@ def test_every_setting_named_exists(tmp_path):
 @pytest.mark.slow
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    for rank in ranks("tests.integration.trl_run", tmp_path):
-        done = rank.end()
-        assert done.returncode == 0, done.stderr[-3000:]
+    script = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    done = subprocess.run(
+        [*script, "tests.integration.trl_run", str(tmp_path)], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     from tests.integration.trl_run import with_fixed_completions
 
     for row in ("tepo", "gtpo", "clip_cov"):

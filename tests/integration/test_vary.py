@@ -94,6 +94,7 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:
+    (store.parent / "empty").mkdir()
     for name, runs, message in (
         ("plain", "runs", "plain varies nothing at laptop scale"),
         ("my-sweeep", "runs", "did you mean 'my_sweep'"),

@@ -17,7 +17,8 @@ export TOKENIZERS_PARALLELISM := false
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
 
-# What fails within seconds comes first; mypy takes a core for a minute when its cache is empty, so it runs beside the tests.
+# What fails within seconds comes first; the suite builds the documentation. mypy takes a core for a minute when its cache
+# is empty, so it runs beside the tests.
 test: style
 	$(MAKE) --no-print-directory -j 2 types suite
 
@@ -28,9 +29,9 @@ suite: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not verl and not slurm and not chromium"
 
-lint: style types
+lint: style types docs
 
-style: $(VENV)/.dev docs
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports

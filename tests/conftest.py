@@ -1,6 +1,7 @@
 """Markers stand for system components. On a user's machine a test whose component is missing is skipped with the
 reason; in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -29,7 +30,14 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
         del os.environ[_name]
 
 
+_COMPONENTS = ("vllm", "deepspeed", "bitsandbytes", "lm_eval", "peft", "jupyter", "verl")
+_COMPONENTS += ("slurm", "chromium", "latex", "gpu")
 _JUPYTER = ("nbclient", "ipykernel", "ipywidgets")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay to the end: looking for garbage among them again and again takes long."""
+    gc.freeze()
 
 
 def _missing(marker: str) -> str | None:

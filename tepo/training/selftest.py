@@ -1,12 +1,12 @@
 """A self-test of each installed engine:
 sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
 
+import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from tepo.backends import installed
@@ -21,6 +21,7 @@ TINY = (
     "train.max_new_tokens=40",
     "train.steps=2",
 )
+_IMPORTS = ["tepo.training.loop", "tepo.training.parts", "transformers.models.qwen2.modeling_qwen2", "hydra"]
 
 
 @dataclass(frozen=True)
@@ -40,31 +41,38 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def selftest(sampler: str, engine: str) -> Outcome:
-    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own."""
+    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own,
+    forked by one that has imported torch and transformers for all of them."""
     needed = {sampler: sampler_backend(sampler).packages, engine: engine_backend(engine).packages}
     missing = [kind for kind, packages in needed.items() if not installed(packages)]
     if missing:
         return Outcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()
+    server = get_context("forkserver")
+    server.set_forkserver_preload(_IMPORTS)
     with tempfile.TemporaryDirectory() as store:
-        code = (
-            "import os, sys\nfrom tepo.config.compose import compose\nfrom tepo.training.loop import train\n"
-            "train(compose(sys.argv[2:]), lambda step, row: os._exit(9) if step == int(sys.argv[1]) else None)"
-        )
-        words = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"]
+        words, said = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"], Path(store) / "said.txt"
         for stop, expected in ((1, 9), (0, 0)):
-            done = subprocess.run(
-                [sys.executable, "-c", code, str(stop), *words], capture_output=True, text=True, check=False
-            )
-            if done.returncode != expected:
-                return Outcome(
-                    False,
-                    f"{'first step' if stop else 'resume'}: "
-                    f"{what_failed(done.stderr or done.stdout) or f'exit code {done.returncode}'}",
-                )
+            process = server.Process(target=_train, args=(stop, words, str(said)))
+            process.start()
+            process.join()
+            if process.exitcode != expected:
+                part = "first step" if stop else "resume"
+                return Outcome(False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return Outcome(False, "no checkpoint at the end")
     return Outcome(True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
+
+
+def _train(stop: int, words: list[str], said: str) -> None:
+    """In a process of its own: end without a word after step `stop`; what is printed goes to a file."""
+    with open(said, "wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    from tepo.config.compose import compose
+    from tepo.training.loop import train
+
+    train(compose(words), lambda step, row: os._exit(9) if step == stop else None)
 
 
 def what_failed(text: str) -> str:

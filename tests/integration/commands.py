@@ -2,25 +2,28 @@
 
 A server forks them with the imports done, as it does the units of a study: torch and transformers alone take 5 s of CPU
 time, longer than most of what is tested. That a command also starts in an interpreter of its own is tested in
-`tests/unit/cli/`, and from an installed wheel in `test_new_user.py`.
+`tests/unit/cli/`, and from an installed wheel in `test_new_user.py`. A command that is run to its end has the units of
+its study forked by the same server. One that is `started`, and may be killed, starts a server of its own as it does for
+a user.
 """
 
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
 from tepo.studies import slots
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet"])
+_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
 
 
 class Started:
@@ -58,7 +61,7 @@ class Started:
 
 def tepo(*words: str | Path, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end; more environment variables as keywords."""
-    return started(*words, cwd=cwd, **environment).end()
+    return sharing(*words, cwd=cwd, **environment).end()
 
 
 def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -72,9 +75,23 @@ def started(*words: str | Path, cwd: Path | None = None, **environment: str) -> 
     return program("tepo_cli", *words, cwd=cwd, **environment)
 
 
+def sharing(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
+    """Start a command whose own processes are forked by the server of the tests."""
+    return Started(_with_our_server, "tepo_cli", *map(str, words), cwd=cwd, **environment)
+
+
 def program(name: str, *words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
     """Start `python -m name words`."""
     return Started(_run_module, name, *map(str, words), cwd=cwd, **environment)
+
+
+def ranks(name: str, *words: str | Path) -> list[Started]:
+    """Start `python -m name words` as ranks 0 and 1, without a launcher that would end one for the other."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 
 def until(happened: Callable[[], Any], process: Started, seconds: float = 120) -> None:
@@ -96,6 +113,11 @@ def _become(
     os.environ.update(environment)
     os.chdir(cwd)
     work(*arguments)
+
+
+def _with_our_server(name: str, *words: str) -> None:
+    slots._serve = forkserver._forkserver.ensure_running = lambda: None
+    _run_module(name, *words)
 
 
 def _run_module(name: str, *words: str) -> None:

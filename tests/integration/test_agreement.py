@@ -2,8 +2,6 @@
 `train()` ends with the same losses and weights; and where responses are drawn, it learns as much."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,10 @@ from safetensors.torch import load_file
 
 from tepo.policy.load_policy import load_policy
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import program, tepo
+from tests.integration.commands import program, ranks, tepo
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
 
-ROOT = Path(__file__).parents[2]
 VLLM = ["sampler=vllm", "sampler.memory_fraction=0.06"]
 ONE = {
     "embedded torch": [],
@@ -45,13 +42,12 @@ TOLERANCE = 1e-4
 def out(tmp_path_factory) -> Path:
     """The stores of all jobs."""
     folder = tmp_path_factory.mktemp("agreement")
-    done = program("tests.integration.agreement_run", folder, json.dumps(ONE), cwd=ROOT).end()
+    done = program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
     assert done.returncode == 0, done.stderr[-3000:]
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
     jobs = SAMPLED | TWO  # the longest responses first: vLLM gets room for them
-    words = [*start, "tests.integration.agreement_run", str(folder), json.dumps(jobs)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in ranks("tests.integration.agreement_run", folder, json.dumps(jobs)):
+        done = rank.end()
+        assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 

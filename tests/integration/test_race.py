@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tepo.training.run_folder import RunFolder, complete
-from tests.integration.commands import started, until
-from tests.unit.training.small import SMALL
+from tests.integration.commands import sharing, started, until
+from tests.unit.training.small import SMALL, few_problems
 
 STUDY = """\
 title: three rows
@@ -32,10 +32,12 @@ def lineage(pid: int, parents: dict[int, int]) -> list[int]:
 
 @pytest.mark.slow
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
+    own = few_problems(tmp_path)
     (tmp_path / "ablations").mkdir()
     (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
     words = ("ablate", "raced", "--store", tmp_path / "runs", "--format", "csv")
-    processes = [started(*words, TEPO_PATH=str(tmp_path)) for _ in range(4)]
+    # the one that is killed has its units forked by a server of its own, as a user's command has
+    processes = [started(*words, **own), *(sharing(*words, **own) for _ in range(3))]
     until(lambda: list((tmp_path / "runs").glob("*/metrics.jsonl")), processes[0])
     lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[
         1:

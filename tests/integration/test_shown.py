@@ -9,7 +9,7 @@ import pytest
 
 from tepo import __version__, provenance
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL
+from tests.unit.training.small import SMALL, few_problems
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,10 @@ scales:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shown")
+    own = few_problems(place)
     (place / "experiments").mkdir()
     (place / "experiments" / "mine.yaml").write_text(STUDY)
-    done = tepo("ablate", "mine", "--store", place / "runs", *WORDS, TEPO_PATH=str(place))
+    done = tepo("ablate", "mine", "--store", place / "runs", *WORDS, **own)
     assert done.returncode == 0, done.stderr
     assert "TEPO (1 steps)" in done.stdout
     return place / "runs"
@@ -90,7 +91,7 @@ def test_eval_and_table_print_the_same_intervals(store: Path) -> None:
     lines = shown_table(store)
     models = {"untrained": "package:laptop", "TEPO (1 steps)": run_of(store).name}
     for label, model in models.items():
-        done = tepo("eval", "add3", "max4", "--model", model, "--store", store, "--quiet")
+        done = tepo("eval", "add3", "max4", "--model", model, "--store", store, "--quiet", TEPO_PATH=str(store.parent))
         assert done.returncode == 0, done.stderr
         printed = {}
         for line in done.stdout.splitlines():

@@ -10,7 +10,7 @@ import pytest
 from tepo.training.run_folder import RunFolder
 from tests.integration.commands import Started, started, until
 from tests.integration.slurm_cluster import cluster
-from tests.unit.training.small import SMALL, lasting, small
+from tests.unit.training.small import SMALL, few_problems, lasting, small
 
 STUDY = """\
 title: two good rows and one that fails
@@ -31,6 +31,7 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
     (folder / "ablations").mkdir()
     words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
     (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
+    few_problems(folder)
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 

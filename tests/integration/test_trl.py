@@ -146,7 +146,7 @@ def test_every_setting_named_exists(tmp_path):
 @pytest.mark.slow
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    script = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", "-m"]
+    script = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     done = subprocess.run(
         [*script, "tests.integration.trl_run", str(tmp_path)], capture_output=True, text=True, timeout=900
     )

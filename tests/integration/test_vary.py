@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL
+from tests.unit.training.small import SMALL, few_problems
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +33,11 @@ SETTINGS = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-3") fo
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of a sweep, one of them made by another study."""
     folder = tmp_path_factory.mktemp("vary")
+    own = few_problems(folder)
     (folder / "experiments").mkdir()
     (folder / "experiments" / "plain.yaml").write_text(PLAIN)
     (folder / "experiments" / "my_sweep.yaml").write_text(SWEEP + SCALES)
-    done = tepo("ablate", "plain", "--store", folder / "runs", *WORDS, TEPO_PATH=str(folder))
+    done = tepo("ablate", "plain", "--store", folder / "runs", *WORDS, **own)
     assert done.returncode == 0, done.stderr
     return folder / "runs"
 
@@ -93,12 +94,13 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:
-    for name, message in {
-        "plain": "plain varies nothing at laptop scale",
-        "my-sweeep": "did you mean 'my_sweep'",
-        "stability": "nothing of stability was run",
-    }.items():
-        done = tepo("figure", name, "--store", store, TEPO_PATH=str(store.parent))
+    (store.parent / "empty").mkdir()
+    for name, runs, message in (
+        ("plain", "runs", "plain varies nothing at laptop scale"),
+        ("my-sweeep", "runs", "did you mean 'my_sweep'"),
+        ("my-sweep", "empty", "nothing of my_sweep was run"),
+    ):
+        done = tepo("figure", name, "--store", store.parent / runs, TEPO_PATH=str(store.parent))
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr

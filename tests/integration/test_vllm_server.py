@@ -109,7 +109,7 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
-def until(condition, seconds: float = 20.0) -> None:
+def until(condition, seconds: float = 120.0) -> None:
     """Wait for something that the server must come to."""
     end = time.monotonic() + seconds
     while not condition():

@@ -11,7 +11,7 @@ import pytest
 import tepo_cli
 from tepo.words import install_line
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL
+from tests.unit.training.small import SMALL, few_problems
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -101,6 +101,7 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     """It is measured, marked in the table, and not run again."""
+    own = few_problems(tmp_path)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "mine.yaml").write_text(
         "title: mine\nrows:\n  - {label: small steps, objective: grpo_dapo}\n"
@@ -109,13 +110,13 @@ def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     )
     sets = [part for word in (*SMALL, "data.benchmarks=[add3]") for part in ("--set", word)]
     words = ("mine", *sets, "--store", tmp_path / "runs", "--format", "markdown")
-    first = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    first = tepo("ablate", *words, cwd=tmp_path, **own)
     assert first.returncode == 0, first.stderr
     assert "large steps seed 0 ended with collapse at step 2: all responses to the 16 prompts" in first.stderr
     assert "| large steps † | <u>0.0</u>" in first.stdout
     assert "| small steps | " in first.stdout
     assert "large steps (seed 0: collapse at step 2)." in first.stdout
-    again = tepo("ablate", *words, cwd=tmp_path, TEPO_PATH=str(tmp_path))
+    again = tepo("ablate", *words, cwd=tmp_path, **own)
     assert "nothing to do" in again.stderr
     assert again.stdout == first.stdout
 
@@ -124,18 +125,19 @@ def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
 def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Path) -> None:
     words = [*SMALL, "data.benchmarks=[add3,max4]", "train.steps=1"]
     extra = [part for word in words for part in ("--set", word)]
+    own = few_problems(tmp_path / "own")
     first = tepo("train", "scale=laptop", "model=laptop", "objective=grpo_dapo", *words, "--store", tmp_path)
     assert first.returncode == 0, first.stderr
     (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
     assert (run / "figures" / "training.svg").exists()
     assert (run / "figures" / "training.png").exists()
     stamp = (run / "metrics.jsonl").stat().st_mtime_ns
-    done = tepo("ablate", "panel-e", "--store", tmp_path, "--jobs", "2", "--format", "csv", *extra)
+    done = tepo("ablate", "panel-e", "--store", tmp_path, "--jobs", "2", "--format", "csv", *extra, **own)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("*/manifest.json"))) == 5
     assert (run / "metrics.jsonl").stat().st_mtime_ns == stamp
     assert "TEPO-w/o. KL" in done.stdout
-    again = tepo("ablate", "panel-e", "--store", tmp_path, "--format", "csv", *extra)
+    again = tepo("ablate", "panel-e", "--store", tmp_path, "--format", "csv", *extra, **own)
     assert again.stdout == done.stdout
     listed = tepo("list", "--store", tmp_path)
     assert run.name in listed.stdout

@@ -21,7 +21,7 @@ from tepo.studies.study import Row
 from tepo.training.ending import Ended, check_rewards
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder, final_model
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import few_problems, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
 # AdamW's decay multiplies the weights by 1 - lr decay: by -1 in each of the 64 updates of step 1, by -3 in step 2.
@@ -176,7 +176,8 @@ def test_a_run_below_its_base_ends_with_the_weights_before(tmp_path: Path) -> No
     assert run.checkpoints() == [1, 2]
 
 
-def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path) -> None:
+def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path / "own")["TEPO_PATH"])
     config = small(tmp_path, "train.max_new_tokens=1", "data.benchmarks=[add3]")
     run = ended(config)
     unit = Unit(Row("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)

@@ -30,9 +30,20 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
         del os.environ[_name]
 
 
-_COMPONENTS = ("vllm", "deepspeed", "bitsandbytes", "lm_eval", "peft", "jupyter", "verl")
-_COMPONENTS += ("slurm", "chromium", "latex", "gpu")
 _JUPYTER = ("nbclient", "ipykernel", "ipywidgets")
+_COMPONENTS = (
+    "vllm",
+    "deepspeed",
+    "verl",
+    "bitsandbytes",
+    "lm_eval",
+    "peft",
+    "jupyter",
+    "slurm",
+    "chromium",
+    "latex",
+    "gpu",
+)
 
 
 def pytest_collection_finish() -> None:
@@ -50,11 +61,9 @@ def _missing(marker: str) -> str | None:
         return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
 
     match marker:
-        case "bitsandbytes":
-            return module(marker, "pip install -r requirements/dev.txt")
         case "vllm" | "deepspeed" | "verl":
             return module(marker)
-        case "lm_eval" | "peft":
+        case "bitsandbytes" | "lm_eval" | "peft":
             return module(marker, "pip install -r requirements/dev.txt")
         case "jupyter":
             missing = (module(name, "pip install -r requirements/dev.txt") for name in _JUPYTER)
@@ -73,19 +82,7 @@ def _missing(marker: str) -> str | None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in (
-        "vllm",
-        "deepspeed",
-        "bitsandbytes",
-        "lm_eval",
-        "peft",
-        "jupyter",
-        "verl",
-        "slurm",
-        "chromium",
-        "latex",
-        "gpu",
-    ):
+    for marker in _COMPONENTS:
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

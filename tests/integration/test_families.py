@@ -11,11 +11,22 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tepo.config.compose import compose
+from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.studies.measure import measure_run
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder, final_model
 from tests.integration.own_model import FAMILIES, save_family, word_problems
 
+BENCHMARK = """\
+title: Words
+dataset: {path: words.jsonl}
+count: 40
+prompt: boxed
+samples: 2
+temperature: 1.0
+max_new_tokens: 8192
+"""
 SHORT = ("objective=grpo", "train.steps=2", "train.prompts_per_step=4", "train.mini_batch_prompts=2")
 SHORT += ("train.samples_per_prompt=8", "train.max_new_tokens=12", "train.max_rounds=4")
 GAPS = {"float32": 1e-5, "bfloat16": 0.02}  # a hundredth and a fifth of the bounds that stop a run
@@ -29,8 +40,11 @@ CASES = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The problems, and a model of each family."""
     folder = tmp_path_factory.mktemp("families")
-    rows = word_problems(40)
-    (folder / "words.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = "".join(json.dumps(row) + "\n" for row in word_problems(40))
+    (folder / "evals").mkdir()
+    for path in ("words.jsonl", "evals/words.jsonl"):
+        (folder / path).write_text(rows)
+    (folder / "evals/words.yaml").write_text(BENCHMARK)
     for family in FAMILIES:
         for tied in (True, False):
             save_family(folder / name(family, tied), family, tied=tied)
@@ -41,10 +55,14 @@ def name(family: str, tied: bool) -> str:
     return f"{family}-{'tied' if tied else 'untied'}"
 
 
+def config(folder: Path, model: Path, *overrides: str) -> RunConfig:
+    words = [f"model={model}", f"data={folder / 'words.jsonl'}", f"store={folder / 'runs'}"]
+    return compose([*words, *SHORT, *overrides])
+
+
 def trained(folder: Path, model: Path, *overrides: str) -> tuple[list[dict[str, Any]], Path]:
     """Metrics of each step, and the last checkpoint."""
-    words = [f"model={model}", f"data={folder / 'words.jsonl'}", f"store={folder / 'runs'}"]
-    run = train(compose([*words, *SHORT, *overrides]))
+    run = train(config(folder, model, *overrides))
     return RunFolder(run).metrics(), final_model(run)
 
 
@@ -80,14 +98,18 @@ def test_a_family_trains(folder: Path, family: str, dtype: str, tied: bool) -> N
 
 @pytest.mark.slow
 @pytest.mark.vllm
-def test_vllm_takes_a_checkpoint_of_a_tied_model_and_its_updates(folder: Path) -> None:
+def test_vllm_takes_a_checkpoint_of_a_tied_model_and_its_updates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first step's gap says that vLLM read the checkpoint as transformers does, the second's that the update
-    reached its output matrix."""
+    reached its output matrix. Sampled as scale=single_gpu does, and measured with longer responses than trained."""
     _, checkpoint = trained(folder, folder / "qwen3-tied", "model.dtype=float32", "seed=1")
-    words = ("sampler=vllm", "sampler.memory_fraction=0.06", "train.max_prompt_tokens=128", "train.learning_rate=1e-3")
+    words = ("scale=single_gpu", "sampler.memory_fraction=0.06", "train.max_prompt_tokens=128")
+    words += ("train.learning_rate=1e-3", "train.checkpoint_every=1")
     rows, last = trained(folder, checkpoint, *words)
     assert [row["training/rollout_logprobs_diff_mean"] < 1e-4 for row in rows] == [True, True]
     check_tie(last, tied=True)
+    monkeypatch.setenv("TEPO_PATH", str(folder))
+    (result,) = measure_run(config(folder, checkpoint, *words), ["words:tokens120"], trained=True)
+    assert result.scores["avg@2"] > 0
 
 
 def test_prompts_and_responses_beyond_the_models_positions_are_an_error_before_the_first_step(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_rows_of_a_study_take_them(own: Path) -> None:
     study = load_study("ours")
     assert recipe_words(study, "brief")["small", "mine"] == ("objective=mine", "scale=brief", "model=small")
     assert recipe_words(study, "laptop")["small", "TEPO"][-1] == "train.epochs=1"
-    assert recipe_words(study, "brief")["small", "TEPO"][-1] == "model=small"
+    assert recipe_words(study, "brief")["small", "TEPO"][-1] == "objective.penalty.coefficient=1"  # the scale's file
     (own / "experiments" / "ours.yaml").write_text(STUDY.replace("  brief:", "  breif:"))
     with pytest.raises(UserError, match="unknown scale 'breif'") as caught:
         load_study("ours")

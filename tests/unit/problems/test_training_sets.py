@@ -9,6 +9,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.problems import hashes, training_sets
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import pinned_rows, row_hashes, set_hash
@@ -82,7 +83,9 @@ def test_a_data_group_is_complete_and_downloads_nothing_to_be_planned(
     data = compose([f"data={group}"]).data
     assert (data.name, data.kind, data.problems, data.prompt) == (group, "problems", problems, "boxed")
     assert data.held_out == 256
-    assert data.benchmarks == ["gsm8k", "math500", "amc", "minerva", "olympiadbench"]
+    names = [name.partition(":")[0] for name in data.benchmarks]
+    assert names == ["gsm8k", "math500", "amc", "minerva", "olympiadbench"]
+    assert {load_benchmark(name).max_new_tokens for name in data.benchmarks} == {2048}
     assert len(training_fingerprint(problems, exclude_contaminated=data.exclude_contaminated)) == 64
 
 

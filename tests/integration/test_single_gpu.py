@@ -71,7 +71,7 @@ def test_a_study_at_the_scale_of_one_gpu(folder: Path) -> None:
     done = tepo("ablate", *study, *settings, "--format", "csv")
     assert done.returncode == 0, done.stderr
     table = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert {line["row"] for line in table} == {"untrained", "plain", "8-bit", "adapters"}
+    assert {line["row"].rpartition("/")[2] for line in table} == {"untrained", "plain", "8-bit", "adapters"}
     assert "Words" in done.stdout
     runs = [RunFolder(path.parent) for path in folder.glob("runs/*/metrics.jsonl")]
     assert [len(run.metrics()) for run in runs] == [3, 3, 3]

@@ -3,10 +3,10 @@
     python -m perf.gpu [PART …] [--out DIR] [--wheels DIR] [--small]
     python -m perf.gpu --stored
 
-Parts: attention fused update deepspeed sampler train half_billion (perf/gpu/part.py has their time limits). Each runs
-in a process of its own and writes gpu_PART.json (perf/results unless --out says where), also when it fails, misses a
-package or runs out of time; the others go on. Exit code 1 when one did not work; a part whose package is missing does
-not count. `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU;
+Parts: attention fused update deepspeed sampler train half_billion, and on request one_gpu (perf/gpu/part.py has their
+time limits). Each runs in a process of its own and writes gpu_PART.json (perf/results unless --out says where), also
+when it fails, misses a package or runs out of time; the others go on. Exit code 1 when one did not work; a part whose
+package is missing does not count. `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU;
 its files go to build/gpu_small. `--wheels` takes packages from a folder of wheels (perf/gpu_wheels.py). `--stored`
 prints the results that are kept, and for each part without one that it has not run on a GPU.
 """
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perf.gpu.part import LIMITS
+from perf.gpu.part import LIMITS, TEN_MINUTES
 from perf.gpu_wheels import install
 from tepo.training.probes.record import Figure, supervise
 
@@ -109,7 +109,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         if given.small:
             os.environ["OMP_NUM_THREADS"] = "1"
-        sys.exit(0 if run(given.parts or list(LIMITS), folder.resolve(), given.small) else 1)
+        sys.exit(0 if run(given.parts or [*TEN_MINUTES], folder.resolve(), given.small) else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Random models of known shapes in bfloat16, and rollouts of random tokens for them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,15 +44,16 @@ SHAPES = {
     "small": ("qwen2", _shape(64, 128, 2, (4, 2), 512, tie_word_embeddings=True)),
     "short": ("qwen2", _shape(896, 4864, 4, (14, 2), 32_768, tie_word_embeddings=True)),
     "qwen2.5-0.5b": ("qwen2", _shape(896, 4864, 24, (14, 2), 151_936, tie_word_embeddings=True)),
+    "qwen2.5-1.5b": ("qwen2", _shape(1536, 8960, 28, (12, 2), 151_936, tie_word_embeddings=True)),
     "qwen3-0.6b": ("qwen3", _shape(1024, 3072, 28, (16, 8), 151_936, tie_word_embeddings=True, head_dim=128)),
     "qwen2.5-7b, 4 layers": ("qwen2", _shape(3584, 18_944, 4, (28, 4), 152_064, tie_word_embeddings=False)),
-}  # the last three as their authors publish them, but for the layers
+}  # the last four as their authors publish them, but for the layers
 
 
 @dataclass
 class Case:
     """What is trained: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
-    shortest: of mixed lengths; 0: all have the full one."""
+    shortest: of mixed lengths; 0: all have the full one. optimizer, offload: of the engine."""
 
     shape: str
     context: int
@@ -60,6 +61,8 @@ class Case:
     micro: int
     checkpointing: bool
     shortest: int = 0
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    offload: bool = False
 
 
 def model_of(shape: str, device: str, dtype: torch.dtype = torch.bfloat16) -> Any:
@@ -78,7 +81,8 @@ def run_config(case: Case) -> RunConfig:
     new = case.context - PROMPT
     train = TrainConfig(1, groups, GROUP, 1, 1.0, PROMPT, new, max(groups // 2, 1), 1, 1e-6)
     model = ModelConfig(case.shape, "none", dtype="bfloat16", gradient_checkpointing=case.checkpointing)
-    data, engine = DataConfig("random", "none"), EngineConfig(micro_batch_tokens=case.micro)
+    data = DataConfig("random", "none")
+    engine = EngineConfig(micro_batch_tokens=case.micro, optimizer=case.optimizer, offload=case.offload)
     rest = (data, SamplerConfig(), engine, train, GraderConfig(), WandbConfig())
     return RunConfig(0, "perf", {"name": "tepo"}, model, *rest)
 

@@ -99,7 +99,7 @@ def _updater(case: Case, device: str) -> Updater:
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
     alarm = GapAlarm(float("inf"), temperature=1.0, dtypes=("bfloat16", "bfloat16"))
-    return Updater(config, load_objective("tepo"), TorchEngine(model, config.train), alarm)
+    return Updater(config, load_objective("tepo"), TorchEngine(model, config.train, config.engine), alarm)
 
 
 def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:

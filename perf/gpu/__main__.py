@@ -6,9 +6,10 @@
 Parts: attention fused update deepspeed sampler train half_billion, and on request one_gpu (perf/gpu/part.py has their
 time limits). Each runs in a process of its own and writes gpu_PART.json (perf/results unless --out says where), also
 when it fails, misses a package or runs out of time; the others go on. Exit code 1 when one did not work; a part whose
-package is missing does not count. `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU;
-its files go to build/gpu_small. `--wheels` takes packages from a folder of wheels (perf/gpu_wheels.py). `--stored`
-prints the results that are kept, and for each part without one that it has not run on a GPU.
+package is missing does not count. `--small` runs every part on the CPU at a small size, which says that the code runs
+and nothing about a GPU; its files go to build/gpu_small. `--wheels` takes packages from a folder of wheels
+(perf/gpu_wheels.py). `--stored` prints the results that are kept, and for each part without one that it has not run on
+a GPU.
 """
 
 import argparse

@@ -50,9 +50,5 @@ def sampled(device: str, case: sampler.Case) -> Iterator[Figure]:
     for graphs in (True, False):
         found = sampler.draw(model, case, graphs=graphs)
         how = "sampled with graphs" if graphs else "sampled without graphs"
-        yield Figure(
-            f"{case.shape}, {case.rows} rows of {case.new_tokens} tokens: {how}",
-            "tokens/s",
-            found["tokens"] / found["seconds"],
-            limit,
-        )
+        name = f"{case.shape}, {case.rows} rows of {case.new_tokens} tokens: {how}"
+        yield Figure(name, "tokens/s", found["tokens"] / found["seconds"], limit)

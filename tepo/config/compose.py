@@ -111,7 +111,8 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     for override in parsed:
         if override.key_or_group not in GROUPS:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
-    return OmegaConf.to_container(config, resolve=True), dict(chosen)
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return plain, dict(chosen)
 
 
 @lru_cache(maxsize=256)
@@ -125,7 +126,7 @@ def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dic
     GlobalHydra.instance().clear()
     with _folder() as folder, initialize_config_dir(str(folder), version_base="1.3"):
         composed = compose("config", list(groups), return_hydra_config=True)
-    chosen = OmegaConf.to_container(composed.hydra.runtime.choices)
+    chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
     return OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"]), chosen
 
 

@@ -14,7 +14,7 @@ import yaml
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
-from tests.integration.commands import tepo
+from tests.integration.commands import alone, tepo
 from tests.integration.published import make_sets, write_rows
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TEPO_DATA": ""}
@@ -34,7 +34,7 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
         in done.stdout
     )
     assert done.stdout.count("cannot read: ") == 1
-    everything = tepo("data", "verify", "--no-golds", **sets, HF_HUB_OFFLINE="1")  # else each look-up tries for long
+    everything = alone("data", "verify", "--no-golds", **sets, HF_HUB_OFFLINE="1")  # else each look-up tries for long
     assert everything.returncode == 2  # the folder has no DAPO-Math-17k
     assert everything.stdout.count(": 3 problems, content ") == 8
     assert "dapo_math: NOT VERIFIED" in everything.stdout

@@ -12,8 +12,6 @@ from tepo.training.run_folder import RunFolder
 from tests.integration.commands import started, tepo, until
 from tests.integration.own_model import save_family, word_problems
 
-pytestmark = [pytest.mark.slow, pytest.mark.bitsandbytes, pytest.mark.peft]
-
 STUDY = """\
 title: what fits on one card
 baseline: plain
@@ -53,6 +51,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
+@pytest.mark.bitsandbytes
+@pytest.mark.peft
 def test_a_study_at_the_scale_of_one_gpu(folder: Path) -> None:
     words = [f"model={folder / 'tiny'}", *SMALL]
     study = ("card", "--scale", "single_gpu", "--data", folder / "train.jsonl", "--store", folder / "runs")

@@ -116,7 +116,8 @@ def load_benchmark(name: str) -> Benchmark:
             benchmark, name=f"{path.stem}:{subset}", procedural=replace(benchmark.procedural, seed=int(fresh[1]))
         )
     if limit := _SHORTER.fullmatch(subset):
-        return replace(benchmark, name=f"{path.stem}:{subset}", max_new_tokens=int(limit[1]))
+        title = f"{benchmark.title}, {int(limit[1]):,} tokens"  # a table must not show it as the full protocol
+        return replace(benchmark, name=f"{path.stem}:{subset}", title=title, max_new_tokens=int(limit[1]))
     if not benchmark.subsets:
         raise UserError(f"{stem} has no subsets", where=str(path), fix=f"name it as {stem}")
     if subset not in benchmark.subsets:

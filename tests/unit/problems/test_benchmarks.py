@@ -109,7 +109,7 @@ def test_a_users_folder_goes_in_front(tmp_path, monkeypatch):
 
 def test_a_limit_of_the_response_makes_another_benchmark_with_the_same_problems():
     plain, short = load_benchmark("math500"), load_benchmark("math500:tokens3000")
-    assert (short.name, short.max_new_tokens, short.title) == ("math500:tokens3000", 3000, plain.title)
+    assert (short.name, short.max_new_tokens, short.title) == ("math500:tokens3000", 3000, "MATH-500, 3,000 tokens")
     assert short.hash == plain.hash
     assert short.fingerprint != plain.fingerprint
     for name in ("math500:tokens0", "math500:tokens"):

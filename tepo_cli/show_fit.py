@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.studies.card_hours import card_hours
 from tepo.studies.dispatch import unfinished
-from tepo.studies.fit import Fit, fit, needs_reference
+from tepo.studies.fit import Fit, fit, needs_reference, takes
 from tepo.studies.machines import ASSUMPTIONS, cards, machines
 from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit, unique
@@ -17,9 +16,7 @@ from tepo.words import counted, setting_text
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
-_DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _COUNTS = (1, 4, 8)  # cards side by side
-_FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 
 
 def show_fits(units: Iterable[Unit]) -> None:
@@ -29,7 +26,7 @@ def show_fits(units: Iterable[Unit]) -> None:
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
         if unit.row.objective is not None:
-            groups.setdefault((_takes(unit.config), needs_reference(unit.config)), []).append(unit)
+            groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
     settings = [_settings(alike) for alike in groups.values()]
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
@@ -56,12 +53,6 @@ def _show_cards(todo: Sequence[Unit]) -> None:
 
 def _settings(units: Iterable[Unit]) -> list[str]:
     return list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in units))
-
-
-def _takes(config: RunConfig) -> str:
-    """What memory and time go by."""
-    parts = {section: to_dict(config)[section] for section in _DEVICE}
-    return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
 
 
 def show_fit(config: RunConfig, settings: str = "") -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
 from tepo.policy.shapes import shape_of
-from tepo.studies.fit import fit, needs_reference
+from tepo.studies.fit import fit, needs_reference, takes
 from tepo.studies.machines import Machine, benchmark_time
 from tepo.studies.plan import Unit
 
@@ -31,14 +31,25 @@ class CardHours:
 
 
 def card_hours(units: Sequence[Unit], card: Machine) -> CardHours | None:
-    """Of training and measuring every unit; None where one does not fit on the card."""
-    hours = [_hours(unit.config, unit.row.objective is not None, card) for unit in units]
-    known = tuple(one for one in hours if one is not None)
-    return CardHours(card, known) if len(known) == len(hours) else None
+    """Of training and measuring every unit; None where one does not fit on the card. Units that take the same, as most
+    rows of a study do, are looked at once."""
+    found: dict[tuple[object, ...], float | None] = {}
+    runs = []
+    for unit in units:
+        config, trained = unit.config, unit.row.objective is not None
+        reference = trained and needs_reference(config)
+        key = takes(config), *config.data.benchmarks, trained, reference
+        if key not in found:
+            found[key] = _hours(config, trained, reference, card)
+        hours = found[key]
+        if hours is None:
+            return None
+        runs.append(hours)
+    return CardHours(card, tuple(runs))
 
 
-def _hours(config: RunConfig, trained: bool, card: Machine) -> float | None:
-    fitted = fit(config, card, reference=trained and needs_reference(config))
+def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> float | None:
+    fitted = fit(config, card, reference=reference)
     if fitted.problem:
         return None
     measuring = benchmark_time(config, shape_of(config.model.path), card, fitted.memory)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
@@ -20,6 +21,8 @@ _SAVED = {
     "logits": "logits",
     "sampler": "the sampler",
 }  # parts of `Memory` in words
+_DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
+_FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,12 @@ def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str
         parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
         if parts:
             yield f"{word} saves {', '.join(parts)}"
+
+
+def takes(config: RunConfig) -> str:
+    """What memory and time go by."""
+    parts = {section: to_dict(config)[section] for section in _DEVICE}
+    return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
 
 
 def needs_reference(config: RunConfig) -> bool:

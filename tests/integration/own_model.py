@@ -1,6 +1,7 @@
 """Tiny Hugging Face models that a user brings along: an architecture, a tokenizer trained on the spot, a little
 supervised training."""
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,20 @@ def word_problems(count: int, seed: int = 0) -> list[dict[str, str]]:
         statement = f"{who} has {bags} bags of {each} {what} and {change}. How many {what} has {who} now?"
         rows.append({"id": f"word-{number}", "problem": statement, "answer": str(answer)})
     return rows
+
+
+def save_words(folder: Path) -> None:
+    """The benchmark `words` in a user's folder: 40 word problems."""
+    (folder / "evals").mkdir()
+    (folder / "evals/words.yaml").write_text(
+        "title: Words\ndataset: {path: words.jsonl}\ncount: 40\nprompt: boxed\n"
+        "samples: 2\ntemperature: 1.0\nmax_new_tokens: 8192\n"
+    )
+    write_words(folder / "evals/words.jsonl", seed=1)
+
+
+def write_words(path: Path, seed: int = 0) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in word_problems(40, seed)))
 
 
 def save_family(folder: Path, family: str, *, tied: bool = True, chat: bool = False) -> None:

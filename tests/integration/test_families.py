@@ -1,7 +1,6 @@
 """The families that small models come in, through `train()` on word problems: biases on queries and keys (Qwen2), their
 norms (Qwen3), stretched rotary embeddings (Llama 3.2); output matrices tied to the embeddings and not."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,8 @@ from tepo.errors import UserError
 from tepo.studies.measure import measure_run
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder, final_model
-from tests.integration.own_model import FAMILIES, save_family, word_problems
+from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
 
-BENCHMARK = """\
-title: Words
-dataset: {path: words.jsonl}
-count: 40
-prompt: boxed
-samples: 2
-temperature: 1.0
-max_new_tokens: 8192
-"""
 SHORT = ("objective=grpo", "train.steps=2", "train.prompts_per_step=4", "train.mini_batch_prompts=2")
 SHORT += ("train.samples_per_prompt=8", "train.max_new_tokens=12", "train.max_rounds=4")
 GAPS = {"float32": 1e-5, "bfloat16": 0.02}  # a hundredth and a fifth of the bounds that stop a run
@@ -40,11 +30,8 @@ CASES = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The problems, and a model of each family."""
     folder = tmp_path_factory.mktemp("families")
-    rows = "".join(json.dumps(row) + "\n" for row in word_problems(40))
-    (folder / "evals").mkdir()
-    for path in ("words.jsonl", "evals/words.jsonl"):
-        (folder / path).write_text(rows)
-    (folder / "evals/words.yaml").write_text(BENCHMARK)
+    write_words(folder / "words.jsonl")
+    save_words(folder)
     for family in FAMILIES:
         for tied in (True, False):
             save_family(folder / name(family, tied), family, tied=tied)

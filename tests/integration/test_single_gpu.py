@@ -3,14 +3,13 @@ scale, with 8-bit moments and adapters beside plain updates, and a kill in betwe
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
 
 from tepo.training.run_folder import RunFolder
 from tests.integration.commands import started, tepo, until
-from tests.integration.own_model import save_family, word_problems
+from tests.integration.own_model import save_family, save_words, write_words
 
 STUDY = """\
 title: what fits on one card
@@ -23,15 +22,6 @@ rows:
 scales:
   paper: {models: [qwen2.5-7b], seeds: [2]}
 """
-BENCHMARK = """\
-title: Words
-dataset: {path: words.jsonl}
-count: 40
-prompt: boxed
-samples: 1
-temperature: 0.0
-max_new_tokens: 8192
-"""
 SMALL = ("train.steps=3", "train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=12")
 SMALL += ("train.checkpoint_every=1", "sampler=torch", "data.benchmarks=[words:tokens20]")
 
@@ -39,13 +29,10 @@ SMALL += ("train.checkpoint_every=1", "sampler=torch", "data.benchmarks=[words:t
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study, a benchmark, problems to train on and a model."""
-    for kind in ("experiments", "evals"):
-        (tmp_path / kind).mkdir()
+    (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/card.yaml").write_text(STUDY)
-    (tmp_path / "evals/words.yaml").write_text(BENCHMARK)
-    for path, seed in (("train.jsonl", 0), ("evals/words.jsonl", 1)):
-        rows = word_problems(40, seed)
-        (tmp_path / path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_words(tmp_path / "train.jsonl")
+    save_words(tmp_path)
     save_family(tmp_path / "tiny", "qwen3")
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     return tmp_path
@@ -73,7 +60,7 @@ def test_a_study_at_the_scale_of_one_gpu(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     table = list(csv.DictReader(io.StringIO(done.stdout)))
     assert {line["row"].rpartition("/")[2] for line in table} == {"untrained", "plain", "8-bit", "adapters"}
-    assert "Words" in done.stdout
+    assert "Words, 20 tokens" in done.stdout
     runs = [RunFolder(path.parent) for path in folder.glob("runs/*/metrics.jsonl")]
     assert [len(run.metrics()) for run in runs] == [3, 3, 3]
     configs = [run.config()["full"] for run in runs]

@@ -350,7 +350,8 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     if row.reference is None:
         return None
     own: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
-    merged: dict[Any, Any] = {"model": study.models.get(model), **study.reference, **own}
+    of_model = {"model": study.models[model]} if model in study.models else {}
+    merged: dict[Any, Any] = {**study.reference, **of_model, **own}
     where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)

@@ -12,7 +12,7 @@ from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
-from tepo.training.checks import check_validation_problems
+from tepo.training.checks import check_benchmarks, check_validation_problems
 from tepo.training.run_folder import RunFolder
 
 
@@ -38,6 +38,8 @@ class After:
         """Raises UserError for what cannot be done: now, and not after an hour of training."""
         if self.evaluate:
             check_measurable(config)
+            stored = RunFolder.of(config).measured()
+            check_benchmarks([name for name in config.data.benchmarks if name not in stored])
         if self.validate:
             check_validation_problems(config)
 

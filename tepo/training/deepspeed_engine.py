@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tepo.backends import TESTED
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
@@ -37,9 +38,8 @@ def import_deepspeed() -> Any:
             fix=f"{install_line('deepspeed')}, or engine=torch on one device",
         ) from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise UserError(
-            f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'"
-        )
+        fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
+        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     try:
         import deepspeed

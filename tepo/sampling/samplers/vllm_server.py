@@ -30,9 +30,9 @@ class VllmServerBackend:
         """It takes any; a plan needs no servers."""
 
     def check_available(self, config: RunConfig) -> None:
-        from tepo.sampling.vllm_server import check_named
+        from tepo.sampling.vllm_server import check_servers
 
-        check_named(config.sampler.servers)
+        check_servers(config.sampler.servers)
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens

@@ -9,9 +9,9 @@ from tepo.studies.card_hours import card_hours
 from tepo.studies.dispatch import unfinished
 from tepo.studies.fit import Fit, fit, needs_reference, takes
 from tepo.studies.machines import ASSUMPTIONS, cards, machines
-from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit, unique
 from tepo.training.engines import engine_backend
+from tepo.training.memory import GIB
 from tepo.words import counted, setting_text
 from tepo_cli.screen import fixed, say_wrapped, show
 

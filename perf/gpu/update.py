@@ -14,7 +14,7 @@ from dataclasses import asdict
 from transformers import AutoConfig
 
 from tepo.policy.shapes import Shape
-from tepo.studies.memory import GIB, memory
+from tepo.training.memory import GIB, memory
 from tepo.training.probes import update as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
 from tepo.training.probes.record import Figure

@@ -10,8 +10,8 @@ from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.machines import Machine, StepTime, step_time
-from tepo.studies.memory import GIB, Gpus, Memory, memory
 from tepo.training.engines import engine_backend
+from tepo.training.memory import GIB, Gpus, Memory, memory
 
 _SAVED = {
     "weights": "weights",

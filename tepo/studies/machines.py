@@ -10,7 +10,7 @@ from tepo.config.schema import RunConfig
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import longest_sequence, sampler_backend
-from tepo.studies.memory import GIB, Memory
+from tepo.training.memory import GIB, Memory
 
 UTILISATION = 0.35  # of the peak operations, in log-probs and updates
 BANDWIDTH_SHARE = 0.6  # of the memory's bandwidth, in decoding

@@ -11,7 +11,7 @@ from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, Shape, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
 from tepo.studies.machines import Machine, machines, step_time
-from tepo.studies.memory import GIB, Gpus, memory
+from tepo.training.memory import GIB, Gpus, memory
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 from tepo.training.engines import engine_backend

@@ -8,7 +8,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.studies.memory import GIB, Gpus, memory
+from tepo.training.memory import GIB, Gpus, memory
 from tests.integration.commands import program
 
 DEEP = {
@@ -64,7 +64,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 
 def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
     arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
-    done = program("tests.unit.studies.peak_of_update", json.dumps(arguments)).end()
+    done = program("tests.unit.training.peak_of_update", json.dumps(arguments)).end()
     assert done.returncode == 0, done.stderr
     return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
 

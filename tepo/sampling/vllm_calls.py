@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-_RELOAD = {"GPUModelRunner.reload_weights": ("weights_iterator",)}
+_RELOAD: dict[str, tuple[str, ...]] = {"GPUModelRunner.reload_weights": ("weights_iterator",)}
 _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
     "v1/worker/gpu_model_runner.py": _RELOAD,  # Model Runner V1: CPUs, and GPUs where V2 lacks something
     "v1/worker/gpu/model_runner.py": _RELOAD,  # V2

@@ -30,7 +30,7 @@ from tepo.files import commit_folder
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
-from tepo.sampling.vllm_sampler import EngineOptions, last_error, with_head
+from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
 
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
@@ -174,7 +174,8 @@ class VllmServerSampler:
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights once, have every server read them and forget its cached prefixes."""
         tensors: dict[tuple[int, Any], Tensor] = {}
-        full = {name: value.detach().to("cpu") for name, value in with_head(weights).items()}
+        check_head(weights)
+        full = {name: value.detach().to("cpu") for name, value in weights.items()}
         for name, value in full.items():  # safetensors refuses shared storage: tied ones are written twice
             full[name] = value.clone() if (value.data_ptr(), value.shape) in tensors else value.contiguous()
             tensors[value.data_ptr(), value.shape] = value

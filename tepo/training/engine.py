@@ -63,6 +63,11 @@ class Engine(Protocol):
         live tensors where possible."""
         ...
 
+    def stream(self) -> Mapping[str, Tensor]:
+        """`weights()` for who reads each tensor once, in order, and keeps none. Every rank reads all of them: under
+        ZeRO-3 a tensor is gathered when it is read."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Write what resuming needs beside the model (optimiser state) into an existing folder; all ranks call it."""
         ...

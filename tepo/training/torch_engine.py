@@ -78,6 +78,9 @@ class TorchEngine:
     def weights(self) -> dict[str, Tensor]:
         return full_state(self.model)
 
+    def stream(self) -> dict[str, Tensor]:
+        return self.weights()
+
     def save(self, folder: Path) -> None:
         optimizer_state.write(folder, ((f"{kind}.{name}", value) for kind, name, value in self.optimizer.state()))
 

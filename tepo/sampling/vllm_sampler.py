@@ -64,12 +64,11 @@ def import_vllm() -> Any:
     return vllm
 
 
-def with_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights, checked to hold the output head: vLLM silently keeps its old one when it is left out, as
+def check_head(weights: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for weights without the output head: vLLM silently keeps its old one when it is left out, as
     `named_parameters()` and saved folders of tied models do."""
     if "lm_head.weight" not in weights:
         raise ValueError("weights for a sampler must hold lm_head.weight, also for tied models")
-    return dict(weights)
 
 
 def last_error(text: str) -> str:
@@ -213,10 +212,11 @@ class VllmSampler:
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two
         parts, so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
-        full = with_head(weights)
+        check_head(weights)
         if self.asleep:
+            torch.cuda.empty_cache()  # what torch keeps of the updates is not free to vLLM's own allocator
             self.llm.wake_up(tags=["weights"])
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(full.items())})
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         if self.asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.asleep = False

@@ -129,16 +129,22 @@ def _runs_sampler(
 
 @contextmanager
 def trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
-    """The sampler that a configuration trains with, of the given weights."""
+    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where it loads them
+    itself, the policy here only says what ends a response, and stays on the CPU."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
     from tepo.policy.lora import full_state
-    from tepo.training.parts import make_sampler, pick_device
+    from tepo.training.memory import with_all
+    from tepo.training.parts import gpus_here, make_sampler, pick_device, shape_at
 
+    device = pick_device(config.engine.device)
+    gpus = gpus_here(device)
+    if gpus.bytes:
+        config = with_all(config, shape_at(config, weights.path), gpus)
     policy = load_policy(
         weights.path,
         dtype=config.model.dtype,
-        device=str(pick_device(config.engine.device)),
+        device=str(device) if sampler_backend(config.sampler.kind).shares_weights else "cpu",
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )

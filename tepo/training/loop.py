@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged, RunFailed
+from tepo.policy.allocator import grow_segments
 from tepo.provenance import recorded
+from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.checks import check_machine, check_settings
 from tepo.training.ending import Ended, Ending, check_rewards
@@ -42,6 +44,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
         return run.path
     check_settings(config)
     check_machine(config, run.path)
+    if sampler_backend(config.sampler.kind).segments_may_grow():
+        grow_segments()
     pick_device(config.engine.device)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing

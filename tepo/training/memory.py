@@ -5,16 +5,19 @@ they declare themselves (`tepo.training.engines`, `tepo.sampling.samplers`).
 tests/unit/training/test_memory.py holds it against the allocations of real updates of small models.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
-from tepo.sampling.samplers import Room, longest_sequence, sampler_backend
+from tepo.sampling.samplers import Room, SamplerMemory, longest_sequence, sampler_backend
 from tepo.training.engines import engine_backend, shares_weights
 
 GIB = 2**30
+_PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
-_CONTEXT = 1.5 * GIB  # CUDA, its libraries, fragmentation
+CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
+FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,10 @@ class Memory:
     """Bytes of one GPU by part.
 
     reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step
-    takes, when activations are gone. sampler: what it takes while it draws, with the copy of merged weights that it is
-    given with LoRA; of it `cache` is for keys and values, None where these lie on GPUs of the sampler's own. host: main
-    memory of a node.
+    takes, when activations are gone. load: the trainer's own, while its model is loaded. gather: the largest tensor
+    that is gathered on its way to the sampler. sampler: what it takes while it draws; of it `cache` is for keys and
+    values, None where these lie on GPUs of the sampler's own. merged: with LoRA, the copy of merged weights that it is
+    given. asleep: what is left of it during updates. host: main memory of a node, load_host: while the model is loaded.
     """
 
     weights: float
@@ -43,10 +47,15 @@ class Memory:
     activations: float
     logits: float
     step: float
+    load: float
+    gather: float
     sampler: float
+    merged: float
     cache: float | None
+    asleep: float
     host: float
-    context: float = _CONTEXT
+    load_host: float
+    context: float = CONTEXT
 
     @property
     def resident(self) -> float:
@@ -54,18 +63,34 @@ class Memory:
         return self.weights + self.reference + self.optimiser + self.context
 
     @property
-    def updating(self) -> float:
-        """The peak of the updates, in which the sampler has given its memory back."""
-        return self.resident + self.gradients + max(self.activations + self.logits, self.step)
+    def loading(self) -> float:
+        """The peak until the optimiser has its states; the sampler is opened after it."""
+        return self.context + max(self.load, self.resident - self.context)
 
     @property
     def sampling(self) -> float:
-        """The peak of the rollout."""
-        return self.resident + self.sampler
+        """The peak of the rollout, refills and all: what is under way shares one cache."""
+        return self.resident + self.sampler + self.merged
+
+    @property
+    def syncing(self) -> float:
+        """The peak while the sampler, whose cache is not there yet, takes new weights."""
+        return self.resident + self.sampler + self.merged - (self.cache or 0.0) + self.gather
+
+    @property
+    def fragments(self) -> float:
+        """What lies unused between the tensors of updates."""
+        return FRAGMENTS * (self.gradients + max(self.activations + self.logits, self.step))
+
+    @property
+    def updating(self) -> float:
+        """The peak of the updates, in which the sampler has given its memory back."""
+        moving = self.gradients + max(self.activations + self.logits, self.step)
+        return self.resident + moving + self.fragments + self.asleep
 
     @property
     def peak(self) -> float:
-        return max(self.updating, self.sampling)
+        return max(self.loading, self.sampling, self.syncing, self.updating)
 
 
 def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
@@ -75,21 +100,57 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     activations, logits = _activations(config, shape, size)
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
     kept = size * shape.parameters * (reference and not lora)
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + _CONTEXT, shared)
-    sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT, shared)
+    sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
-        engine.weights,
-        kept,
-        engine.gradients,
-        engine.optimiser,
-        activations,
-        logits,
-        engine.step,
-        sampler.total + merged,
-        sampler.cache,
-        engine.host,
+        weights=engine.weights,
+        reference=kept,
+        gradients=engine.gradients,
+        optimiser=engine.optimiser,
+        activations=activations + engine.gathered,
+        logits=logits,
+        step=engine.step,
+        load=engine.loading,
+        gather=0.0 if shared else float(size * max(shape.head_parameters, shape.layer_parameters)),
+        sampler=sampler.total,
+        merged=float(merged),
+        cache=sampler.cache,
+        asleep=sampler.asleep,
+        host=engine.host,
+        load_host=engine.load_host,
     )
+
+
+def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False) -> RunConfig:
+    """The configuration with the share of a GPU that the plan leaves to the sampler, where none is given.
+
+    Raises UserError where that does not hold the weights and a sequence of full length.
+    """
+    found = memory(config, shape, gpus, reference=reference)
+    return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
+
+
+def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
+    """The same for a sampler that has the GPU for itself, as when a finished run is measured."""
+    room = Room(gpus.bytes, CONTEXT, shared=False)
+    return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
+
+
+def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) -> RunConfig:
+    if config.sampler.memory_fraction is not None:
+        return config
+    if found.cache is not None and found.cache < sequence_bytes(config, shape):
+        what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
+        what += " the weights, its own work and the cache of one sequence"
+        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=_PLAN)
+    share = int(1000 * found.total / gpus.bytes) / 1000
+    return replace(config, sampler=replace(config.sampler, memory_fraction=share))
+
+
+def sequence_bytes(config: RunConfig, shape: Shape) -> int:
+    """Keys and values of one prompt and response of full length."""
+    return number_bytes(config.model.dtype) * shape.cache_numbers * longest_sequence(config)
 
 
 def tokens_at_once(config: RunConfig) -> int:

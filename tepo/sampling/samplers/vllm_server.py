@@ -26,6 +26,9 @@ class VllmServerBackend:
     part_rows = 1024
     packages: Mapping[str, str] = {}  # the servers have their own
 
+    def segments_may_grow(self) -> bool:
+        return True
+
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """It takes any; a plan needs no servers."""
 

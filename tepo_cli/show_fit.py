@@ -9,6 +9,7 @@ from tepo.sampling.samplers.vllm import ASLEEP, WORK
 from tepo.studies.card_hours import card_hours
 from tepo.studies.dispatch import unfinished
 from tepo.studies.fit import Fit, fit, needs_reference, takes
+from tepo.studies.gpu_peaks import measured_peaks
 from tepo.studies.machines import ASSUMPTIONS, cards, machines
 from tepo.studies.plan import Unit, unique
 from tepo.training.engines import engine_backend
@@ -41,9 +42,18 @@ def show_fits(units: Iterable[Unit]) -> None:
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
         show_fit(alike[0].config, "" if set(some) == every else "; ".join(some))
+        _say_measured(alike)
     todo = unfinished(unique(units))
     if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
         _show_cards(todo)
+
+
+def _say_measured(units: Sequence[Unit]) -> None:
+    """What GPUs held in runs of the store, beside what the plan says; nothing where none has run on one."""
+    peaks = [found for unit in units if (found := measured_peaks(unit.metrics()))]
+    if peaks:
+        said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
+        say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")
 
 
 def _show_cards(todo: Sequence[Unit]) -> None:

@@ -18,6 +18,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start, starts_again
+from tepo.training.streamed import Streamed
 from tepo.training.update_size import squared_update
 from tepo.words import install_line
 
@@ -226,8 +227,6 @@ class DeepSpeedEngine:
         """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
         if self.stage < 3:
             return self.weights()
-        from tepo.training.zero3 import Streamed
-
         return Streamed(self.policy)
 
     def save(self, folder: Path) -> None:

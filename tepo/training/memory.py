@@ -16,6 +16,7 @@ from tepo.training.engines import engine_backend, shares_weights
 GIB = 2**30
 _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
+TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
 

@@ -68,7 +68,7 @@ class DeepSpeedBackend:
     def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
         """The ranks meet, so that a port that is taken is said before minutes of loading; in stage 3 with shards."""
         from tepo.training.deepspeed_engine import join
-        from tepo.training.zero3 import sharded_loading
+        from tepo.training.sharded_loading import sharded_loading
 
         if config.engine.zero_stage == 3:
             return sharded_loading(config, source, device)

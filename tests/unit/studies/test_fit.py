@@ -1,5 +1,6 @@
 """What fits where, and that what is said to help does help."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, Shape, shape_of
 from tepo.studies.fit import _changed, fit, needs_reference
+from tepo.studies.gpu_peaks import measured_peaks
 from tepo.studies.machines import Machine, machines, step_time
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 from tepo.training.engines import engine_backend
-from tepo.training.memory import GIB, Gpus, memory
+from tepo.training.memory import GIB, TAKEN, Gpus, memory
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
@@ -146,6 +148,22 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
         assert part in said
     for phase in ("loading", "sampling", "syncing", "updating"):
         assert f"{phase}: " in said  # what it assumes
+
+
+def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The most of all steps and runs; nothing of runs without a GPU."""
+    from tepo_cli.show_fit import show_fits
+
+    units = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)
+    trained = [unit for unit in units if unit.row.objective is not None]
+    for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
+        unit.folder.mkdir(parents=True)
+        rows = [{f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib} for number, gib in enumerate(updates)]
+        (unit.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    show_fits(units)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "measured in 2 runs of the store, the most of a GPU that was taken: sampling 41.0 GiB, updating 11.5" in said
+    assert measured_peaks([{"perf/cpu_s": 1.0}]) == {}
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def _gpu_works(console: "Console", path: Path) -> bool:
 def _engines_work(console: "Console") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
     from tepo.reporting.progress import say
-    from tepo.training.selftest import pairs, selftest
+    from tepo.studies.selftest import pairs, selftest
 
     passed = True
     for sampler, engine in pairs():

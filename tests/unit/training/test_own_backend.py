@@ -17,9 +17,9 @@ from tepo.policy.shapes import KNOWN
 from tepo.sampling import samplers
 from tepo.studies.fit import fit
 from tepo.studies.machines import machines
+from tepo.studies.selftest import pairs, selftest
 from tepo.training import engines
 from tepo.training.loop import train
-from tepo.training.selftest import pairs, selftest
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = '''

@@ -98,9 +98,10 @@ def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result |
 
 
 def measure_run(
-    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent
+    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent, limit: int | None = None
 ) -> list[Result]:
     """Measure the run of a configuration, or (`trained` false) its untrained base, with the sampler it trains with.
+    limit: on so many problems of each benchmark.
 
     Raises UserError with exit code BUSY when another process measures it.
     """
@@ -110,7 +111,7 @@ def measure_run(
         if trained
         else Weights.of_base(model.path, model.revision, model.trust_remote_code)
     )
-    settings = Settings({"weights": weights.name}, wrap=model.wrap, thinking=model.thinking)
+    settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
     chosen = [load_benchmark(name) for name in benchmarks]
     there = all(stored(run, benchmark, settings) for benchmark in chosen)
     with nullcontext() if there else run.lock("measure"):

@@ -204,6 +204,12 @@ class DeepSpeedEngine:
         squares = squared_update(self._adam(), self._flats()).to(self.comm.device)
         return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
 
+    def stream(self) -> Mapping[str, Tensor]:
+        """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
+        if self.stage < 3:
+            return self.weights()
+        return Streamed(self.policy)
+
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
         and rank for bf16; the other stages give the live tensors."""
@@ -222,12 +228,6 @@ class DeepSpeedEngine:
         return full | {
             name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()
         }
-
-    def stream(self) -> Mapping[str, Tensor]:
-        """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
-        if self.stage < 3:
-            return self.weights()
-        return Streamed(self.policy)
 
     def save(self, folder: Path) -> None:
         """Write the optimiser's state, whole, by rank 0: it resumes on any number of ranks, stage or engine."""

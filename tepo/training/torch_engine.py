@@ -75,11 +75,11 @@ class TorchEngine:
             "actor/skipped": 0.0 if finite else 1.0,
         }
 
-    def weights(self) -> dict[str, Tensor]:
-        return full_state(self.model)
-
     def stream(self) -> dict[str, Tensor]:
         return self.weights()
+
+    def weights(self) -> dict[str, Tensor]:
+        return full_state(self.model)
 
     def save(self, folder: Path) -> None:
         optimizer_state.write(folder, ((f"{kind}.{name}", value) for kind, name, value in self.optimizer.state()))

@@ -18,7 +18,7 @@ from tepo.training.checks import check_disk
 from tepo.training.deepspeed_engine import import_deepspeed
 from tepo.training.engines import engine_backend
 from tepo.training.loop import train
-from tepo.training.parts import pick_device
+from tepo.training.parts import pick_device, threads_of_a_rank
 from tepo.training.run_folder import RunFolder
 from tepo.words import install_line
 from tests.unit.training.small import small
@@ -102,6 +102,10 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
         with pytest.raises(UserError, match=r"the disk has .* GiB free, checkpoints take"):
             check_disk(config, free * one, kept)
     check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
+
+
+def test_an_optimiser_in_main_memory_gets_its_share_of_the_cores() -> None:
+    assert [threads_of_a_rank(96, 8), threads_of_a_rank(16, 1), threads_of_a_rank(4, 8)] == [12, 16, 1]
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

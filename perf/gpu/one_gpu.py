@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from perf.gpu.update import planned
-from tepo.studies.memory import GIB
+from tepo.training.memory import GIB
 from tepo.training.probes import sampler, update
 from tepo.training.probes.models import GROUP, Case
 from tepo.training.probes.record import Figure

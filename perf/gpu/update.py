@@ -14,7 +14,7 @@ from dataclasses import asdict
 from transformers import AutoConfig
 
 from tepo.policy.shapes import Shape
-from tepo.studies.memory import GIB, memory
+from tepo.training.memory import GIB, memory
 from tepo.training.probes import update as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
 from tepo.training.probes.record import Figure
@@ -47,10 +47,10 @@ def figures(device: str, case: Case, turns: int) -> Iterator[Figure]:
 
 
 def planned(case: Case) -> float:
-    """Bytes of the updates as `tepo plan` counts them, without what CUDA itself takes."""
+    """Bytes of the updates as `tepo plan` counts them, without CUDA's own and fragments: what torch has allocated."""
     kind, values = SHAPES[case.shape]
     found = memory(run_config(case), Shape.of_config(AutoConfig.for_model(kind, **values)))
-    return found.updating - found.context
+    return found.updating - found.context - found.fragments
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ class SamplerConfig:
     max_rows: int = option(1024, "rows decoded at once", low=1)
     # null: 1e-3 in float32, 0.1 in bfloat16
     gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
-    memory_fraction: float = option(0.4, "vLLM: share of the device (GPU), or GiB of cache on CPU", low=POSITIVE)
+    # null: what the planner says the trainer leaves; on a CPU 0.4
+    memory_fraction: float | None = option(None, "vLLM: share of the GPU, or GiB of cache on a CPU", low=POSITIVE)
     servers: list[str] = option([], "vllm_server: their URLs")
     margin: float = option(1.2, "prompts under way, over those that should hold the missing groups", low=1)
 

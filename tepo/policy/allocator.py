@@ -1,8 +1,11 @@
-"""Keep freed memory in the process.
+"""How a process takes memory: what is freed is kept on a CPU, and segments grow on a GPU.
+
 An update on CPU frees and takes the same few megabytes dozens of times; glibc gives them back to the system and every
-return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`)."""
+return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`).
+"""
 
 import ctypes
+import os
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc takes for the second
@@ -16,3 +19,10 @@ def keep_freed_memory() -> bool:
     except (AttributeError, TypeError, OSError):  # not glibc, or not a Unix
         return False
     return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_TRIM_THRESHOLD, _KEEP))
+
+
+def grow_segments() -> None:
+    """Have torch grow its segments of GPU memory in place of taking new ones, which leaves fewer gaps between tensors
+    of many sizes. To be called before CUDA is used. What the user has set stays."""
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # the name that vLLM's checks read

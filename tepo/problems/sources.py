@@ -1,5 +1,6 @@
 """Where problems come from: generated, a folder of `NAME.jsonl` (TEPO_DATA), or the hub through `datasets`."""
 
+import importlib.util
 import json
 import os
 import re
@@ -163,18 +164,25 @@ def _parsed(path: Path, text: bytes) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
+def check_source(source: Dataset, name: str) -> None:
+    """Raises UserError where nothing could read a set: no file of it on this machine, and no `datasets`."""
+    if problem_file(source, name) is None and importlib.util.find_spec("datasets") is None:
+        fix = f"{install_line('hub')}, or {_instead(source, name)}"
+        raise UserError("the package `datasets` is not installed", where=name, fix=fix)
+
+
+def _instead(source: Dataset, name: str) -> str:
+    return f"set TEPO_DATA to a folder with {source.file or name}.jsonl"
+
+
 def read_hub(source: Dataset, name: str) -> list[Problem]:
     """Rows through `datasets`, ids `NAME-n` in the set's order.
 
     Raises UserError when the library, the set or a column is missing.
     """
-    instead = f"set TEPO_DATA to a folder with {source.file or name}.jsonl"
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            "the package `datasets` is not installed", where=name, fix=f"{install_line('hub')}, or {instead}"
-        ) from None
+    check_source(source, name)
+    import datasets
+
     files = [file.replace("{revision}", source.revision or "main") for file in source.data_files]
     revision = None if "{revision}" in "".join(source.data_files) else source.revision
     try:
@@ -186,7 +194,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         raise UserError(
             f"could not load {name}: {said}",
             where=f"{source.path}@{source.revision}",
-            fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {instead}",
+            fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {_instead(source, name)}",
         ) from error
     wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
     missing = [column for column in wanted if column not in table.column_names]

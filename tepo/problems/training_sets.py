@@ -14,7 +14,7 @@ from tepo.problems.contamination import is_compared, overlaps
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash, set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.sources import Dataset, load_dataset_problems, mismatch, read_problem_file
+from tepo.problems.sources import Dataset, check_source, load_dataset_problems, mismatch, read_problem_file
 from tepo.strict import REQUIRED, option, read
 from tepo.strict.document import load
 
@@ -70,6 +70,17 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
         problems = _declared_problems(name)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
     return [problem for problem in problems if problem.id not in contaminated]
+
+
+def check_training_set(name: str) -> None:
+    """Raises UserError where the problems of a declared set, or of a file, cannot be read for want of a package."""
+    if is_file(name):
+        return  # a run's id already needs what it holds
+    declared = load_training_set(name)
+    if declared.dataset:
+        check_source(declared.dataset, name)
+    for part in declared.of:
+        check_training_set(part)
 
 
 def _declared_problems(name: str) -> list[Problem]:

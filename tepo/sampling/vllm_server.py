@@ -30,21 +30,24 @@ from tepo.files import commit_folder
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
-from tepo.sampling.vllm_sampler import EngineOptions, last_error, with_head
+from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
 
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
 _SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
 
 
-def check_named(urls: Sequence[str]) -> None:
-    """Raise UserError when there is no server to ask."""
+def check_servers(urls: Sequence[str]) -> None:
+    """Raises UserError when there is no server to ask, or one is not in development mode, RunFailed when one does not
+    answer."""
     if not urls:
         raise UserError(
             "no vLLM server is named",
             where="sampler.servers",
             fix="sampler.servers=[http://host:8000], or sampler=vllm",
         )
+    for url in urls:
+        ask(url.rstrip("/"), "/is_sleeping", None)
 
 
 def serve_command(
@@ -150,13 +153,11 @@ class VllmServerSampler:
     score = None  # a server gives no log-probs of given tokens without its cache
 
     def __init__(self, urls: Sequence[str], stop_tokens: Sequence[int], *, max_length: int, exchange: Path):
-        check_named(urls)
+        check_servers(urls)
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
         self.pool = ThreadPoolExecutor(_PARALLEL * len(urls))
         self.queues: WeakSet[ServerQueue] = WeakSet()
-        for url in self.urls:
-            ask(url, "/is_sleeping", None)  # there, and in development mode
 
     def start(self, params: SamplingParams) -> "ServerQueue":
         """See `Sampler.start`."""
@@ -173,7 +174,8 @@ class VllmServerSampler:
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights once, have every server read them and forget its cached prefixes."""
         tensors: dict[tuple[int, Any], Tensor] = {}
-        full = {name: value.detach().to("cpu") for name, value in with_head(weights).items()}
+        check_head(weights)
+        full = {name: value.detach().to("cpu") for name, value in weights.items()}
         for name, value in full.items():  # safetensors refuses shared storage: tied ones are written twice
             full[name] = value.clone() if (value.data_ptr(), value.shape) in tensors else value.contiguous()
             tensors[value.data_ptr(), value.shape] = value

@@ -10,8 +10,8 @@ from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.machines import Machine, StepTime, step_time
-from tepo.studies.memory import GIB, Gpus, Memory, memory
 from tepo.training.engines import engine_backend
+from tepo.training.memory import GIB, Gpus, Memory, memory, sequence_bytes
 
 _SAVED = {
     "weights": "weights",
@@ -114,14 +114,17 @@ def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory)
     of = f"of {machine.bytes / GIB:.0f}"
     if found.updating > machine.bytes:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    if found.sampling > machine.bytes:
-        return f"sampling needs {found.sampling / GIB:.0f} GiB {of} beside the trainer"
+    if max(found.sampling, found.syncing) > machine.bytes:
+        return f"sampling needs {max(found.sampling, found.syncing) / GIB:.0f} GiB {of} beside the trainer"
     size = number_bytes(config.model.dtype)
-    if found.cache is not None and found.cache < size * shape.cache_numbers * longest_sequence(config):
+    if found.loading > machine.bytes:
+        return f"loading needs {found.loading / GIB:.0f} GiB {of}"
+    if found.cache is not None and found.cache < sequence_bytes(config, shape):
         room = f"{size * shape.parameters / GIB:.0f} GiB of weights and a sequence of full length"
         return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
-    if found.host > machine.host:
-        return f"main memory of a node: {found.host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
+    host = max(found.host, found.load_host)
+    if host > machine.host:
+        return f"main memory of a node: {host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
     return ""
 
 
@@ -182,5 +185,5 @@ def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
         old = getattr(config, section)
         value: Any = {"true": True}.get(text, text)
         kind = type(getattr(old, key))
-        config = replace(config, **{section: replace(old, **{key: kind(value)})})
+        config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
     return config

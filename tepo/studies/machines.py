@@ -10,18 +10,22 @@ from tepo.config.schema import RunConfig
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import longest_sequence, sampler_backend
-from tepo.studies.memory import GIB, Memory
+from tepo.training.memory import GIB, Memory
 
 UTILISATION = 0.35  # of the peak operations, in log-probs and updates
 BANDWIDTH_SHARE = 0.6  # of the memory's bandwidth, in decoding
 RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
 PROMPT_TOKENS = 200  # mean prompt
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
+HOST_BANDWIDTH = 50e9  # bytes a second of main memory, for the optimiser of each GPU
+LINK = 20e9  # bytes a second between main memory and a GPU, pinned
 ASSUMPTIONS = (
     f"assumed: responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens "
     f"and prompts of {PROMPT_TOKENS} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
     f"{UTILISATION:.0%} of peak operations in updates, {BANDWIDTH_SHARE:.0%} of peak bandwidth in decoding; "
-    "checkpoints, grading, weight transfer and an offloaded optimiser take no time"
+    "with sampler.margin=1 prompts that are drawn again wait for one more longest response; "
+    f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU; "
+    "checkpoints, grading and weight transfer take no time"
 )
 
 
@@ -65,38 +69,37 @@ _KINDS = {
 
 
 def machines() -> list[Machine]:
-    """1 and 8 of each kind that trains the papers' models, and two nodes of 8.
+    """1 and 8 of each kind; two nodes of 8 of those that train the papers' models.
 
-    Main memory is assumed: 200 GiB beside one GPU, 1.8 TiB beside eight.
+    Main memory is assumed: 60 and 200 GiB beside one GPU, 0.5 and 1.8 TiB beside eight.
     """
-    counts = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
+    small = ((1, 1, 60.0), (1, 8, 503.0))
+    large = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
     return [
         Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB)
-        for gpu, (size, operations, bandwidth, price) in _KINDS.items()
+        for kinds, counts in ((_CARDS, small), (_KINDS, large))
+        for gpu, (size, operations, bandwidth, price) in kinds.items()
         for nodes, each, host in counts
     ]
 
 
 def cards() -> list[Machine]:
-    """One GPU of each kind, for runs that need no more. Main memory is assumed: 60 GiB beside the small ones."""
-    small = [
-        Machine(gpu, 1, 1, size * GIB, operations, bandwidth, price, 60 * GIB)
-        for gpu, (size, operations, bandwidth, price) in _CARDS.items()
-    ]
-    return small + [machine for machine in machines() if machine.ranks == 1]
+    """One GPU of each kind, for runs that need no more."""
+    return [machine for machine in machines() if machine.ranks == 1]
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one rollout step by phase."""
+    """Seconds of one rollout step by phase; offload: of the optimiser in main memory, which the GPU waits for."""
 
     sampling: float
     logprobs: float
     updates: float
+    offload: float
 
     @property
     def total(self) -> float:
-        return self.sampling + self.logprobs + self.updates
+        return self.sampling + self.logprobs + self.updates + self.offload
 
 
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
@@ -112,7 +115,20 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     )
     rate = UTILISATION * machine.operations * machine.ranks
     passes = 3 + config.model.gradient_checkpointing - (config.model.lora_rank > 0)  # frozen: no gradient of weights
-    return StepTime(decoding.seconds(train.max_new_tokens), forward / rate, train.epochs * passes * forward / rate)
+    refills = train.max_new_tokens * (config.sampler.margin == 1)
+    sampling = decoding.seconds(train.max_new_tokens, refills)
+    return StepTime(sampling, forward / rate, train.epochs * passes * forward / rate, _offload(config, shape, machine))
+
+
+def _offload(config: RunConfig, shape: Shape, machine: Machine) -> float:
+    """Seconds of all updates of a step in main memory: master and both moments are read and written there, the gradient
+    is read; it and the weight cross between memories."""
+    if not config.engine.offload:
+        return 0.0
+    trained = shape.adapter_parameters(config.model.lora_rank) or shape.parameters
+    share = trained / machine.ranks
+    crossing = 4 + number_bytes(config.model.dtype)
+    return config.train.epochs * config.train.mini_batches * share * (28 / HOST_BANDWIDTH + crossing / LINK)
 
 
 def benchmark_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> float:
@@ -134,8 +150,9 @@ class _Decoding:
     memory: Memory
     requests: float
 
-    def seconds(self, longest: int) -> float:
-        """The time of all, of which the longest has so many tokens."""
+    def seconds(self, longest: int, again: int = 0) -> float:
+        """The time of all, of which the longest has so many tokens; again: tokens of one that is decoded alone after
+        them."""
         config, shape, machine = self.config, self.shape, self.machine
         size, response = number_bytes(config.model.dtype), RESPONSE_SHARE * config.train.max_new_tokens
         free = max(0.85 * machine.bytes - size * shape.parameters, 0.0)
@@ -147,4 +164,6 @@ class _Decoding:
         decodes = max(self.requests * response / rows, longest)  # the longest response is drawn to its end
         read = size * (shape.parameters + rows * mean_length * shape.cache_numbers)
         by_bandwidth = read / (BANDWIDTH_SHARE * machine.bandwidth)
-        return decodes * max(by_bandwidth, 2 * shape.parameters * rows / (UTILISATION * machine.operations))
+        alone = size * shape.parameters / (BANDWIDTH_SHARE * machine.bandwidth)
+        by_operations = 2 * shape.parameters * rows / (UTILISATION * machine.operations)
+        return decodes * max(by_bandwidth, by_operations) + again * alone

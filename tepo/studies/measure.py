@@ -98,9 +98,10 @@ def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result |
 
 
 def measure_run(
-    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent
+    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent, limit: int | None = None
 ) -> list[Result]:
     """Measure the run of a configuration, or (`trained` false) its untrained base, with the sampler it trains with.
+    limit: on so many problems of each benchmark.
 
     Raises UserError with exit code BUSY when another process measures it.
     """
@@ -110,7 +111,7 @@ def measure_run(
         if trained
         else Weights.of_base(model.path, model.revision, model.trust_remote_code)
     )
-    settings = Settings({"weights": weights.name}, wrap=model.wrap, thinking=model.thinking)
+    settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
     chosen = [load_benchmark(name) for name in benchmarks]
     there = all(stored(run, benchmark, settings) for benchmark in chosen)
     with nullcontext() if there else run.lock("measure"):
@@ -129,16 +130,22 @@ def _runs_sampler(
 
 @contextmanager
 def trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
-    """The sampler that a configuration trains with, of the given weights."""
+    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where it loads them
+    itself, the policy here only says what ends a response, and stays on the CPU."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
     from tepo.policy.lora import full_state
-    from tepo.training.parts import make_sampler, pick_device
+    from tepo.training.memory import with_all
+    from tepo.training.parts import gpus_here, make_sampler, pick_device, shape_at
 
+    device = pick_device(config.engine.device)
+    gpus = gpus_here(device)
+    if gpus.bytes:
+        config = with_all(config, shape_at(config, weights.path), gpus)
     policy = load_policy(
         weights.path,
         dtype=config.model.dtype,
-        device=str(pick_device(config.engine.device)),
+        device=str(device) if sampler_backend(config.sampler.kind).shares_weights else "cpu",
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )

@@ -10,9 +10,10 @@ from tepo.evaluation.result import Result
 from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run
+from tepo.studies.own_process import in_own_process, measures_apart
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
-from tepo.training.checks import check_validation_problems
+from tepo.training.checks import check_benchmarks, check_validation_problems
 from tepo.training.run_folder import RunFolder
 
 
@@ -38,6 +39,8 @@ class After:
         """Raises UserError for what cannot be done: now, and not after an hour of training."""
         if self.evaluate:
             check_measurable(config)
+            stored = RunFolder.of(config).measured()
+            check_benchmarks([name for name in config.data.benchmarks if name not in stored])
         if self.validate:
             check_validation_problems(config)
 
@@ -48,25 +51,22 @@ def measure_and_record(
     """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
     process cost to the run's record, and write the card of its model."""
     run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
-    started, before = time.process_time(), len(run.measured())
-    results: Sequence[Result] = []
-    share = None
-    if after.evaluate:
-        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
-            results = measure_run(config, config.data.benchmarks, trained=trained is not None, report=report)
-    rows, new = trained or [], float(len(run.measured()) - before)
-    if after.validate:
-        new += validation_share(config) * (final_validation(run, config) is None)
-        share = validate_run(config)
+    started, before, apart_s = time.process_time(), len(run.measured()), 0.0
+    validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
+    missing = after.evaluate and not set(config.data.benchmarks) <= set(run.measured())
+    if (missing or validations) and measures_apart(config, trained_here=bool(trained)):
+        apart_s, quiet = in_own_process(_measure, config, trained is not None, after, quiet), True
+    measured = _measure(config, trained is not None, after, quiet)
+    rows, new = trained or [], len(run.measured()) - before + validations
     if rows or new:
         cost = Cost(
             data=config.data.name,
             objective=str(config.objective["name"]) if trained is not None else "",
             steps=len(rows),
             benchmarks=new,
-            cpu_s=time.process_time() - after.cpu_before,
+            cpu_s=time.process_time() - after.cpu_before + apart_s,
             training_s=sum(row["perf/cpu_s"] for row in rows),
-            measuring_s=time.process_time() - started,
+            measuring_s=time.process_time() - started + apart_s,
             tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
             core_s=sum(row["perf/cpu_core_s"] for row in rows),
             work=work_of(config),
@@ -76,4 +76,13 @@ def measure_and_record(
         from tepo.studies.model_card import write_card  # needs torch
 
         write_card(run, tuple(config.objective.get("kinds", {}).values()))
-    return Measured(results, share)
+    return measured
+
+
+def _measure(config: RunConfig, trained: bool, after: After, quiet: bool) -> Measured:
+    """As asked; what is stored is read."""
+    results: Sequence[Result] = []
+    if after.evaluate:
+        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
+            results = measure_run(config, config.data.benchmarks, trained=trained, report=report)
+    return Measured(results, validate_run(config) if after.validate else None)

@@ -1,15 +1,26 @@
 """What is checked before a run has a folder and its weights are loaded, which takes minutes for a large model:
 a typo must not cost a run that fails after its start."""
 
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tepo.backends import untested
 from tepo.config.schema import ModelConfig, RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
 from tepo.objectives.checks import check_runs
+from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
+from tepo.problems.sources import check_source
+from tepo.problems.training_sets import check_training_set
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.engines import engine_backend
+
+CHECKPOINTS = 3  # a run keeps two, and writes the next beside them
 
 
 def check_settings(config: RunConfig) -> None:
@@ -55,9 +66,56 @@ def check_validation_problems(config: RunConfig) -> None:
         raise UserError("no problems to validate on", where=f"data={data.name}", fix=fix)
 
 
+def check_machine(config: RunConfig, folder: Path) -> None:
+    """Raises UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
+    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested."""
+    check_backends(config)
+    if config.data.kind == "problems":
+        check_training_set(config.data.problems or "")
+    if distributed.rank() == 0:
+        for sentence in _untested(config):
+            logging.getLogger(__name__).warning(sentence)
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        check_disk(config, shutil.disk_usage(there).free, kept=len(list(folder.glob("checkpoints/step_*"))))
+
+
+def check_benchmarks(names: Sequence[str]) -> None:
+    """Raises UserError for a benchmark whose problems nothing here could read."""
+    for benchmark in map(load_benchmark, names):
+        if benchmark.dataset:
+            check_source(benchmark.dataset, benchmark.name)
+
+
 def check_backends(config: RunConfig) -> None:
     """Raises UserError for ranks or settings that engine or sampler cannot work with, or where what they run on is
     missing."""
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, distributed.world_size())
         backend.check_available(config)
+
+
+def _untested(config: RunConfig) -> list[str]:
+    engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
+    return [*untested(engine.packages), *untested(sampler.packages)]
+
+
+def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
+    """Raises UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
+    writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
+    try:
+        shape = shape_of(config.model.path)
+    except UserError:
+        return
+    needed = max(CHECKPOINTS - kept, 1) * checkpoint_bytes(config, shape)
+    if needed > free:
+        what = f"the disk has {free / 2**30:.0f} GiB free, checkpoints take {needed / 2**30:.0f}"
+        fix = "make room, or choose another disk with --store DIR"
+        raise UserError(what, where=f"store {config.store}", fix=fix)
+
+
+def checkpoint_bytes(config: RunConfig, shape: Shape) -> float:
+    """Of one checkpoint: weights, and of what is trained two moments and float32 masters of bfloat16 weights."""
+    size, rank = number_bytes(config.model.dtype), config.model.lora_rank
+    trained = shape.adapter_parameters(rank) if rank else shape.parameters
+    moments = 2 if config.engine.optimizer == "adamw_8bit" else 8
+    return float(size * shape.parameters + (moments + 4 * (size == 2)) * trained)

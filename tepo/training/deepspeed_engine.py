@@ -5,7 +5,7 @@ and by accumulation steps (there are none: `managed_gradient_accumulation` off, 
 compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from tepo.backends import TESTED
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
-from tepo.training.distributed import TorchComm, start
+from tepo.training.distributed import TorchComm, start, starts_again
+from tepo.training.streamed import Streamed
 from tepo.training.update_size import squared_update
 from tepo.words import install_line
 
@@ -37,9 +39,8 @@ def import_deepspeed() -> Any:
             fix=f"{install_line('deepspeed')}, or engine=torch on one device",
         ) from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise UserError(
-            f"DeepSpeed {version} is too old", where="engine=deepspeed", fix="pip install 'deepspeed>=0.19.8'"
-        )
+        fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
+        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     try:
         import deepspeed
@@ -57,12 +58,26 @@ def import_deepspeed() -> Any:
     return deepspeed
 
 
+def join(device: torch.device) -> TorchComm:
+    """The ranks of the run, which DeepSpeed then knows too. device: this rank's."""
+    deepspeed = import_deepspeed()
+    if starts_again():
+        from deepspeed.utils import groups
+
+        groups._release_process_group_references()  # it would go on with the groups of the run before
+    comm = start(device)
+    deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
+    return comm
+
+
 def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
     """DeepSpeed's configuration. hidden: the model's width, which sets what ZeRO-3 does not bother to shard (norms)."""
-    stage, offload = config.engine.zero_stage, {"device": "cpu"} if config.engine.offload else None
+    stage = config.engine.zero_stage
+    offload = {"device": "cpu", "pin_memory": torch.cuda.is_available()} if config.engine.offload else None
     zero: dict[str, Any] = {"stage": stage, "overlap_comm": False}
     if stage == 3:
         zero |= {"stage3_param_persistence_threshold": 10 * hidden, "offload_param": offload}
+        zero["memory_efficient_linear"] = False  # it would replace torch's function for the rest of the process
     if stage > 0:
         zero["offload_optimizer"] = offload
     bf16 = config.model.dtype == "bfloat16"
@@ -131,7 +146,7 @@ class DeepSpeedEngine:
     def __init__(self, model: PreTrainedModel, config: RunConfig):
         deepspeed = import_deepspeed()
         device = next(model.parameters()).device
-        self.comm = start(device)
+        self.comm = join(device)
         self.stage, self.policy = config.engine.zero_stage, model
         train = config.train
         options: dict[str, Any] = {
@@ -143,9 +158,8 @@ class DeepSpeedEngine:
         optimizer = (
             _PlainAdamW(model.parameters(), train.grad_clip, **options)
             if self.stage == 0
-            else torch.optim.AdamW(model.parameters(), **options)
+            else torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
         )
-        deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
         self.engine, *_ = deepspeed.initialize(
             model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
         )
@@ -189,6 +203,12 @@ class DeepSpeedEngine:
         """Of the last update: each rank looks at its shards of the optimiser's state; at stage 0 it has all of it."""
         squares = squared_update(self._adam(), self._flats()).to(self.comm.device)
         return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
+
+    def stream(self) -> Mapping[str, Tensor]:
+        """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
+        if self.stage < 3:
+            return self.weights()
+        return Streamed(self.policy)
 
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter

@@ -19,6 +19,8 @@ from tepo.errors import RunFailed, UserError
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for the slowest rollout of another
 
+_joined = 0  # process groups that this process has started
+
 
 def world_size() -> int:
     """Ranks the launcher started; 1 without a launcher."""
@@ -35,10 +37,20 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
+def local_world_size() -> int:
+    """Ranks on this machine; 1 without a launcher."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def starts_again() -> bool:
+    """Whether `start` will make a second group in this process: vLLM ends torch's when it closes."""
+    return _joined > 0 and not dist.is_initialized()
 
 
 def start(device: torch.device) -> "TorchComm":
@@ -54,7 +66,7 @@ def start(device: torch.device) -> "TorchComm":
     if not dist.is_initialized():
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         try:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
+            _join("nccl" if device.type == "cuda" else "gloo")
         except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
             reason = str(error).splitlines()[0]
             taken = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
@@ -67,6 +79,19 @@ def start(device: torch.device) -> "TorchComm":
             ) from error
         atexit.register(_leave)
     return TorchComm(device)
+
+
+def _join(backend: str) -> None:
+    """A process group of all ranks. A second one, after vLLM has ended the first, meets under keys of its own: the
+    store still has the addresses of the first, to which its ranks would connect for ever."""
+    global _joined
+    if not _joined:
+        dist.init_process_group(backend, timeout=_TIMEOUT)
+    else:
+        store, number, ranks = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+        own = dist.PrefixStore(f"again{_joined}", store)
+        dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
+    _joined += 1
 
 
 @contextlib.contextmanager

@@ -58,6 +58,11 @@ class Engine(Protocol):
         out)."""
         ...
 
+    def stream(self) -> Mapping[str, Tensor]:
+        """`weights()` for who reads each tensor once, in order, and keeps none. Every rank reads all of them: under
+        ZeRO-3 a tensor is gathered when it is read."""
+        ...
+
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank (`lm_head.weight` present also for tied models);
         live tensors where possible."""

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged, RunFailed
+from tepo.policy.allocator import grow_segments
 from tepo.provenance import recorded
+from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
-from tepo.training.checks import check_backends, check_settings
+from tepo.training.checks import check_machine, check_settings
 from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.metrics_log import MetricsLog, Report
-from tepo.training.parts import Parts, limit_threads, open_parts
+from tepo.training.parts import Parts, limit_threads, open_parts, pick_device
 from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
@@ -41,7 +43,10 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     if run.finished():
         return run.path
     check_settings(config)
-    check_backends(config)
+    check_machine(config, run.path)
+    if sampler_backend(config.sampler.kind).segments_may_grow():
+        grow_segments()
+    pick_device(config.engine.device)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report)

@@ -1,6 +1,7 @@
 """Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import resolve
 from tepo.policy.lora import add_adapters, base_revision, load_adapters, save_adapters
+from tepo.policy.shapes import Shape
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.decoder import longest
 from tepo.sampling.gap import GapAlarm, default_bound
@@ -23,6 +25,7 @@ from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
+from tepo.training.memory import CONTEXT, GIB, Gpus, with_share
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
@@ -68,12 +71,16 @@ class Parts:
         rank."""
         if shares_weights(self.config):
             return
-        weights = self.engine.weights()
+        weights = self.engine.stream()
         if self.first or not sampler_backend(self.config.sampler.kind).remote:
             self.sampler.sync(weights)
+        else:
+            for _ in weights.values():  # what is gathered takes every rank
+                pass
         if self.engine.comm is not None:
             self.engine.comm.barrier()
-        self.alarm.synced(weights)
+        if isinstance(weights, dict):  # under ZeRO-3 the alarm has no use for them
+            self.alarm.synced(weights)
 
 
 def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -96,9 +103,17 @@ def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -
 
 
 def limit_threads(config: RunConfig) -> None:
-    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md)."""
-    if shares_weights(config):
+    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md). Beside
+    a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
+    if config.engine.offload and torch.cuda.is_available():
+        torch.set_num_threads(threads_of_a_rank(len(os.sched_getaffinity(0)), distributed.local_world_size()))
+    elif shares_weights(config):
         torch.set_num_threads(1)
+
+
+def threads_of_a_rank(cores: int, ranks: int) -> int:
+    """Of a machine's cores, for each of its ranks."""
+    return max(1, cores // ranks)
 
 
 @contextlib.contextmanager
@@ -109,7 +124,10 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     steps = run.checkpoints()
     latest = run.checkpoint(steps[-1]) if steps else None
     source = str(latest or config.model.path)
-    policy = open_policy(config, latest, device)
+    objective = load_objective(config.objective)
+    roomy = planned(config, source, device, reference=objective.needs.initial_policy)
+    with engine_backend(config.engine.kind).loading(config, source, device):
+        policy = open_policy(config, latest, device)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
@@ -117,8 +135,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     check_same_run(run, engine.comm)
     if latest is not None:
         engine.load(latest)
-    sampler = make_sampler(config, policy, resolve(source), run.exchange)
-    objective = load_objective(config.objective)
+    sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
     with (
         contextlib.closing(sampler),
         Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
@@ -142,6 +159,37 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts
+
+
+def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
+    """With the sampler's share of this rank's GPU. Raises UserError where the plan leaves it too little, or another
+    process holds a part of the GPU."""
+    gpus = gpus_here(device)
+    if not gpus.bytes or config.sampler.memory_fraction is not None:
+        return config
+    taken = gpus.bytes - torch.cuda.mem_get_info(device)[0]
+    if taken > CONTEXT:
+        fix = "end it, choose another GPU with CUDA_VISIBLE_DEVICES, or give sampler.memory_fraction"
+        raise UserError(f"another process holds {taken / GIB:.1f} GiB of the GPU", where=str(device), fix=fix)
+    return with_share(config, shape_at(config, source), gpus, reference=reference)
+
+
+def gpus_here(device: torch.device) -> Gpus:
+    """Those of this run, of the size of this rank's; without bytes on a CPU."""
+    size = float(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else 0.0
+    return Gpus(distributed.world_size(), distributed.local_world_size(), size)
+
+
+def shape_at(config: RunConfig, source: str) -> Shape:
+    """The sizes of a model, from its configuration alone. Raises UserError where it is not there."""
+    from transformers import AutoConfig
+
+    model = config.model
+    try:
+        options = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
+        return Shape.of_config(AutoConfig.from_pretrained(resolve(source), **options))
+    except (OSError, ValueError) as error:
+        raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=source) from None
 
 
 def check_same_run(run: RunFolder, comm: Comm | None) -> None:

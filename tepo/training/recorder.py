@@ -5,10 +5,12 @@ import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.training.engine import Comm
+from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
 from tepo.training.token_dump import KeptTokens, per_token
 from tepo.training.update import MiniBatch
@@ -30,6 +32,7 @@ class Recorder:
         self.updates = 0
         self.moved = Moved()
         self.seconds: dict[str, float] = {}
+        self.taken: dict[str, int] = {}
         self._metrics: Metrics | None = None
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
@@ -37,13 +40,17 @@ class Recorder:
 
     @contextlib.contextmanager
     def time(self, section: str) -> Iterator[None]:
-        """Add the wall seconds of a block to a section, and its CPU seconds to those of `CORE`."""
+        """Add the wall seconds of a block to a section, and its CPU seconds to those of `CORE`. On a GPU, keep how much
+        of it is taken at the end, which is the peak: torch keeps what it frees until the next sync."""
         begin, cpu = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
             self._core_cpu += (time.process_time() - cpu) * (section in self.CORE)
+            if torch.cuda.is_initialized():
+                free, total = torch.cuda.mem_get_info()
+                self.taken[section] = max(self.taken.get(section, 0), total - free)
 
     def add(self, mini_batch: MiniBatch, indices: list[int], batch: TokenBatch, out: Loss) -> None:
         """One micro-batch: its indices in the mini-batch, its tensors and its loss."""
@@ -69,7 +76,10 @@ class Recorder:
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;
-        CPU seconds of all of the step, and of sampling, log-probs and updates in it."""
+        CPU seconds of all of the step, and of sampling, log-probs and updates in it; on a GPU the GiB of each section.
+        """
         step = time.perf_counter() - self._started
         cpu = {"perf/cpu_s": time.process_time() - self._cpu_started, "perf/cpu_core_s": self._core_cpu}
-        return {f"timing_s/{name}": value for name, value in self.seconds.items()} | {"timing_s/step": step} | cpu
+        seconds = {f"timing_s/{name}": value for name, value in self.seconds.items()}
+        taken = {f"{TAKEN}{name}": value / 2**30 for name, value in self.taken.items()}
+        return seconds | {"timing_s/step": step} | cpu | taken

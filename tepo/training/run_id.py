@@ -60,6 +60,8 @@ def identity(config: RunConfig) -> dict[str, Any]:
         for leaf, neutral in values.items():
             if parts[section][leaf] == neutral:
                 del parts[section][leaf]
+    if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
+        parts["sampler"]["memory_fraction"] = 0.4
     if "kinds" in parts["objective"]:  # Python files of a user's own
         texts = parts["objective"]["kinds"].values()
         parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)

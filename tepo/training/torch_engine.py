@@ -75,6 +75,9 @@ class TorchEngine:
             "actor/skipped": 0.0 if finite else 1.0,
         }
 
+    def stream(self) -> dict[str, Tensor]:
+        return self.weights()
+
     def weights(self) -> dict[str, Tensor]:
         return full_state(self.model)
 

@@ -85,12 +85,12 @@ def _gpu_works(console: "Console", path: Path) -> bool:
 def _engines_work(console: "Console") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
     from tepo.reporting.progress import say
-    from tepo.training.selftest import pairs, selftest
+    from tepo.studies.selftest import pairs, selftest
 
     passed = True
     for sampler, engine in pairs():
         name = f"sampler={sampler} engine={engine}"
-        with console.status(f"{name}: sampling, updating, syncing, saving, resuming (--no-selftest leaves this out)"):
+        with console.status(f"{name}: sampling, updating, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
         say(
             f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: "
@@ -105,6 +105,7 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     """Versions, and how to get what is missing: (what, state, advice)."""
     from importlib.metadata import PackageNotFoundError, version
 
+    from tepo.backends import untested
     from tepo.sampling.samplers import sampler_backend, sampler_kinds
     from tepo.training.engines import engine_backend, engine_kinds
 
@@ -115,7 +116,7 @@ def _packages() -> Iterator[tuple[str, str, str]]:
         wanted |= packages
     for package, fix in wanted.items():
         try:
-            yield package, version(package), ""
+            yield package, version(package), "; ".join(untested({package: fix}))
         except PackageNotFoundError:
             yield package, "missing", fix
 
@@ -131,6 +132,7 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     """What the machine has (what, state, advice)."""
     import torch
 
+    from tepo.studies.cluster import cluster
     from tepo.studies.scales_here import scales_here
 
     cores = len(os.sched_getaffinity(0))
@@ -150,6 +152,8 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
                 "choose another with --store DIR",
             )
         )
+    if slurm := cluster():
+        rows.append(("Slurm", *slurm))
     if not torch.cuda.is_available():
         rows.append(("GPUs", "none", ""))
     sizes = []

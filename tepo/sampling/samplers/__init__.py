@@ -34,10 +34,11 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class SamplerMemory:
     """Bytes of a GPU while responses are drawn, and those of them that are for keys and values; None where these lie on
-    GPUs of the sampler's own."""
+    GPUs of the sampler's own. asleep: what it does not give back between rollouts."""
 
     total: float
     cache: float | None
+    asleep: float = 0.0
 
 
 class SamplerBackend(Protocol):
@@ -53,6 +54,10 @@ class SamplerBackend(Protocol):
     """Rows of an evaluation that it is given at once."""
     packages: Mapping[str, str]
     """Distributions, of which it needs one, and how to get each."""
+
+    def segments_may_grow(self) -> bool:
+        """Whether torch's allocator may use expandable segments in its process."""
+        ...
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Raises UserError for settings, or ranks, that it cannot work with. Looks at nothing but them."""

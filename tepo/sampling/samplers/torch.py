@@ -25,6 +25,9 @@ class TorchSamplerBackend:
     part_rows = 256
     packages: Mapping[str, str] = {}
 
+    def segments_may_grow(self) -> bool:
+        return True
+
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """It takes any."""
 

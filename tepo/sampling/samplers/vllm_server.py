@@ -26,13 +26,16 @@ class VllmServerBackend:
     part_rows = 1024
     packages: Mapping[str, str] = {}  # the servers have their own
 
+    def segments_may_grow(self) -> bool:
+        return True
+
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """It takes any; a plan needs no servers."""
 
     def check_available(self, config: RunConfig) -> None:
-        from tepo.sampling.vllm_server import check_named
+        from tepo.sampling.vllm_server import check_servers
 
-        check_named(config.sampler.servers)
+        check_servers(config.sampler.servers)
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens

@@ -6,6 +6,7 @@ The planner reads it, so these files import torch and the like inside functions.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,20 +16,26 @@ from tepo.policy.shapes import Shape
 from tepo.sampling.samplers import sampler_backend
 
 if TYPE_CHECKING:
+    import torch
+
     from tepo.policy.load_policy import Policy
     from tepo.training.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """Bytes of one GPU for weights, gradients, the optimiser's state, and what its step alone takes; host: main memory
-    of a node."""
+    """Bytes of one GPU for weights, gradients, the optimiser's state, and what its step alone takes; loading: at the
+    peak of loading the model; gathered: weights of other ranks that lie there during passes. host: main memory of a
+    node, load_host: the same while the model is loaded."""
 
     weights: float
     gradients: float
     optimiser: float
     step: float = 0.0
     host: float = 0.0
+    loading: float = 0.0
+    gathered: float = 0.0
+    load_host: float = 0.0
 
 
 class EngineBackend(Protocol):
@@ -47,6 +54,10 @@ class EngineBackend(Protocol):
 
     def check_available(self, config: RunConfig) -> None:
         """Raises UserError when what it runs on is missing."""
+        ...
+
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """A block in which the policy is loaded, for an engine that cuts it over the ranks from the start."""
         ...
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":

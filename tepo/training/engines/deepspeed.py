@@ -1,6 +1,8 @@
 """engine=deepspeed: ZeRO 0 to 3 over the ranks that a launcher started, with optional offload."""
 
+import importlib.util
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
@@ -10,10 +12,13 @@ from tepo.training.engines import EngineBackend, EngineMemory
 from tepo.words import install_line
 
 if TYPE_CHECKING:
+    import torch
+
     from tepo.policy.load_policy import Policy
     from tepo.training.engine import Engine
 
 _BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once: kept in bfloat16, sent in float32
+_LIVE = 1_000_000_000  # numbers of gathered weights that ZeRO-3 lets lie (stage3_max_live_parameters)
 _SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
 
 
@@ -56,6 +61,19 @@ class DeepSpeedBackend:
         from tepo.training.deepspeed_engine import import_deepspeed
 
         import_deepspeed()
+        if config.engine.zero_stage == 3 and importlib.util.find_spec("accelerate") is None:
+            what, where = "transformers loads a model in shards with accelerate alone", "engine.zero_stage=3"
+            raise UserError(what, where=where, fix=install_line("deepspeed"))
+
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """The ranks meet, so that a port that is taken is said before minutes of loading; in stage 3 with shards."""
+        from tepo.training.deepspeed_engine import join
+        from tepo.training.sharded_loading import sharded_loading
+
+        if config.engine.zero_stage == 3:
+            return sharded_loading(config, source, device)
+        join(device)
+        return nullcontext()
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         from tepo.training.deepspeed_engine import DeepSpeedEngine
@@ -64,25 +82,31 @@ class DeepSpeedBackend:
 
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
         """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
-        copies."""
+        copies. Below stage 3 every rank loads the model into its main memory and moves it from there."""
         size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
-        # main memory: what is offloaded, and the full copy of the weights that each rank makes at a sync under ZeRO-3
+        # main memory: what is offloaded, and under ZeRO-3 the full copy of the weights of each rank at a checkpoint
         offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
-        host = offloaded + (size * shape.parameters * node_ranks if stage == 3 else 0.0)
+        host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
+        copies = 0.0 if stage == 3 else size * n * node_ranks
         if stage == 0:
-            return EngineMemory(size * n, 4 * n, (12 if size == 2 else 8) * n, host=host)
+            return EngineMemory(
+                size * n, 4 * n, (12 if size == 2 else 8) * n, host=host, loading=size * n, load_host=copies
+            )
         optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
         bucket = 6 * min(_BUCKET, n)
         gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
         step = 4 * (min(_SUB_GROUP, n / ranks) if stage == 3 else n / ranks)
-        weights = size * n
-        if stage == 3:  # a shard; the output matrix and two layers in full
-            weights = size * (n / ranks + shape.head_parameters + 2 * shape.layer_parameters)
+        weights = loading = size * n
+        gathered = 0.0
+        if stage == 3:  # a shard and the output matrix; in passes the layers that are not given back yet
+            gathered = size * max(min(_LIVE, n), 2 * shape.layer_parameters)
+            weights = size * (n / ranks + shape.head_parameters)
+            loading = size * (n / ranks + max(shape.head_parameters, shape.layer_parameters))
         if config.engine.offload:
             optimiser, step = 0.0, 0.0
             gradients = bucket
             weights -= size * n / ranks if stage == 3 else 0.0
-        return EngineMemory(weights, gradients, optimiser, step, host)
+        return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
 
     def remedies(self, config: RunConfig) -> list[str]:
         shard = ["engine.zero_stage=3"] if config.engine.zero_stage < 3 else []

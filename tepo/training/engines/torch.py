@@ -1,6 +1,7 @@
 """engine=torch: the embedded engine, one process and one device."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
@@ -9,6 +10,8 @@ from tepo.policy.shapes import Shape, number_bytes
 from tepo.training.engines import EngineBackend, EngineMemory
 
 if TYPE_CHECKING:
+    import torch
+
     from tepo.policy.load_policy import Policy
     from tepo.training.engine import Engine
 
@@ -50,6 +53,10 @@ class TorchEngineBackend:
 
             check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         from tepo.training.torch_engine import TorchEngine
 
@@ -60,18 +67,21 @@ class TorchEngineBackend:
         alone.
 
         Offloaded, all of it but the gradients is in main memory, with a buffer of the largest tensor. The step with
-        8-bit moments copies one tensor at a time.
+        8-bit moments copies one tensor at a time. The model is loaded into main memory and moved from there.
         """
         size, n = number_bytes(config.model.dtype), float(shape.parameters)
         adapters = float(shape.adapter_parameters(config.model.lora_rank))
         weights, trained = size * (n + adapters), adapters or n
         largest = 4.0 * (config.model.lora_rank * shape.inner if adapters else shape.head_parameters)
         if config.engine.offload:
-            return EngineMemory(weights, 4 * trained, 0.0, host=12 * trained + largest)
+            return EngineMemory(
+                weights, 4 * trained, 0.0, host=12 * trained + largest, loading=weights, load_host=weights
+            )
         masters = 4 * trained * (size == 2)
         if config.engine.optimizer == "adamw_8bit":
-            return EngineMemory(weights, 4 * trained, masters + _MOMENTS_8BIT * trained, largest)
-        return EngineMemory(weights, 4 * trained, masters + 8 * trained)
+            optimiser = masters + _MOMENTS_8BIT * trained
+            return EngineMemory(weights, 4 * trained, optimiser, largest, loading=weights, load_host=weights)
+        return EngineMemory(weights, 4 * trained, masters + 8 * trained, loading=weights, load_host=weights)
 
     def remedies(self, config: RunConfig) -> list[str]:
         """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""

@@ -160,7 +160,7 @@ def test_doctor_says_how_to_get_what_is_missing(
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
-    from tepo.training.selftest import what_failed
+    from tepo.studies.selftest import what_failed
 
     error = (
         "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\n"

@@ -4,6 +4,10 @@ import sys
 
 import pytest
 
+from tepo.policy.allocator import grow_segments
+from tepo.sampling.samplers import sampler_backend
+from tepo.sampling.vllm_sampler import vllm_folder
+
 _FAULTS = """
 import resource, sys, torch
 from tepo.policy.allocator import keep_freed_memory
@@ -33,3 +37,23 @@ def faults(mode: str) -> int:
 
 def test_memory_that_is_kept_costs_no_page_faults():
     assert faults("keep") < 0.1 * faults("plain")
+
+
+def test_segments_grow_unless_the_user_has_said_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "max_split_size_mb:512")
+        grow_segments()
+        assert os.environ[name] == "max_split_size_mb:512"
+        monkeypatch.delenv(name)
+    grow_segments()
+    assert os.environ.pop("PYTORCH_CUDA_ALLOC_CONF") == "expandable_segments:True"
+
+
+@pytest.mark.vllm
+def test_the_installed_vllm_switches_growing_segments_off_around_its_pool() -> None:
+    """Read in its source: the allocator is CUDA's, which is not here."""
+    folder = vllm_folder()
+    assert sampler_backend("vllm").segments_may_grow()
+    source = (folder / "device_allocator/cumem.py").read_text()
+    pool = source[source.index("def use_memory_pool(") :]
+    assert pool.index("EXPANDABLE_SEGMENTS, False") < pool.index("yield") < pool.index("set_alloc_conf(prev_conf)")

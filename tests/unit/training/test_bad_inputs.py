@@ -10,12 +10,15 @@ import torch
 
 from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
+from tepo.policy.shapes import KNOWN
 from tepo.sampling.vllm_sampler import import_vllm
+from tepo.studies.measure_run import After
 from tepo.training import distributed
+from tepo.training.checks import check_disk
 from tepo.training.deepspeed_engine import import_deepspeed
 from tepo.training.engines import engine_backend
 from tepo.training.loop import train
-from tepo.training.parts import pick_device
+from tepo.training.parts import pick_device, threads_of_a_rank
 from tepo.training.run_folder import RunFolder
 from tepo.words import install_line
 from tests.unit.training.small import small
@@ -68,6 +71,41 @@ def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytes
     words = ("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true", "model.path=nobody/nothing")
     with pytest.raises(UserError, match="cannot offload"):
         train(small(tmp_path, *words))
+
+
+def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The package that reads the problems, for training and for measuring; servers that answer."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    nobody = "model.path=nobody/nothing"
+    with pytest.raises(UserError, match="`datasets` is not installed") as caught:
+        train(small(tmp_path, "data=gsm8k_math", nobody))
+    assert install_line("hub") in caught.value.fix
+    config = small(tmp_path, nobody, "data.benchmarks=[add3,math500]")
+    After().check(config)
+    with pytest.raises(UserError, match="`datasets` is not installed") as caught:
+        After(evaluate=True).check(config)
+    assert caught.value.where == "math500"
+    with pytest.raises(RunFailed, match="does not answer"):
+        train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", nobody))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
+    """14 bytes of a weight in bfloat16: itself, a float32 master, two moments. Two are kept, a third is written."""
+    config, one = compose(["scale=paper"]), 14 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+    check_disk(config, 3.01 * one)
+    check_disk(config, 1.01 * one, kept=2)
+    for free, kept in ((2.99, 0), (1.99, 1), (0.99, 2)):
+        with pytest.raises(UserError, match=r"the disk has .* GiB free, checkpoints take"):
+            check_disk(config, free * one, kept)
+    check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
+
+
+def test_an_optimiser_in_main_memory_gets_its_share_of_the_cores() -> None:
+    assert [threads_of_a_rank(96, 8), threads_of_a_rank(16, 1), threads_of_a_rank(4, 8)] == [12, 16, 1]
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

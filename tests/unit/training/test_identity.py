@@ -113,6 +113,7 @@ def test_keys_that_are_neutral_at_their_default_left_no_id_changed() -> None:
     assert ids == {"36596ea0a7c6": "tepo", "f52951440a8e": "grpo"}
     assert run_id(compose(["train.collapse_window=0"])) == run_id(compose([]))
     assert run_id(compose(["train.collapse_window=3"])) != run_id(compose([]))
+    assert run_id(compose(["sampler.memory_fraction=0.4"])) == run_id(compose([]))  # its default, before it was planned
 
 
 def test_a_hub_model_is_its_name_and_revision() -> None:

@@ -17,9 +17,9 @@ from tepo.policy.shapes import KNOWN
 from tepo.sampling import samplers
 from tepo.studies.fit import fit
 from tepo.studies.machines import machines
+from tepo.studies.selftest import pairs, selftest
 from tepo.training import engines
 from tepo.training.loop import train
-from tepo.training.selftest import pairs, selftest
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = '''
@@ -34,6 +34,9 @@ class Backend:
     shares_weights = remote = full_rows = False
     part_rows = 8
     packages = {"no-such-package": "write it"}
+
+    def segments_may_grow(self):
+        return True
 
     def check_settings(self, config, ranks):
         if config.sampler.max_rows > 99:
@@ -60,6 +63,8 @@ BACKEND = Backend()
 '''
 ENGINE = '''
 """The embedded engine under another name, for at most two ranks, with an optimiser that needs twice the room."""
+from contextlib import nullcontext
+
 from tepo.errors import UserError
 from tepo.training.engines import EngineMemory
 from tepo.training.torch_engine import TorchEngine
@@ -75,6 +80,9 @@ class Backend:
 
     def check_available(self, config):
         pass
+
+    def loading(self, config, source, device):
+        return nullcontext()
 
     def open(self, config, policy):
         return TorchEngine(policy.model, config.train)

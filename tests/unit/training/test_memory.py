@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tepo.config.compose import compose
+from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.studies.memory import GIB, Gpus, memory
+from tepo.training.memory import GIB, Gpus, memory, sequence_bytes, with_all, with_share
 from tests.integration.commands import program
 
 DEEP = {
@@ -64,7 +65,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 
 def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
     arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
-    done = program("tests.unit.studies.peak_of_update", json.dumps(arguments)).end()
+    done = program("tests.unit.training.peak_of_update", json.dumps(arguments)).end()
     assert done.returncode == 0, done.stderr
     return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
@@ -153,6 +154,8 @@ def test_sharding_divides_what_it_should() -> None:
     assert eight.weights == one.weights == 2 * shape.parameters
     whole = memory(compose(["scale=paper", "engine.zero_stage=3"]), shape, Gpus(8))
     assert whole.weights < one.weights / 3
+    assert whole.load < one.load / 5  # a shard and the largest tensor
+    assert whole.load_host == 0 < one.load_host
     assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, Gpus(8)).optimiser == 0
 
 
@@ -175,6 +178,50 @@ def test_bytes_of_a_weight_by_hand(dtype: str, word: str, optimiser: float, host
     assert found.optimiser == pytest.approx(optimiser * shape.parameters)
     buffer = 4 * shape.head_parameters if host else 0
     assert found.host == pytest.approx(host * shape.parameters + buffer)
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-14b"])
+def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
+    """All phases fit, and nearly all of the GPU is used while responses are drawn; the cache holds sequences."""
+    config, device = compose(["scale=paper", f"model={model}"]), 79 * GIB
+    shape, gpus = KNOWN[config.model.path], Gpus(8, 8, device)
+    found = memory(config, shape, gpus)
+    assert 0.95 * device < found.sampling <= found.peak < device
+    assert found.cache is not None
+    assert found.sampler == pytest.approx(2 * shape.parameters + 3.5 * GIB + found.cache)
+    share = with_share(config, shape, gpus).sampler.memory_fraction
+    assert share is not None
+    assert found.sampler - 0.001 * device < share * device <= found.sampler
+    given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3"])
+    assert with_share(given, shape, gpus) == given
+    assert memory(given, shape, gpus).sampler == pytest.approx(0.3 * device)
+
+
+def test_a_small_model_takes_no_more_than_its_rows_can_fill() -> None:
+    config = compose(["scale=single_gpu", "sampler.max_rows=4"])
+    shape = KNOWN[config.model.path]
+    assert memory(config, shape, Gpus(bytes=79 * GIB)).cache == pytest.approx(4 * sequence_bytes(config, shape))
+
+
+def test_a_run_that_is_measured_has_the_gpu_for_itself() -> None:
+    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=9999"]), Gpus(8, 8, 79 * GIB)
+    share = with_all(config, KNOWN[config.model.path], gpus).sampler.memory_fraction
+    assert share == pytest.approx(0.97 - 1.5 / 79, abs=0.001)
+
+
+def test_a_sampler_without_room_is_said_before_anything_is_loaded() -> None:
+    config = compose(["scale=paper"])
+    with pytest.raises(UserError, match=r"12\.\d of 40 GiB are left for the sampler: too little") as caught:
+        with_share(config, KNOWN[config.model.path], Gpus(8, 8, 40 * GIB))
+    assert "tepo plan" in caught.value.fix
+
+
+def test_what_sleeping_leaves_and_fragments_count_in_updates() -> None:
+    shape = KNOWN["Qwen/Qwen2.5-7B"]
+    found = memory(compose(["scale=paper"]), shape, Gpus(8, 8, 79 * GIB))
+    moving = found.gradients + max(found.activations + found.logits, found.step)
+    assert found.updating == pytest.approx(found.resident + 1.05 * moving + 1.5 * GIB)
+    assert found.syncing == pytest.approx(found.resident + 2 * shape.parameters + 3.5 * GIB + found.gather)
 
 
 def test_the_embedded_samplers_cache_is_counted_as_the_sampler_does() -> None:

@@ -1,17 +1,23 @@
-"""A self-test of each installed engine:
-sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy."""
+"""A self-test of each installed engine: sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy.
+
+A sampler with weights of its own is tried as runs on GPUs use it: in bfloat16, asleep during the updates, and once more
+after training to measure what came out.
+"""
 
 import os
 import re
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 from tepo.backends import installed
 from tepo.config.schema import EngineConfig, SamplerConfig
 from tepo.sampling.samplers import sampler_backend, sampler_kinds
+from tepo.studies.measure import measure_run
+from tepo.studies.own_process import in_own_process
 from tepo.training.engines import engine_backend, engine_kinds
 
 TINY = (
@@ -50,8 +56,10 @@ def selftest(sampler: str, engine: str) -> Outcome:
     started = time.monotonic()
     server = get_context("forkserver")
     server.set_forkserver_preload(_IMPORTS)
+    own = not sampler_backend(sampler).shares_weights
     with tempfile.TemporaryDirectory() as store:
         words, said = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"], Path(store) / "said.txt"
+        words += ["model.dtype=bfloat16"] if own else []
         for stop, expected in ((1, 9), (0, 0)):
             process = server.Process(target=_train, args=(stop, words, str(said)))
             process.start()
@@ -61,7 +69,16 @@ def selftest(sampler: str, engine: str) -> Outcome:
                 return Outcome(False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return Outcome(False, "no checkpoint at the end")
-    return Outcome(True, f"sampled, updated, synced, saved and resumed in {time.monotonic() - started:.0f} s")
+        if own and not list(Path(store).glob("*/eval/*/result.json")):
+            return Outcome(False, "no result of measuring")
+    done = "sampled, updated, synced, saved and resumed" + (", and measured, in bfloat16," if own else "")
+    return Outcome(True, f"{done} in {time.monotonic() - started:.0f} s{_sleep_said() if own else ''}")
+
+
+def _sleep_said() -> str:
+    import torch
+
+    return "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
 
 
 def _train(stop: int, words: list[str], said: str) -> None:
@@ -72,7 +89,10 @@ def _train(stop: int, words: list[str], said: str) -> None:
     from tepo.config.compose import compose
     from tepo.training.loop import train
 
-    train(compose(words), lambda step, row: os._exit(9) if step == stop else None)
+    config = compose(words)
+    train(config, lambda step, row: os._exit(9) if step == stop else None)
+    if not sampler_backend(config.sampler.kind).shares_weights:
+        in_own_process(partial(measure_run, trained=True, limit=4), config, ("add3",))
 
 
 def what_failed(text: str) -> str:

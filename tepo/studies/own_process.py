@@ -1,0 +1,77 @@
+"""Measuring in a process of its own, after training or as the one rank of several that measures.
+
+vLLM asserts one engine with sleep mode in a process, closing it ends torch's process group, and an engine that sees a
+launcher's variables waits for the other ranks. What the trainer held on the GPU would be missing from the sampler's
+memory, too. The process stores what it measured, and the caller reads that.
+"""
+
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tepo.config.schema import RunConfig
+from tepo.errors import RunFailed, UserError
+from tepo.sampling.samplers import sampler_backend
+from tepo.training import distributed
+
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
+
+
+def measures_apart(config: RunConfig, trained_here: bool) -> bool:
+    """Whether a run must be measured in another process than this one. trained_here: this one trained it."""
+    sampler = sampler_backend(config.sampler.kind)
+    return distributed.world_size() > 1 or (trained_here and not sampler.shares_weights and not sampler.remote)
+
+
+def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
+    """Call a function of a module in a new process without a launcher's variables. Returns its CPU seconds.
+
+    Raises the UserError that it raised, RunFailed where it ended in another way.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER)}
+    before = _children_s()
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "error.json"
+        words = [sys.executable, "-m", __name__, str(said)]
+        code = subprocess.run(words, input=pickle.dumps((work, arguments)), env=environment, check=False).returncode
+        if said.is_file():
+            raise _error(**json.loads(said.read_text(encoding="utf-8")))
+    if code:
+        fix = "see the messages above; the same command measures again, and what is trained is kept"
+        raise RunFailed(f"the process that measures ended with exit code {code}", fix=fix)
+    return _children_s() - before
+
+
+def _children_s() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def _error(what: str, where: str, fix: str, exit_code: int) -> UserError:
+    if exit_code == 1:
+        return RunFailed(what, where=where, fix=fix)
+    return UserError(what, where=where, fix=fix, exit_code=exit_code)
+
+
+def _main() -> int:
+    work, arguments = pickle.load(sys.stdin.buffer)
+    try:
+        work(*arguments)
+    except UserError as error:
+        said = {name: getattr(error, name) for name in ("what", "where", "fix", "exit_code")}
+        Path(sys.argv[1]).write_text(json.dumps(said), encoding="utf-8")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,198 @@
+"""Where the memory of a GPU goes in a run, part by part, before anything is started.
+
+Counted from shapes: what autograd keeps per token of a Llama-like model here; what engine and sampler hold per weight
+they declare themselves (`tepo.training.engines`, `tepo.sampling.samplers`).
+tests/unit/training/test_memory.py holds it against the allocations of real updates of small models.
+"""
+
+from dataclasses import dataclass, replace
+
+from tepo.config.schema import RunConfig
+from tepo.errors import UserError
+from tepo.policy.shapes import Shape, number_bytes
+from tepo.sampling.samplers import Room, SamplerMemory, longest_sequence, sampler_backend
+from tepo.training.engines import engine_backend, shares_weights
+
+GIB = 2**30
+_PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
+_BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
+TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
+CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
+FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU)."""
+
+    ranks: int = 1
+    node_ranks: int = 1
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one GPU by part.
+
+    reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step
+    takes, when activations are gone. load: the trainer's own, while its model is loaded. gather: the largest tensor
+    that is gathered on its way to the sampler. sampler: what it takes while it draws; of it `cache` is for keys and
+    values, None where these lie on GPUs of the sampler's own. merged: with LoRA, the copy of merged weights that it is
+    given. asleep: what is left of it during updates. host: main memory of a node, load_host: while the model is loaded.
+    """
+
+    weights: float
+    reference: float
+    gradients: float
+    optimiser: float
+    activations: float
+    logits: float
+    step: float
+    load: float
+    gather: float
+    sampler: float
+    merged: float
+    cache: float | None
+    asleep: float
+    host: float
+    load_host: float
+    context: float = CONTEXT
+
+    @property
+    def resident(self) -> float:
+        """What the trainer holds all the time."""
+        return self.weights + self.reference + self.optimiser + self.context
+
+    @property
+    def loading(self) -> float:
+        """The peak until the optimiser has its states; the sampler is opened after it."""
+        return self.context + max(self.load, self.resident - self.context)
+
+    @property
+    def sampling(self) -> float:
+        """The peak of the rollout, refills and all: what is under way shares one cache."""
+        return self.resident + self.sampler + self.merged
+
+    @property
+    def syncing(self) -> float:
+        """The peak while the sampler, whose cache is not there yet, takes new weights."""
+        return self.resident + self.sampler + self.merged - (self.cache or 0.0) + self.gather
+
+    @property
+    def fragments(self) -> float:
+        """What lies unused between the tensors of updates."""
+        return FRAGMENTS * (self.gradients + max(self.activations + self.logits, self.step))
+
+    @property
+    def updating(self) -> float:
+        """The peak of the updates, in which the sampler has given its memory back."""
+        moving = self.gradients + max(self.activations + self.logits, self.step)
+        return self.resident + moving + self.fragments + self.asleep
+
+    @property
+    def peak(self) -> float:
+        return max(self.loading, self.sampling, self.syncing, self.updating)
+
+
+def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
+    """The memory of each GPU. reference: the objective keeps a copy of the first policy."""
+    size = number_bytes(config.model.dtype)
+    engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
+    activations, logits = _activations(config, shape, size)
+    lora, shared = config.model.lora_rank > 0, shares_weights(config)
+    kept = size * shape.parameters * (reference and not lora)
+    merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT, shared)
+    sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
+    return Memory(
+        weights=engine.weights,
+        reference=kept,
+        gradients=engine.gradients,
+        optimiser=engine.optimiser,
+        activations=activations + engine.gathered,
+        logits=logits,
+        step=engine.step,
+        load=engine.loading,
+        gather=0.0 if shared else float(size * max(shape.head_parameters, shape.layer_parameters)),
+        sampler=sampler.total,
+        merged=float(merged),
+        cache=sampler.cache,
+        asleep=sampler.asleep,
+        host=engine.host,
+        load_host=engine.load_host,
+    )
+
+
+def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False) -> RunConfig:
+    """The configuration with the share of a GPU that the plan leaves to the sampler, where none is given.
+
+    Raises UserError where that does not hold the weights and a sequence of full length.
+    """
+    found = memory(config, shape, gpus, reference=reference)
+    return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
+
+
+def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
+    """The same for a sampler that has the GPU for itself, as when a finished run is measured."""
+    room = Room(gpus.bytes, CONTEXT, shared=False)
+    return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
+
+
+def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) -> RunConfig:
+    if config.sampler.memory_fraction is not None:
+        return config
+    if found.cache is not None and found.cache < sequence_bytes(config, shape):
+        what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
+        what += " the weights, its own work and the cache of one sequence"
+        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=_PLAN)
+    share = int(1000 * found.total / gpus.bytes) / 1000
+    return replace(config, sampler=replace(config.sampler, memory_fraction=share))
+
+
+def sequence_bytes(config: RunConfig, shape: Shape) -> int:
+    """Keys and values of one prompt and response of full length."""
+    return number_bytes(config.model.dtype) * shape.cache_numbers * longest_sequence(config)
+
+
+def tokens_at_once(config: RunConfig) -> int:
+    """Tokens of the largest micro-batch: the setting, or the longest sequence where that is more."""
+    return max(config.engine.micro_batch_tokens, longest_sequence(config))
+
+
+def layer_bytes(shape: Shape, size: int) -> int:
+    """What autograd keeps per token of one layer; size: bytes of a number.
+
+    Of each norm its input in float32, the normalised input and the output (in float32 the first is the residual stream
+    itself); queries, keys and values as attention takes them, its output twice; four tensors of the feed-forward.
+    """
+    norms = 2 * (4 + 2 * size) * shape.hidden
+    attention = size * shape.head_dim * (3 * shape.heads + 2 * shape.kv_heads)
+    return norms + attention + 4 * size * shape.inner
+
+
+def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, float]:
+    """Bytes kept for the backward of one micro-batch, and what the output layer adds at the peak.
+
+    The peak is either where the backward begins, at the logits, or in the last layer. With checkpointing only the
+    inputs of layers are kept, and one layer at a time is made again. LoRA also keeps the products with A of a layer's
+    seven matrices; its output matrix is frozen.
+    """
+    tokens, rank = tokens_at_once(config), config.model.lora_rank
+    layer = tokens * (layer_bytes(shape, size) + 7 * rank * size)
+    temporary = tokens * 2 * size * (shape.inner + shape.hidden)
+    if config.model.gradient_checkpointing:
+        kept, work = tokens * shape.layers * shape.hidden * size, layer + temporary
+    else:
+        kept, work = shape.layers * layer, temporary
+    logits = tokens * (4 + 2 * size) * shape.hidden + _logits(shape, size, tokens)  # the last norm is still there
+    logits -= size * shape.head_parameters * (rank > 0)  # no gradient of the output matrix
+    return kept + max(work - logits, 0), logits
+
+
+def _logits(shape: Shape, size: int, tokens: int) -> float:
+    """The output layer: three times the logits in float32 where they are small, else a tile of them; and gradients."""
+    whole, gradients = 4.0 * tokens * shape.vocabulary, size * (shape.head_parameters + 2 * tokens * shape.hidden)
+    if whole <= _BUDGET:
+        return 3 * whole + gradients
+    tile = whole / -(-whole // _BUDGET)
+    return tile * (1.5 if size == 2 else 1.0) + gradients + 4 * tokens * shape.hidden * (size == 2)

@@ -1,0 +1,23 @@
+"""A program for test_ranks.py: runs and the base one after the other in one process, which is a rank.
+
+    python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]'
+
+The last run is measured, and so is the base.
+"""
+
+import json
+import sys
+
+import torch
+
+from tepo.config.compose import compose
+from tepo.studies.measure_run import After
+from tepo.studies.train_run import train_run
+from tepo_cli.train_run import run_base
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    configs = [compose(words) for words in json.loads(sys.argv[1])]
+    for config in configs:
+        train_run(config, After(evaluate=config is configs[-1]), quiet=True)
+    run_base(configs[-1], quiet=True)

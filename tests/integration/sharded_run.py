@@ -1,0 +1,101 @@
+"""A program for test_sharded.py, as a rank: a model of 60 million weights is loaded under ZeRO-3, and its weights are
+read as the sampler reads them.
+
+    python -m tests.integration.sharded_run MODEL OUT
+
+Writes OUT/RANK.json: bytes of the model, growth of the process's own memory (not of files that are mapped into it)
+while it is loaded and while its weights are read, weights of this rank, and whether those that were read are those of
+the file, bit for bit.
+"""
+
+import ctypes
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from tepo.config.compose import compose
+from tepo.policy import load_policy as loader
+from tepo.policy.load_policy import load_policy
+from tepo.training import distributed
+from tepo.training.engines import engine_backend
+
+
+def own_bytes() -> int:
+    """Memory that no file stands behind."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no RssAnon")
+
+
+def growth(work: Callable[[], Any]) -> tuple[Any, int]:
+    """What `work` returns, and by how much the process grew at its peak."""
+    before, peak, ended = own_bytes(), 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not ended.is_set():
+            peak = max(peak, own_bytes())
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = work()
+    finally:
+        ended.set()
+        watcher.join()
+    return result, peak - before
+
+
+def give_back() -> None:
+    """Have freed memory leave the process at once, so that its growth is what is held."""
+    loader.keep_freed_memory = lambda: True
+    assert ctypes.CDLL(None).mallopt(-3, 2**17)  # M_MMAP_THRESHOLD
+
+
+def main(model: str, out: Path) -> None:
+    torch.set_num_threads(1)
+    config = compose([f"model.path={model}", "engine=deepspeed", "engine.zero_stage=3"])
+    backend, device = engine_backend("deepspeed"), torch.device("cpu")
+
+    def load() -> Any:
+        with backend.loading(config, model, device):
+            return load_policy(model)
+
+    load_policy("package:laptop")  # what the libraries take at the first call does not count
+    backend.check_available(config)
+    give_back()
+    policy, loading = growth(load)
+    held = sum(p.numel() if p.ds_status.name == "AVAILABLE" else p.ds_tensor.numel() for p in policy.model.parameters())
+    engine = backend.open(config, policy)
+
+    def read() -> dict[str, float]:
+        return {name: float(value.sum()) for name, value in engine.stream().items()}
+
+    read()
+    read_weights, reading = growth(read)
+    saved = load_file(Path(model) / "model.safetensors")
+    same = all(torch.equal(value, saved[name]) for name, value in engine.stream().items() if name in saved)
+    found = {
+        "bytes": sum(value.nbytes for value in saved.values()),
+        "largest": max(value.nbytes for value in saved.values()),
+        "loading": loading,
+        "reading": reading,
+        "held": held * 4,
+        "same": same,
+        "names": sorted(read_weights),
+        "missing": sorted(set(saved) - set(read_weights)),
+    }
+    (out / f"{distributed.rank()}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,55 @@
+"""Two ranks under ZeRO-3: neither ever holds all of the weights, not while it loads them nor while a sampler reads
+them."""
+
+import json
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tepo.policy.load_policy import load_policy
+from tests.integration.commands import ranks
+
+pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
+
+SIZES = {
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 4096,
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """What both ranks found."""
+    folder = tmp_path_factory.mktemp("sharded")
+    model = Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-1, 1)
+    model.save_pretrained(folder / "model")
+    load_policy("package:laptop").tokenizer.save_pretrained(folder / "model")
+    for rank in ranks("tests.integration.sharded_run", folder / "model", folder):
+        done = rank.end(300)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_no_rank_holds_the_model_while_it_is_loaded(said: list[dict]) -> None:
+    for one in said:
+        assert one["bytes"] > 200e6
+        assert one["held"] < 0.55 * one["bytes"]
+        assert one["loading"] < 0.5 * one["bytes"] + 4 * one["largest"]
+        assert one["loading"] < 0.8 * one["bytes"]
+
+
+def test_the_weights_are_read_a_tensor_at_a_time_and_arrive(said: list[dict]) -> None:
+    for one in said:
+        assert one["same"]
+        assert one["missing"] == []
+        assert "lm_head.weight" in one["names"]
+        assert one["reading"] < 3 * one["largest"]
+        assert one["reading"] < 0.25 * one["bytes"]

@@ -1,16 +1,21 @@
-"""Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption. One
-trains an objective with a Python file of the user's own."""
+"""Dispatch through a real Slurm of two nodes: an array of runs, one that fails while the others go on, requeue after
+preemption; a run over both nodes, one of which is killed; what a cluster does not have. One run trains an objective
+with a Python file of the user's own."""
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import Started, started, until
-from tests.integration.slurm_cluster import cluster
-from tests.unit.training.small import SMALL, few_problems, lasting, small
+from tests.integration.commands import Started, ranks, started, until
+from tests.integration.slurm_cluster import cluster, start_node, stop_daemon
+from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 STUDY = """\
 title: two good rows and one that fails
@@ -35,9 +40,16 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 
-def ablate(store: Path, env: dict[str, str]) -> Started:
-    words = ("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main")
+def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
+    words = ("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main", *more)
     return started(*words, cwd=store.parent, **env)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Path]:
+    """A cluster for all tests of this file."""
+    with cluster() as folder:
+        yield folder
 
 
 def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
@@ -49,8 +61,10 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster():
+def test_an_array_with_a_failing_run_and_a_preempted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Path
+) -> None:
+    if True:
         env = study(tmp_path, "train.steps=10")
         process = ablate(tmp_path / "runs", env)
         good = RunFolder.of(
@@ -104,3 +118,67 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
         assert "launch failed requeued held" in done.stderr
         waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
         assert waiting == ""
+
+
+ROW = """\
+title: one row
+rows:
+  - {label: good, objective: grpo_dapo}
+scales:
+  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
+"""
+RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
+
+
+def one_row(folder: Path, *overrides: str) -> dict[str, str]:
+    env = study(folder, *overrides)
+    words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
+    (folder / "ablations" / "mixed.yaml").write_text(ROW % ", ".join(words))
+    return env
+
+
+def in_job(variable: str) -> dict[int, str]:
+    """Process -> the value of a variable, of the processes on this machine that have it."""
+    there = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            pairs = dict(pair.partition("=")[::2] for pair in path.read_text().split("\0"))
+            if variable in pairs:
+                there[int(path.parent.name)] = pairs[variable]
+    return there
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.deepspeed
+def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed_one(
+    tmp_path: Path, slurm: Path
+) -> None:
+    """The ranks meet through the first node, whose port another program has taken."""
+    env = one_row(tmp_path, *RANKS)
+    words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
+    run = RunFolder.of(small(tmp_path / "runs", *words))
+    process = ablate(tmp_path / "runs", env, "--nodes", "2", "--gpus", "1", "--slurm", "grace=60")
+    until(lambda: len(run.metrics()) >= 2, process)
+    (job,) = set(in_job("SLURM_JOB_ID").values())
+    assert set(in_job("SLURM_JOB_NODELIST").values()) == {"n[1-2]"}
+    assert set(in_job("CUDA_VISIBLE_DEVICES").values()) == {"0"}  # Slurm's, of each node
+    subprocess.run(["scancel", "--signal=USR2", job], check=True)  # as at the time limit, and before preemption
+    until(lambda: run.manifest()["status"] == "interrupted", process)
+    saved = run.checkpoints()[-1]
+    assert saved == len(run.metrics()) < 9
+
+    until(lambda: len(run.metrics()) >= saved + 2, process)
+    stop_daemon(slurm, "n2", signal.SIGKILL)
+    for number, name in in_job("SLURMD_NODENAME").items():
+        if name == "n2":
+            os.kill(number, signal.SIGKILL)
+    start_node("n2")
+    done = process.end()
+    assert done.returncode == 0, done.stderr
+    assert run.finished()
+    alone = RunFolder.of(small(tmp_path / "alone", *words))
+    both = ranks("tepo_cli", "train", *SMALL, *words, f"store={tmp_path / 'alone'}", "--quiet")
+    assert [one.end().returncode for one in both] == [0, 0]
+    assert lasting(run.path) == lasting(alone.path)
+    assert weights(run.path) == weights(alone.path)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.files import explain_write_errors, write_atomic
+from tepo.files import write_atomic
 from tepo.studies.dispatch import Failure, State, command, state, why
 from tepo.studies.plan import Unit
 from tepo.studies.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
-from tepo.studies.slurm_options import SlurmOptions, fitted
+from tepo.studies.slurm_options import SlurmOptions, cluster_nodes, fitted
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
@@ -119,11 +119,8 @@ def run_slurm(
     Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
     """
     check_slurm()
-    options = fitted(options)
+    options = fitted(options, cluster_nodes())
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    with explain_write_errors(folder):
-        for made in (folder, *(unit.folder for unit in units)):
-            made.mkdir(parents=True, exist_ok=True)
     write_jobs(folder, [_job(unit, options) for unit in units])
     array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
     while waiting:
@@ -159,6 +156,7 @@ def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
     clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
     done = subprocess.run(["sbatch", *words, str(script)], env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
+        shutil.rmtree(folder)
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
         raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)

@@ -83,6 +83,7 @@ def lead(folder: Path) -> int:
     reports = [_report(folder, index, number) for number in range(job.nodes)]
     for report in reports:
         report.unlink(missing_ok=True)
+    Path(job.run).mkdir(parents=True, exist_ok=True)
     with open(job.log, "ab") as log:
         done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     codes = [int(report.read_text()) if report.exists() else None for report in reports]
@@ -157,7 +158,7 @@ def node(folder: Path, index: int, address: str) -> int:
             stopping.pass_on(child.pid, launcher)
         asked.append(number)
 
-    child = subprocess.Popen(_words(job, address), env=os.environ | ONE_THREAD, preexec_fn=_end_with_us)
+    child = subprocess.Popen(node_words(job, address), env=os.environ | ONE_THREAD, preexec_fn=_end_with_us)
     for number in stopping.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
@@ -166,7 +167,7 @@ def node(folder: Path, index: int, address: str) -> int:
     return code
 
 
-def _words(job: Job, address: str) -> list[str]:
+def node_words(job: Job, address: str) -> list[str]:
     """The run's command, or torchrun with the ranks of this node; a CPU is one rank."""
     if job.nodes == 1:
         return job.words if job.gpus <= 1 else under_torchrun(job.words, job.gpus, "--standalone")

@@ -67,8 +67,8 @@ class SlurmOptions:
         """The options of sbatch that do not depend on the study."""
         given = {name: getattr(self, name) for name in _PASSED} | self.sbatch
         given |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus or 1, "time": self.minutes}
-        gpus = None if "gres" in self.sbatch else self.gpus or None  # gres: where a cluster wants their type
-        given |= {"gpus-per-node": gpus, "signal": f"USR2@{self.grace_seconds}"}
+        typed = "gres" in self.sbatch  # where a cluster wants the type of the GPUs
+        given |= {"gpus-per-node": None if typed else self.gpus or None, "signal": f"USR2@{self.grace_seconds}"}
         return [
             f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
             for name, value in given.items()
@@ -118,9 +118,8 @@ class Node:
     gpus: int
 
 
-def fitted(options: SlurmOptions) -> SlurmOptions:
+def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
     """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have."""
-    cluster = _nodes()
     names = sorted({node.partition for node in cluster})
     wanted = options.partition.split(",") if options.partition else names
     for name in wanted:
@@ -143,15 +142,15 @@ def fitted(options: SlurmOptions) -> SlurmOptions:
     return replace(options, cpus=min(_CPUS_PER_GPU * options.gpus, most))
 
 
-def _nodes() -> list[Node]:
+def cluster_nodes() -> list[Node]:
     """What sinfo knows; nothing where it does not answer, and then sbatch says why."""
     command = ["sinfo", "--noheader", "--format=%R|%D|%c|%G"]
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     parts = [row.strip().split("|") for row in rows]
-    return [Node(name, int(count), int(cpus.rstrip("+")), _gpus(gres)) for name, count, cpus, gres in parts]
+    return [Node(name, int(count), int(cpus.rstrip("+")), gpus(gres)) for name, count, cpus, gres in parts]
 
 
-def _gpus(gres: str) -> int:
+def gpus(gres: str) -> int:
     """GPUs in what Slurm writes as `gpu:h100:8(S:0-1),shard:16`."""
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     counts = [part.split(":")[-1] for part in parts if part.startswith("gpu:")]

@@ -16,7 +16,8 @@ import pytest
 
 NODES = ("n1", "n2")
 
-# cred_expire: a requeued job waits so many seconds before it starts again, 120 unless told. The GPU is one in name.
+# cred_expire: a requeued job waits so many seconds before it starts again, 120 unless told; then up to sched_interval.
+# The GPU is one in name.
 CONFIG = """\
 ClusterName=tepo
 SlurmctldHost={host}
@@ -32,6 +33,7 @@ ReturnToService=2
 MpiDefault=none
 PreemptType=preempt/none
 KillWait=10
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 GresTypes=gpu
 SlurmctldPort={port}
 StateSaveLocation={folder}/state
@@ -70,6 +72,7 @@ def _daemons(folder: Path) -> Iterator[Path]:
     path = folder / "slurm.conf"
     path.write_text(CONFIG.format(host=socket.gethostname(), folder=folder, port=port, ports=ports))
     (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
+    before = os.environ.get("SLURM_CONF")  # of another cluster
     os.environ["SLURM_CONF"] = str(path)
     try:
         subprocess.run(["slurmctld"], check=True)
@@ -82,6 +85,7 @@ def _daemons(folder: Path) -> Iterator[Path]:
         for daemon in (*NODES, "slurmctld"):
             stop_daemon(folder, daemon, signal.SIGTERM)
         del os.environ["SLURM_CONF"]
+        os.environ |= {"SLURM_CONF": before} if before else {}
 
 
 def start_node(name: str, *before: str) -> None:
@@ -90,11 +94,12 @@ def start_node(name: str, *before: str) -> None:
 
 
 def stop_daemon(folder: Path, name: str, number: int) -> None:
-    """Signal the slurmd of a node, or slurmctld."""
+    """Signal the slurmd of a node, or slurmctld, and wait for its end."""
     pid = folder / f"{name}.pid"
-    if pid.exists():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid.read_text()), number)
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        while process := int(pid.read_text()):
+            os.kill(process, number)
+            time.sleep(0.1)
 
 
 def _port(probes: contextlib.ExitStack) -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import Started, ranks, started, until
-from tests.integration.slurm_cluster import cluster, start_node, stop_daemon
+from tests.integration.commands import Started, ranks, started, tepo, until
+from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 STUDY = """\
@@ -40,9 +40,12 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 
+def words_of(store: Path) -> tuple[str | Path, ...]:
+    return ("ablate", "mixed", "--store", store, "--launcher", "slurm")
+
+
 def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
-    words = ("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main", *more)
-    return started(*words, cwd=store.parent, **env)
+    return started(*words_of(store), "--partition", "main", *more, cwd=store.parent, **env)
 
 
 @pytest.fixture(scope="module")
@@ -64,47 +67,46 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 def test_an_array_with_a_failing_run_and_a_preempted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Path
 ) -> None:
-    if True:
-        env = study(tmp_path, "train.steps=10")
-        process = ablate(tmp_path / "runs", env)
-        good = RunFolder.of(
-            small(
-                tmp_path / "runs",
-                "scale=laptop",
-                "model=laptop",
-                "objective=grpo_dapo",
-                "train.steps=10",
-                "data.benchmarks=[max4]",
-            )
+    env = study(tmp_path, "train.steps=10")
+    process = ablate(tmp_path / "runs", env)
+    good = RunFolder.of(
+        small(
+            tmp_path / "runs",
+            "scale=laptop",
+            "model=laptop",
+            "objective=grpo_dapo",
+            "train.steps=10",
+            "data.benchmarks=[max4]",
         )
-        until(lambda: len(good.metrics()) >= 2, process, 180)
-        assert process.poll() is None, process.end()
-        running = subprocess.run(
-            ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
-        ).stdout.split()
-        for job in running:  # what Slurm does on preemption
-            subprocess.run(["scontrol", "requeue", job], check=True)
-        done = process.end()
-        assert done.returncode == 1, done.stderr
-        assert "1 of the runs failed" in done.stderr
-        assert "bad seed 0" in done.stderr
-        assert "sampler and trainer disagree" in done.stderr
-        finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
-        monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-        words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
-        own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
-        assert set(finished) == {good.path.name, own.path.name}
-        (kept,) = own.config()["full"]["objective"]["kinds"].values()
-        assert kept == (tmp_path / "kinds" / "spo.py").read_text()
-        assert len(own.metrics()) == 10
-        assert (good.path / "log.txt").exists()
-        whole = RunFolder.of(
-            small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
-        )
-        from tepo.training.loop import train
+    )
+    until(lambda: len(good.metrics()) >= 2, process, 180)
+    assert process.poll() is None, process.end()
+    running = subprocess.run(
+        ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for job in running:  # what Slurm does on preemption
+        subprocess.run(["scontrol", "requeue", job], check=True)
+    done = process.end()
+    assert done.returncode == 1, done.stderr
+    assert "1 of the runs failed" in done.stderr
+    assert "bad seed 0" in done.stderr
+    assert "sampler and trainer disagree" in done.stderr
+    finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
+    own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
+    assert set(finished) == {good.path.name, own.path.name}
+    (kept,) = own.config()["full"]["objective"]["kinds"].values()
+    assert kept == (tmp_path / "kinds" / "spo.py").read_text()
+    assert len(own.metrics()) == 10
+    assert (good.path / "log.txt").exists()
+    whole = RunFolder.of(
+        small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
+    )
+    from tepo.training.loop import train
 
-        train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
-        assert lasting(good.path) == lasting(whole.path)
+    train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
+    assert lasting(good.path) == lasting(whole.path)
 
 
 @pytest.mark.slurm
@@ -154,7 +156,7 @@ def in_job(variable: str) -> dict[int, str]:
 def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed_one(
     tmp_path: Path, slurm: Path
 ) -> None:
-    """The ranks meet through the first node, whose port another program has taken."""
+    """The ranks meet through the first node, at a port that no other program has."""
     env = one_row(tmp_path, *RANKS)
     words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
     run = RunFolder.of(small(tmp_path / "runs", *words))
@@ -182,3 +184,32 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     assert [one.end().returncode for one in both] == [0, 0]
     assert lasting(run.path) == lasting(alone.path)
     assert weights(run.path) == weights(alone.path)
+
+
+@pytest.mark.slurm
+def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
+    env = one_row(tmp_path, "train.steps=1")
+    for words, message in {
+        ("--partition", "mian"): "unknown partition 'mian'",
+        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1",
+        ("--nodes", "3"): "3 nodes with 0 GPUs asked for in partition main, but it has 2",
+        ("--slurm", "acount=lab"): "did you mean 'account'",
+        ("--slurm", "mem=900G"): "Slurm refused the jobs",
+    }.items():
+        done = tepo(*words_of(tmp_path / "runs"), *words, cwd=tmp_path, **env)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert not list((tmp_path / "runs").glob("*/*"))
+
+
+@pytest.mark.slurm
+def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path) -> None:
+    """The second node's own file systems lack it: as a folder of the login node's would."""
+    stop_daemon(slurm, "n2", signal.SIGTERM)
+    start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
+    until_idle(slurm)
+    env = one_row(tmp_path, "train.steps=1")
+    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env)
+    assert done.returncode == 2, done.stderr
+    assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
+    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""

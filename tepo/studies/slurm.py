@@ -6,6 +6,7 @@ output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -148,9 +149,11 @@ def _job(unit: Unit, options: SlurmOptions) -> Job:
 def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
     """The number of the array. Raises UserError with sbatch's reason where it refuses."""
     script = folder / "job.sh"
-    write_atomic(script, f"#!/bin/sh\n{in_shell(folder, 'lead')}\n")
+    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
+    write_atomic(script, f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n")
     words = ["--parsable", "--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
-    words += [f"--output={folder}/%a.txt", "--open-mode=append", *options.words()]
+    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
+    words += ["--output=/dev/null", *options.words()]
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
     clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}

@@ -129,10 +129,12 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
     fit = [node for node in inside if node.gpus >= options.gpus and node.cpus >= (options.cpus or 1)]
     there = sum(node.nodes for node in fit)
     if inside and there < options.nodes:
-        asked = f"{counted(options.nodes, 'node')} with {counted(options.gpus, 'GPU')} asked for"
-        has = f"it has {there}" if fit else f"a node has at most {max(node.gpus for node in inside)}"
+        each = [counted(number, what) for number, what in ((options.gpus, "GPU"), (options.cpus, "CPU")) if number]
+        asked = " with ".join([counted(options.nodes, "node"), *[" and ".join(each)] * bool(each)])
+        most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
+        has = f"it has {there} such" if fit else f"a node has at most {most}"
         raise UserError(
-            f"{asked} in partition {' or '.join(wanted)}, but {has}",
+            f"{asked} asked for in partition {' or '.join(wanted)}, but {has}",
             where="sinfo",
             fix="lower --gpus or --nodes, or name another --partition",
         )

@@ -191,8 +191,8 @@ def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Pa
     env = one_row(tmp_path, "train.steps=1")
     for words, message in {
         ("--partition", "mian"): "unknown partition 'mian'",
-        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1",
-        ("--nodes", "3"): "3 nodes with 0 GPUs asked for in partition main, but it has 2",
+        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
+        ("--nodes", "3"): "3 nodes asked for in partition main, but it has 2 such",
         ("--slurm", "acount=lab"): "did you mean 'account'",
         ("--slurm", "mem=900G"): "Slurm refused the jobs",
     }.items():

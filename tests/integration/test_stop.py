@@ -11,7 +11,7 @@ import pytest
 from tepo import stopping
 from tepo.training.run_folder import RunFolder
 from tests.integration.commands import Started, program, started, tepo, until
-from tests.unit.training.small import SMALL, lasting, small, weights
+from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +87,20 @@ def test_two_ranks_stop_alike_and_a_dead_one_is_no_request(tmp_path: Path) -> No
     undisturbed = RunFolder.of(small(tmp_path / "undisturbed", *RANKS))
     assert lasting(run.path) == lasting(undisturbed.path)
     assert weights(run.path) == weights(undisturbed.path)
+
+
+def test_a_study_passes_the_request_on(tmp_path: Path) -> None:
+    """The signal reaches the command that waits for its runs, which have sessions of their own."""
+    own = few_problems(tmp_path)
+    (tmp_path / "ablations").mkdir()
+    words = ["scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *STEPS]
+    text = "title: one\nrows: [{label: a, objective: grpo_dapo}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    (tmp_path / "ablations" / "one.yaml").write_text(text)
+    settings = [part for word in (*SMALL, *STEPS, "data.benchmarks=[max4]") for part in ("--set", word)]
+    run = RunFolder.of(small(tmp_path / "runs", *words))
+    process = started("ablate", "one", "--store", tmp_path / "runs", *settings, **own)
+    until(lambda: len(run.metrics()) >= 2, process)
+    os.kill(process.pid, signal.SIGTERM)
+    assert "asked to stop (SIGTERM): finished steps are kept" in ended(run, process)
+    assert process.poll() == 75
+    assert "asked to stop (SIGUSR2)" in (run.path / "log.txt").read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from tepo.errors import UserError
 from tepo.studies import slurm_job
-from tepo.studies.slurm_options import Node, SlurmOptions, cluster_nodes, fitted, gpus, slurm_options
+from tepo.studies.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
 
 CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
 
@@ -75,9 +75,15 @@ def test_a_small_node_gives_what_it_has() -> None:
     ("options", "message"),
     [
         ({"partition": "gpus"}, "did you mean 'gpu'"),
-        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
-        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4"),
-        ({"partition": "cpu", "gpus": 1}, "a node has at most 0"),
+        (
+            {"partition": "gpu", "gpus": 16},
+            "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8",
+        ),
+        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
+        (
+            {"partition": "cpu", "gpus": 1},
+            "in partition cpu, but a node has at most 0 GPUs and 64 CPUs",
+        ),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
@@ -157,8 +163,3 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
     assert [slurm_job._in_vain(tmp_path, 0, run) for _ in range(4)] == [False, False, False, True]
     (run / "metrics.jsonl").write_text("{}\n")
     assert not slurm_job._in_vain(tmp_path, 0, run)
-
-
-def test_a_machine_without_slurm_has_no_nodes_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CONF", "/nowhere")
-    assert cluster_nodes() == []

@@ -140,8 +140,8 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
         )
     if options.cpus or not options.gpus:
         return options
-    most = max((node.cpus for node in fit), default=_CPUS_PER_GPU * options.gpus)
-    return replace(options, cpus=min(_CPUS_PER_GPU * options.gpus, most))
+    wished = _CPUS_PER_GPU * options.gpus
+    return replace(options, cpus=min(wished, max((node.cpus for node in fit), default=wished)))
 
 
 def cluster_nodes() -> list[Node]:

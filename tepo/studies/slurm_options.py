@@ -116,12 +116,15 @@ class Node:
     nodes: int
     cpus: int
     gpus: int
+    default: bool = False  # whether jobs that name no partition go there
 
 
 def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
     """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have."""
     names = sorted({node.partition for node in cluster})
-    wanted = options.partition.split(",") if options.partition else names
+    usual = [node.partition for node in cluster if node.default] or names
+    named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
+    wanted = named.split(",") if named else sorted(set(usual))
     for name in wanted:
         if cluster and name not in names:
             raise unknown_name("partition", name, names, where="sinfo")
@@ -129,8 +132,9 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
     fit = [node for node in inside if node.gpus >= options.gpus and node.cpus >= (options.cpus or 1)]
     there = sum(node.nodes for node in fit)
     if inside and there < options.nodes:
-        each = [counted(number, what) for number, what in ((options.gpus, "GPU"), (options.cpus, "CPU")) if number]
-        asked = " with ".join([counted(options.nodes, "node"), *[" and ".join(each)] * bool(each)])
+        parts = ((options.gpus, "GPU"), (options.cpus, "CPU"))
+        each = " and ".join(counted(number, what) for number, what in parts if number)
+        asked = counted(options.nodes, "node") + (f" with {each}" if each else "")
         most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
         has = f"it has {there} such" if fit else f"a node has at most {most}"
         raise UserError(
@@ -146,10 +150,13 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
 
 def cluster_nodes() -> list[Node]:
     """What sinfo knows; nothing where it does not answer, and then sbatch says why."""
-    command = ["sinfo", "--noheader", "--format=%R|%D|%c|%G"]
+    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     parts = [row.strip().split("|") for row in rows]
-    return [Node(name, int(count), int(cpus.rstrip("+")), gpus(gres)) for name, count, cpus, gres in parts]
+    return [
+        Node(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
+        for name, count, cpus, gres in parts
+    ]
 
 
 def gpus(gres: str) -> int:

@@ -117,6 +117,12 @@ def test_a_mistake_in_a_file_is_named_with_its_line(files: Path) -> None:
     assert f"{files / 'first' / 'slurm.yaml'}:2" in caught.value.where
 
 
+def test_a_job_that_names_no_partition_goes_to_the_default_one() -> None:
+    """sbatch takes more than its nodes have, and lets the job wait for ever."""
+    with pytest.raises(UserError, match="1 node with 8 GPUs asked for in partition cpu, but"):
+        fitted(SlurmOptions(gpus=8), [*CLUSTER, Node("cpu", 1, 64, 0, default=True)])
+
+
 def test_gpus_as_slurm_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     written = ("(null)", "gpu:8", "gpu:h100:8(S:0-1)", "gpu:a100:4(S:0,1),shard:16", "gpu:a:2,gpu:b:2", "shard:4")
     assert [gpus(text) for text in written] == [0, 8, 8, 4, 4, 0]

@@ -35,14 +35,14 @@ def at_once() -> None:
 
 
 @contextlib.contextmanager
-def deferred(still_whole: Callable[[], None]) -> Iterator[None]:
+def deferred(check_ranks: Callable[[], None]) -> Iterator[None]:
     """In here a request is noted; see `asked`. Nothing changes in a thread beside the main one, which hears none.
 
-    still_whole: called at SIGTERM, raises where that is no request but the end of a run that has lost a rank."""
+    check_ranks: called at SIGTERM, raises where that is no request but the end of a run that has lost a rank."""
 
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
-            still_whole()
+            check_ranks()
         _noted.append(signal.Signals(number).name)
 
     _noted.clear()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tepo import __version__
+from tepo import __version__, stopping
 from tepo.errors import UserError
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
@@ -35,7 +35,7 @@ _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "-
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "
-    "3 another process has the run; 130 Ctrl-C."
+    "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2); 130 Ctrl-C."
 )
 
 
@@ -94,13 +94,17 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
 
 def main() -> None:
     """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code,
-    Ctrl-C exits with 130."""
+    Ctrl-C exits with 130, a scheduler's request to stop with 75."""
+    stopping.at_once()
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
         app(prog_name="tepo")
+    except stopping.Stopped as stop:
+        sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
+        raise
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None

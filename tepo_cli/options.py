@@ -10,6 +10,7 @@ from tepo.errors import UserError
 if TYPE_CHECKING:
     from tepo.studies.plan import Unit
     from tepo.studies.plan_all import Planned
+    from tepo.studies.run_units import Slots
     from tepo.studies.study import Study
 
 Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
@@ -28,9 +29,31 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every
 SetAsRun = Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
 Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
-Gpus = Annotated[int, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")]
-Nodes = Annotated[int, typer.Option(min=1, help="Nodes for each run (slurm).")]
-Minutes = Annotated[int, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")]
+Gpus = Annotated[
+    int | None, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")
+]
+Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes for each run (slurm).")]
+Minutes = Annotated[
+    int | None, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")
+]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", metavar="KEY=VALUE", help="mem=900G, account=…, sbatch.reservation=…: as in slurm.yaml."),
+]
+
+
+def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, **given: str | int | None) -> "Slots":
+    """Where runs go. given: partition, nodes and minutes. Raises UserError for what the launcher has no use for."""
+    from tepo.studies.run_units import Slots
+    from tepo.studies.slurm_options import slurm_options
+
+    if launcher == "slurm":
+        return Slots(launcher, jobs, slurm=slurm_options({"gpus": gpus, **given}, slurm or ()))
+    idle = [f"--{name}" for name, value in {**given, "slurm": slurm}.items() if value]
+    chosen = Slots(launcher, jobs, gpus or 0)
+    if idle:
+        raise UserError(f"{' and '.join(idle)} without Slurm", where="the command line", fix="add --launcher slurm")
+    return chosen
 
 
 def row_overrides(override: list[str] | None, data: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 says how far each came.
 
 A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children,
-whose next start resumes.
+whose next start resumes. A scheduler's request to stop is passed on to them.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from tepo import stopping
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.studies.plan import Unit
-from tepo.studies.slots import devices, job_environment, start
+from tepo.studies.slots import devices, job_environment, start, under_torchrun
 from tepo.training.run_folder import BUSY, RunFolder
 
 _BUSY_WAIT = 2.0  # seconds
@@ -67,11 +68,7 @@ def _lines(path: Path) -> int:
 def launch(unit: Unit, gpus: int) -> list[str]:
     """The command of a unit on one machine: as it is on one device, under torchrun on several."""
     words = command(unit)
-    return (
-        words
-        if gpus <= 1
-        else [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "--standalone", *words[1:]]
-    )
+    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
 
 
 def run_local(
@@ -111,9 +108,15 @@ def run_local(
             watch(states)
             if active or waiting:
                 time.sleep(poll)
-    finally:
+    except stopping.Stopped:
+        for process, _ in active.values():
+            stopping.pass_on(process.pid or 0, launcher=gpus > 1)
+        raise
+    except BaseException:
         for process, _ in active.values():
             os.kill(process.pid or 0, signal.SIGINT)
+        raise
+    finally:
         for process, _ in active.values():
             process.join()
     return failures

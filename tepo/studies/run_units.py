@@ -12,6 +12,7 @@ from tepo.reporting.progress import console, say
 from tepo.studies.dispatch import Failure, State, run_local, unfinished
 from tepo.studies.plan import Unit, check_rows, unique
 from tepo.studies.plan_all import Planned
+from tepo.studies.slurm_options import SlurmOptions
 from tepo.studies.spent import spent
 from tepo.studies.store import others_line
 from tepo.studies.tuned import TunedRow, tuned_rows
@@ -25,14 +26,12 @@ LAUNCHERS = ("local", "slurm")
 
 @dataclass(frozen=True)
 class Slots:
-    """Where runs go. `jobs` counts local slots."""
+    """Where runs go: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
 
     launcher: str = "local"
     jobs: int = 1
-    partition: str | None = None
     gpus: int = 0
-    nodes: int = 1
-    minutes: int = 24 * 60
+    slurm: SlurmOptions | None = None
 
     def __post_init__(self) -> None:
         if self.launcher not in LAUNCHERS:
@@ -131,14 +130,10 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
 def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
     if slots.launcher == "local":
         return run_local(todo, slots.jobs, watch, slots.gpus)
-    from tepo.studies.slurm import SlurmOptions, run_slurm
+    from tepo.studies.slurm import run_slurm
 
-    return run_slurm(
-        todo,
-        SlurmOptions(slots.partition, slots.gpus, slots.nodes, minutes=slots.minutes),
-        todo[0].folder.parent,
-        watch,
-    )
+    assert slots.slurm is not None
+    return run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
 
 
 def _work(unit: Unit) -> float:

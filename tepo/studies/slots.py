@@ -42,6 +42,11 @@ def job_environment() -> dict[str, str]:
     return ours | ONE_THREAD
 
 
+def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
+    """A command of Python's, run by torchrun as so many ranks of this machine. how: more options of torchrun."""
+    return [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[1:]]
+
+
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
 

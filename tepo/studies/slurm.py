@@ -1,60 +1,111 @@
-"""Slurm through submitit: one job array for a study, requeued after preemption, each run resuming from its last
+"""Slurm: one job array for a study, requeued after preemption and at its time limit, each run resuming from its last
 checkpoint.
 
-A job runs the same command line as a local slot; its output goes to `<run>/log.txt`, submitit's own files to
-`<store>/slurm/`.
+A job keeps the environment that Slurm gives it, and runs the same command line as a local slot (`slurm_job`). Its
+output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended, to `<store>/slurm/<time>/`.
 """
 
+import os
 import shlex
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tepo.errors import UserError
-from tepo.studies.dispatch import Failure, State, command, launch, state, why
+from tepo.files import write_atomic
+from tepo.studies.dispatch import Failure, State, command, state, why
 from tepo.studies.plan import Unit
-from tepo.studies.slots import job_environment
-from tepo.words import install_line
+from tepo.studies.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
+from tepo.studies.slurm_options import SlurmOptions, cluster_nodes, fitted
 
-_LOOK = 15.0  # seconds between looks for held jobs: squeue asks the controller, which all users of a cluster share
+_LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
+_COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
+_UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT", "SUSPENDED")
+_OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")  # of this machine, not of the job
+_ENDED = {
+    "CANCELLED": "cancelled",
+    "OUT_OF_MEMORY": "out of memory (ask for more with --slurm mem=…)",
+    "TIMEOUT": "ended by the time limit before it could save (give it more with --slurm grace=…)",
+}
 
 
 @dataclass(frozen=True)
-class SlurmOptions:
-    """What a job asks for. minutes: time limit; a run that needs longer is requeued and goes on."""
+class _Row:
+    """What Slurm says of a job."""
 
-    partition: str | None = None
-    gpus: int = 0
-    nodes: int = 1
-    cpus: int = 1
-    minutes: int = 24 * 60
-    parallel: int = 64  # jobs of the array at once
+    state: str
+    reason: str
+    nodes: str
+    code: int
 
 
-class RunCommand:
-    """The job: a command line with its log.
+@dataclass
+class _Array:
+    """The jobs of a study, by their index."""
 
-    Picklable, and resubmitted as it is when the job is preempted or times out.
-    """
+    number: str
+    folder: Path
+    rows: dict[str, _Row] = field(default_factory=dict)
+    looked: float = -_LOOK
 
-    def __call__(self, words: list[str], log: str, environment: dict[str, str]) -> int:
-        with Path(log).open("ab") as file:
-            code = subprocess.run(
-                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, check=False
-            ).returncode
-        if code:
-            raise RuntimeError(f"exit code {code}; see {log}")
-        return code
+    def look(self) -> None:
+        """Ask the controller, but not often."""
+        if time.monotonic() - self.looked > _LOOK:
+            command = ["squeue", "--noheader", "--array", "--states=all", f"--job={self.number}"]
+            columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
+            lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
+            rows = [[value.strip() for value in line.split("|")] for line in lines]
+            self.rows = {
+                name: _Row(state, reason, nodes, int(code) >> 8) for name, state, reason, nodes, code, _ in rows
+            }
+            self.looked = time.monotonic()
 
-    def checkpoint(self, *arguments: Any) -> Any:
-        """Called by submitit before the job is requeued: the run itself resumes from the store."""
-        from submitit.helpers import DelayedSubmission
+    def name(self, index: int) -> str:
+        return f"{self.number}_{index}"
 
-        return DelayedSubmission(self, *arguments)
+    def running(self, index: int) -> bool:
+        row = self.rows.get(self.name(index))
+        return row is not None and row.state == "RUNNING"
+
+    def failure(self, index: int, unit: Unit) -> Failure | None:
+        """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
+
+        Raises UserError where its node does not see the folder; the others will not fare better."""
+        name, row = self.name(index), self.rows.get(self.name(index))
+        if row and row.code == NO_STORE:
+            cancel(self.number)
+            raise UserError(
+                f"{row.nodes} does not see the store",
+                where=str(self.folder),
+                fix="--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it",
+            )
+        if row and "launch failed" in row.reason:  # held: a second command is enough later
+            cancel(name)
+            why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
+            return Failure(unit, f"job {name} {why_not}")
+        if row and row.state in _ENDED:
+            return Failure(unit, f"job {name}: {_ENDED[row.state]}")
+        said = f"job {name}: {row.state if row else 'unknown to Slurm'}; see {self.folder / f'{index}.txt'}"
+        return Failure(unit, why(unit, said))
+
+    def ended(self, index: int) -> bool:
+        """Whether nothing more comes of a job."""
+        row = self.rows.get(self.name(index))
+        held = row is not None and "launch failed" in row.reason
+        return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
+
+
+def check_slurm() -> None:
+    """Raises UserError without Slurm."""
+    if shutil.which("sbatch") is None:
+        raise UserError(
+            "no Slurm on this machine: sbatch is missing",
+            where="--launcher slurm",
+            fix="run on a login node of the cluster, or use --launcher local",
+        )
 
 
 def run_slurm(
@@ -66,97 +117,50 @@ def run_slurm(
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; a failing one does not stop the others.
 
-    Raises UserError without Slurm.
+    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
     """
-    submitit = _submitit()
-    executor = submitit.SlurmExecutor(folder=store / "slurm" / "%j")
-    wanted: dict[str, Any] = {
-        "job_name": "tepo",
-        "time": options.minutes,
-        "nodes": options.nodes,
-        "ntasks_per_node": 1,
-        "cpus_per_task": options.cpus,
-        "array_parallelism": options.parallel,
-    }
-    wanted |= {"partition": options.partition} if options.partition else {}
-    wanted |= {"gpus_per_node": options.gpus} if options.gpus else {}
-    executor.update_parameters(**wanted, use_srun=options.nodes > 1, signal_delay_s=60, stderr_to_stdout=True)
-    for unit in units:
-        unit.folder.mkdir(parents=True, exist_ok=True)
-    words = [_job(unit, options) for unit in units]
-    logs = [str(unit.run.log.absolute()) for unit in units]
-    try:
-        jobs = executor.map_array(RunCommand(), words, logs, [job_environment()] * len(units))
-    except submitit.core.utils.FailedJobError as error:
-        raise UserError(
-            f"Slurm refused the jobs: {str(error).strip().splitlines()[-1]}",
-            where="sbatch",
-            fix="check --partition, --gpus and --minutes with sinfo",
-        ) from None
-    pairs, failures = list(zip(units, jobs, strict=True)), []
-    looked = time.monotonic()
-    while not all(job.done() for _, job in pairs):
-        watch({unit.id: state(unit, job.state == "RUNNING") for unit, job in zip(units, jobs, strict=True)})
-        time.sleep(poll)
-        if time.monotonic() - looked > _LOOK:
-            held, looked = _held(), time.monotonic()
-            failures += [_give_up(unit, job, held[job.job_id]) for unit, job in pairs if job.job_id in held]
-            pairs = [(unit, job) for unit, job in pairs if job.job_id not in held]
-    watch({unit.id: state(unit, False) for unit in units})
-    return failures + [
-        Failure(unit, why(unit, f"job {job.job_id}: {job.state}")) for unit, job in pairs if not unit.done()
-    ]
+    check_slurm()
+    options = fitted(options, cluster_nodes())
+    folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    write_jobs(folder, [_job(unit, options) for unit in units])
+    array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
+    while waiting:
+        array.look()
+        for index in [index for index in waiting if array.ended(index)]:
+            unit = waiting.pop(index)
+            if not unit.done() and (failure := array.failure(index, unit)):
+                failures.append(failure)
+        watch({unit.id: state(unit, array.running(index)) for index, unit in enumerate(units)})
+        if waiting:
+            time.sleep(poll)
+    return failures
 
 
-def _held() -> dict[str, str]:
-    """Jobs of this user that no node could start, with Slurm's words for it: it holds them for an administrator, so
-    they would be waited for in vain."""
-    rows = subprocess.run(
-        ["squeue", "--noheader", "--array", "--me", "--states=PENDING", "--format=%i|%r"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.splitlines()
-    return {job: reason for job, _, reason in (row.partition("|") for row in rows) if "launch failed" in reason}
+def cancel(job: str) -> None:
+    """End a job or an array."""
+    subprocess.run(["scancel", job], capture_output=True, check=False)
 
 
-def _give_up(unit: Unit, job: Any, reason: str) -> Failure:
-    """Cancel a held job, so that the same command later is enough."""
-    job.cancel()
-    return Failure(
-        unit, f"job {job.job_id} cancelled, its node could not start it ({reason}): the node's slurmd log says why"
-    )
+def _job(unit: Unit, options: SlurmOptions) -> Job:
+    log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
+    return Job(command(unit), run, log, options.nodes, options.gpus, options.cpus or 1)
 
 
-def _job(unit: Unit, options: SlurmOptions) -> list[str]:
-    """The command of a job; on several nodes each starts torchrun, which meets the others on the first node."""
-    if options.nodes == 1:
-        return launch(unit, options.gpus)
-    python, *rest = command(unit)
-    torchrun = [
-        python,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        str(options.gpus),
-        "--nnodes",
-        str(options.nodes),
-        "--rdzv-backend",
-        "c10d",
-    ]
-    first_node = '"$(scontrol show hostnames $SLURM_JOB_NODELIST | head -1):29500"'
-    return ["bash", "-c", f"{shlex.join(torchrun)} --rdzv-endpoint {first_node} {shlex.join(rest)}"]
-
-
-def _submitit() -> Any:
-    if shutil.which("sbatch") is None:
-        raise UserError(
-            "no Slurm on this machine: sbatch is missing",
-            where="--launcher slurm",
-            fix="run on a login node of the cluster, or use --launcher local",
-        )
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("submitit is not installed", where="--launcher slurm", fix=install_line("slurm")) from None
-    return submitit
+def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
+    """The number of the array. Raises UserError with sbatch's reason where it refuses."""
+    script = folder / "job.sh"
+    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
+    write_atomic(script, f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n")
+    words = ["--parsable", "--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
+    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
+    words += ["--output=/dev/null", *options.words()]
+    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
+    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
+    done = subprocess.run(["sbatch", *words, str(script)], env=clean, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
+        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
+    return done.stdout.strip().partition(";")[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.reporting.progress import bar
 from tepo.studies.measure_run import After, Measured, measure_and_record
@@ -28,6 +29,7 @@ def train_run(
         )
     if rank() > 0:
         return None
+    stopping.end_if_asked()  # during the last step
     _draw_curves(run, config)
     trained(run)
     return measure_and_record(config, run.metrics()[before:], after, quiet=quiet)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tepo import stopping
 from tepo.errors import RunFailed, UserError
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for the slowest rollout of another
@@ -125,6 +126,13 @@ def lost_ranks() -> Iterator[None]:
 def _terminated(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _lost("ended from outside (SIGTERM), as the launcher does when another rank died")
+
+
+def check_neighbours() -> None:
+    """Raises RunFailed where another rank of this machine has died: torchrun sends SIGTERM to the others then. It does
+    so too when a scheduler asks it to stop, but then they all are there."""
+    if stopping.lost_neighbour():
+        _terminated(signal.SIGTERM, None)
 
 
 def _lost(what: str) -> RunFailed:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged, RunFailed
 from tepo.policy.allocator import grow_segments
@@ -37,7 +38,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
 
     A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
-    process has the run, RunFailed when the base itself is broken, sampler and trainer disagree or another rank died.
+    process has the run, RunFailed when the base itself is broken, sampler and trainer disagree or another rank died,
+    Stopped when a scheduler asked for it.
     """
     run = RunFolder.of(config)
     if run.finished():
@@ -65,7 +67,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
         with recorded(run.path, "train"):
             ending = _train(config, run, report)
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        status = "interrupted" if isinstance(error, KeyboardInterrupt | stopping.Stopped) else "failed"
         with contextlib.suppress(Exception):  # a full disk may be the very error
             run.mark(status, error=str(error) or type(error).__name__)
         raise
@@ -86,19 +88,27 @@ def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
 
 
 def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
-    """The steps from the newest checkpoint to one, with a checkpoint of it, or to where training ends."""
+    """The steps from the newest checkpoint to one, with a checkpoint of it, or to where training ends.
+
+    Asked to stop, a step that has no update yet is given up, and one that has is finished: what was saved last is
+    never more than one rollout behind. Raises Stopped then, with a checkpoint of the last finished step."""
     with open_parts(config, run) as parts:
         check_unchanged(config, run)
         progress = parts.start
         log = MetricsLog(config, run, report) if parts.first else None
-        with log or contextlib.nullcontext():
+        with log or contextlib.nullcontext(), stopping.deferred(distributed.check_neighbours):
             if log:
                 log.resume(progress.step)
             try:
                 while progress.step < last:
+                    stopping.end_if_asked(parts.engine.comm)
                     progress = _step(run, parts, progress, log)
             except Ended as ended:
                 return _close(run, parts, progress, ended.ending)
+            except stopping.Stopped:
+                if progress.step % config.train.checkpoint_every and progress.step > parts.start.step:
+                    _save(run, parts, progress)
+                raise
             if last < config.train.steps:
                 _save(run, parts, progress)
     return None

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged
 from tepo.problems.grader import Grader, given_up
@@ -48,7 +49,7 @@ class Collector:
 
         Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
         the last group taken is given up. Raises, on all ranks: Ended when no group is mixed, Diverged when the policy
-        has broken.
+        has broken, Stopped when one of them was asked to stop.
         """
         train = self.config.train
         cap = train.prompts_per_step * train.max_rounds
@@ -74,16 +75,17 @@ class Collector:
     def _verdicts(self, under_way: "UnderWay", recorder: Recorder) -> list[tuple[int, bool]]:
         """Number and verdict of each group that any rank has graded since the last look."""
         broken: Diverged | None = None
-        own: list[tuple[int, bool] | None]
+        own: list[tuple[int, bool]] | None
         try:
             own = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
         except Diverged as error:
-            own, broken = [None], error
-        every = self._gather(own, recorder)
-        verdicts = [verdict for verdict in every if verdict is not None]
-        if len(verdicts) < len(every):
+            own, broken = None, error
+        verdicts, asked = zip(*self._gather([(own, stopping.asked())], recorder), strict=True)
+        if None in verdicts:
             raise broken or Diverged("the policy has diverged on another rank")
-        return verdicts
+        if any(asked):
+            raise stopping.Stopped
+        return list(chain(*verdicts))
 
     def _gather(self, values: list[T], recorder: Recorder) -> list[T]:
         """Those of all ranks."""

@@ -19,9 +19,11 @@ from tepo_cli.options import (
     Scale,
     Seeds,
     Set,
+    Slurm,
     Store,
     parse_seeds,
     row_overrides,
+    slots,
 )
 
 
@@ -36,9 +38,10 @@ def ablate(
     override: Set = None,
     launcher: Launcher = "local",
     partition: Partition = None,
-    gpus: Gpus = 0,
-    nodes: Nodes = 1,
-    minutes: Minutes = 24 * 60,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    minutes: Minutes = None,
+    slurm: Slurm = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
@@ -46,12 +49,12 @@ def ablate(
     from tepo.reporting.render import check_format
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
-    from tepo.studies.run_units import Slots, run_planned
+    from tepo.studies.run_units import run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
-    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
+    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
     overrides = row_overrides(override, data)
     plan = partial(plan_all, [study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     if dry_run:
@@ -60,5 +63,5 @@ def ablate(
             check_rows(units)
         show_plan(units)
         return
-    planned = run_planned(plan, scale, slots)
+    planned = run_planned(plan, scale, where)
     show_tables(planned, scale, format)

@@ -19,7 +19,6 @@ _EXTRAS = {
     "bitsandbytes": install_line("bitsandbytes"),
     "datasets": install_line("hub"),
     "wandb": install_line("wandb"),
-    "submitit": install_line("slurm"),
     "peft": install_line("lora"),
 }
 _PROGRAMS = {

@@ -18,9 +18,11 @@ from tepo_cli.options import (
     Scale,
     Seeds,
     Set,
+    Slurm,
     Store,
     parse_seeds,
     row_overrides,
+    slots,
 )
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
@@ -38,9 +40,10 @@ def reproduce(
     data: Data = None,
     launcher: Launcher = "local",
     partition: Partition = None,
-    gpus: Gpus = 0,
-    nodes: Nodes = 1,
-    minutes: Minutes = 24 * 60,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    minutes: Minutes = None,
+    slurm: Slurm = None,
     override: Set = None,
     records: Annotated[
         bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
@@ -55,17 +58,17 @@ def reproduce(
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
-    from tepo.studies.run_units import Slots, run_planned
+    from tepo.studies.run_units import run_planned
     from tepo_cli.show_plan import show_plan
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
-    slots = Slots(launcher, jobs, partition, gpus, nodes, minutes)
+    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
     overrides = row_overrides(override, data)
     chosen = parse_seeds(seeds)
     plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=chosen, overrides=overrides)
     if not records and not dry_run:
-        write_outputs(run_planned(plan, scale, slots), scale, out, results)
+        write_outputs(run_planned(plan, scale, where), scale, out, results)
         return
     planned = plan()
     if records:

@@ -1,16 +1,21 @@
-"""Dispatch through a real Slurm: an array of runs, one that fails while the others go on, requeue after preemption. One
-trains an objective with a Python file of the user's own."""
+"""Dispatch through a real Slurm of two nodes: an array of runs, one that fails while the others go on, requeue after
+preemption; a run over both nodes, one of which is killed; what a cluster does not have. One run trains an objective
+with a Python file of the user's own."""
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import Started, started, until
-from tests.integration.slurm_cluster import cluster
-from tests.unit.training.small import SMALL, few_problems, lasting, small
+from tests.integration.commands import Started, ranks, started, tepo, until
+from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
+from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 STUDY = """\
 title: two good rows and one that fails
@@ -35,9 +40,19 @@ def study(folder: Path, *overrides: str) -> dict[str, str]:
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
 
-def ablate(store: Path, env: dict[str, str]) -> Started:
-    words = ("ablate", "mixed", "--store", store, "--launcher", "slurm", "--partition", "main")
-    return started(*words, cwd=store.parent, **env)
+def words_of(store: Path) -> tuple[str | Path, ...]:
+    return ("ablate", "mixed", "--store", store, "--launcher", "slurm")
+
+
+def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
+    return started(*words_of(store), "--partition", "main", *more, cwd=store.parent, **env)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Path]:
+    """A cluster for all tests of this file."""
+    with cluster() as folder:
+        yield folder
 
 
 def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
@@ -49,48 +64,49 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_an_array_with_a_failing_run_and_a_preempted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster():
-        env = study(tmp_path, "train.steps=10")
-        process = ablate(tmp_path / "runs", env)
-        good = RunFolder.of(
-            small(
-                tmp_path / "runs",
-                "scale=laptop",
-                "model=laptop",
-                "objective=grpo_dapo",
-                "train.steps=10",
-                "data.benchmarks=[max4]",
-            )
+def test_an_array_with_a_failing_run_and_a_preempted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Path
+) -> None:
+    env = study(tmp_path, "train.steps=10")
+    process = ablate(tmp_path / "runs", env)
+    good = RunFolder.of(
+        small(
+            tmp_path / "runs",
+            "scale=laptop",
+            "model=laptop",
+            "objective=grpo_dapo",
+            "train.steps=10",
+            "data.benchmarks=[max4]",
         )
-        until(lambda: len(good.metrics()) >= 2, process, 180)
-        assert process.poll() is None, process.end()
-        running = subprocess.run(
-            ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
-        ).stdout.split()
-        for job in running:  # what Slurm does on preemption
-            subprocess.run(["scontrol", "requeue", job], check=True)
-        done = process.end()
-        assert done.returncode == 1, done.stderr
-        assert "1 of the runs failed" in done.stderr
-        assert "bad seed 0" in done.stderr
-        assert "sampler and trainer disagree" in done.stderr
-        finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
-        monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-        words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
-        own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
-        assert set(finished) == {good.path.name, own.path.name}
-        (kept,) = own.config()["full"]["objective"]["kinds"].values()
-        assert kept == (tmp_path / "kinds" / "spo.py").read_text()
-        assert len(own.metrics()) == 10
-        assert (good.path / "log.txt").exists()
-        whole = RunFolder.of(
-            small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
-        )
-        from tepo.training.loop import train
+    )
+    until(lambda: len(good.metrics()) >= 2, process, 180)
+    assert process.poll() is None, process.end()
+    running = subprocess.run(
+        ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for job in running:  # what Slurm does on preemption
+        subprocess.run(["scontrol", "requeue", job], check=True)
+    done = process.end()
+    assert done.returncode == 1, done.stderr
+    assert "1 of the runs failed" in done.stderr
+    assert "bad seed 0" in done.stderr
+    assert "sampler and trainer disagree" in done.stderr
+    finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
+    own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
+    assert set(finished) == {good.path.name, own.path.name}
+    (kept,) = own.config()["full"]["objective"]["kinds"].values()
+    assert kept == (tmp_path / "kinds" / "spo.py").read_text()
+    assert len(own.metrics()) == 10
+    assert (good.path / "log.txt").exists()
+    whole = RunFolder.of(
+        small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
+    )
+    from tepo.training.loop import train
 
-        train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
-        assert lasting(good.path) == lasting(whole.path)
+    train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
+    assert lasting(good.path) == lasting(whole.path)
 
 
 @pytest.mark.slurm
@@ -104,3 +120,96 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
         assert "launch failed requeued held" in done.stderr
         waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
         assert waiting == ""
+
+
+ROW = """\
+title: one row
+rows:
+  - {label: good, objective: grpo_dapo}
+scales:
+  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
+"""
+RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
+
+
+def one_row(folder: Path, *overrides: str) -> dict[str, str]:
+    env = study(folder, *overrides)
+    words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
+    (folder / "ablations" / "mixed.yaml").write_text(ROW % ", ".join(words))
+    return env
+
+
+def in_job(variable: str) -> dict[int, str]:
+    """Process -> the value of a variable, of the processes on this machine that have it."""
+    there = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            pairs = dict(pair.partition("=")[::2] for pair in path.read_text().split("\0"))
+            if variable in pairs:
+                there[int(path.parent.name)] = pairs[variable]
+    return there
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.deepspeed
+def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed_one(
+    tmp_path: Path, slurm: Path
+) -> None:
+    """The ranks meet through the first node, at a port that no other program has."""
+    env = one_row(tmp_path, *RANKS)
+    words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
+    run = RunFolder.of(small(tmp_path / "runs", *words))
+    process = ablate(tmp_path / "runs", env, "--nodes", "2", "--gpus", "1", "--slurm", "grace=60")
+    until(lambda: len(run.metrics()) >= 2, process)
+    (job,) = set(in_job("SLURM_JOB_ID").values())
+    assert set(in_job("SLURM_JOB_NODELIST").values()) == {"n[1-2]"}
+    assert set(in_job("CUDA_VISIBLE_DEVICES").values()) == {"0"}  # Slurm's, of each node
+    subprocess.run(["scancel", "--signal=USR2", job], check=True)  # as at the time limit, and before preemption
+    until(lambda: run.manifest()["status"] == "interrupted", process)
+    saved = run.checkpoints()[-1]
+    assert saved == len(run.metrics()) < 9
+
+    until(lambda: len(run.metrics()) >= saved + 2, process)
+    stop_daemon(slurm, "n2", signal.SIGKILL)
+    for number, name in in_job("SLURMD_NODENAME").items():
+        if name == "n2":
+            os.kill(number, signal.SIGKILL)
+    start_node("n2")
+    done = process.end()
+    assert done.returncode == 0, done.stderr
+    assert run.finished()
+    alone = RunFolder.of(small(tmp_path / "alone", *words))
+    both = ranks("tepo_cli", "train", *SMALL, *words, f"store={tmp_path / 'alone'}", "--quiet")
+    assert [one.end().returncode for one in both] == [0, 0]
+    assert lasting(run.path) == lasting(alone.path)
+    assert weights(run.path) == weights(alone.path)
+
+
+@pytest.mark.slurm
+def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
+    env = one_row(tmp_path, "train.steps=1")
+    for words, message in {
+        ("--partition", "mian"): "unknown partition 'mian'",
+        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
+        ("--nodes", "3"): "3 nodes asked for in partition main, but it has 2 such",
+        ("--slurm", "acount=lab"): "did you mean 'account'",
+        ("--slurm", "mem=900G"): "Slurm refused the jobs",
+    }.items():
+        done = tepo(*words_of(tmp_path / "runs"), *words, cwd=tmp_path, **env)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert not list((tmp_path / "runs").glob("*/*"))
+
+
+@pytest.mark.slurm
+def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path) -> None:
+    """The second node's own file systems lack it: as a folder of the login node's would."""
+    stop_daemon(slurm, "n2", signal.SIGTERM)
+    start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
+    until_idle(slurm)
+    env = one_row(tmp_path, "train.steps=1")
+    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env)
+    assert done.returncode == 2, done.stderr
+    assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
+    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""

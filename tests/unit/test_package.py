@@ -34,7 +34,7 @@ def test_every_extra_that_is_advised_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = [path.read_text() for folder in ("tepo", "tepo_cli") for path in (ROOT / folder).rglob("*.py")]
     advised = {name for source in sources for name in re.findall(r"install_line\([\"']([\w-]+)[\"']\)", source)}
-    assert advised >= {"vllm", "deepspeed", "hub", "wandb", "slurm"}
+    assert advised >= {"vllm", "deepspeed", "hub", "wandb"}
     assert advised <= set(extras)
     assert not [
         source

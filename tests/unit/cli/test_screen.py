@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tepo.studies import slurm_job
 from tepo.studies.dispatch import command
 from tepo.studies.plan_all import plan_all
-from tepo.studies.slurm import SlurmOptions, _job
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
@@ -84,9 +84,9 @@ def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert f"store: {tmp_path / ODD}\n" in shown
     ((_, (unit, *_)),) = plan_all(["panel-e"], "laptop", store=tmp_path / ODD)
-    *_, words = _job(unit, SlurmOptions(gpus=8, nodes=2))
     rest = command(unit)[1:]
-    assert shlex.split(words)[-len(rest) :] == rest
+    in_job = slurm_job.in_shell(tmp_path / ODD, "node", "0", "n1:15000")
+    assert shlex.split(in_job)[-5:] == ["tepo.studies.slurm_job", "node", str(tmp_path / ODD), "0", "n1:15000"]
     assert f"--store={tmp_path / ODD}" in "=".join(rest)
 
 

@@ -1,0 +1,111 @@
+"""A scheduler's request to stop, SIGTERM or SIGUSR2: before it takes the machine for another job, or at a time limit.
+
+A command ends at once, unless it trains: training notes the request, and ends where its ranks agree to, with a
+checkpoint. Both exit with a code of their own, by which whoever started the command knows to start it again.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not now, the same command again
+_noted: list[str] = []  # the signals that training has heard; signals are the process's, so is this
+
+
+class Stopped(SystemExit):
+    """A request to stop was followed. Raised on all ranks alike, those too that heard none."""
+
+    def __init__(self) -> None:
+        super().__init__(EXIT_CODE)
+        _ignore()  # it ends already; and the launcher's SIGTERM for a rank that is still closing is no news
+
+    def __str__(self) -> str:
+        return f"asked to stop ({_noted[0] if _noted else 'another rank'})"
+
+
+def at_once() -> None:
+    """From now on a request ends the command by `Stopped`."""
+    _listen(_end)
+
+
+@contextlib.contextmanager
+def deferred(check_ranks: Callable[[], None]) -> Iterator[None]:
+    """In here a request is noted; see `asked`. Nothing changes in a thread beside the main one, which hears none.
+
+    check_ranks: called at SIGTERM, raises where that is no request but the end of a run that has lost a rank."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            check_ranks()
+        _noted.append(signal.Signals(number).name)
+
+    _noted.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = _listen(note)
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            if signal.getsignal(number) is note:  # else the process ends already
+                signal.signal(number, handler)
+
+
+def asked() -> bool:
+    """Whether training was asked to stop."""
+    return bool(_noted)
+
+
+def end_if_asked(comm: Any = None) -> None:
+    """Raises Stopped where this process was asked to, or another rank: with a `comm` all ranks call it at one point."""
+    if any(comm.all_gather_object(asked())) if comm is not None else asked():
+        raise Stopped
+
+
+def pass_on(process: int, launcher: bool) -> None:
+    """Ask a run that this process started. launcher: it is torchrun, whose ranks are asked; it would end them itself,
+    after half a minute."""
+    ranks = _children(process) if launcher else [process]
+    for one in ranks or [process]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGUSR2 if ranks else signal.SIGTERM)
+
+
+def lost_neighbour() -> bool:
+    """Whether a rank of this machine has ended: torchrun sends SIGTERM to the others then, and also when it gets one
+    itself."""
+    started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return started > 1 and len(_children(os.getppid())) < started
+
+
+def _children(process: int) -> list[int]:
+    """The processes that one has started and that still run."""
+    children = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, parent, *_ = entry.read_text().rpartition(")")[2].split()
+            if int(parent) == process and state != "Z":
+                children.append(int(entry.parent.name))
+    return children
+
+
+def _listen(handler: Any) -> list[Any]:
+    """The handlers from before."""
+    return [signal.signal(number, handler) for number in SIGNALS]
+
+
+def _ignore() -> None:
+    if threading.current_thread() is threading.main_thread():
+        _listen(signal.SIG_IGN)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    _noted.append(signal.Signals(number).name)
+    raise Stopped

@@ -1,0 +1,106 @@
+"""A scheduler's SIGTERM and SIGUSR2 to real runs: one process, and two ranks under torchrun."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tepo import stopping
+from tepo.training.run_folder import RunFolder
+from tests.integration.commands import Started, program, started, tepo, until
+from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
+
+pytestmark = pytest.mark.slow
+
+STEPS = ("train.steps=12", "train.checkpoint_every=5")
+RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
+
+
+def ended(run: RunFolder, process: Started, seconds: float = 60) -> str:
+    """What a run said that was asked to stop: it has saved every step that it had finished."""
+    done = process.end(seconds)
+    assert run.manifest()["status"] == "interrupted", done.stderr
+    assert run.checkpoints()[-1] == run.metrics()[-1]["training/global_step"]
+    return done.stderr
+
+
+@pytest.mark.parametrize("number", stopping.SIGNALS)
+def test_a_run_that_is_stopped_three_times_ends_as_an_undisturbed_one(number: int, tmp_path: Path) -> None:
+    draw, run = random.Random(number), RunFolder.of(small(tmp_path / "stopped", *STEPS))
+    words = ("train", *SMALL, *STEPS, "--quiet")
+    for _ in range(3):
+        done = len(run.metrics())
+        process = started(*words, f"store={tmp_path / 'stopped'}")
+        until(lambda done=done: len(run.metrics()) > done, process)  # a step was added …
+        time.sleep(draw.random() * 0.3)  # … and then anywhere in the next ones
+        os.kill(process.pid, number)
+        assert f"asked to stop ({signal.Signals(number).name}): finished steps are kept" in ended(run, process)
+        assert process.poll() == 75
+    for store in ("stopped", "undisturbed"):
+        assert tepo(*words, f"store={tmp_path / store}").returncode == 0
+    undisturbed = RunFolder.of(small(tmp_path / "undisturbed", *STEPS))
+    assert lasting(run.path) == lasting(undisturbed.path)
+    assert weights(run.path) == weights(undisturbed.path)
+
+
+@pytest.mark.deepspeed
+def test_two_ranks_stop_alike_and_a_dead_one_is_no_request(tmp_path: Path) -> None:
+    """Asked through torchrun, which sends SIGTERM to all ranks; one rank alone asked; one rank killed, at which
+    torchrun sends the same SIGTERM."""
+    run = RunFolder.of(small(tmp_path / "stopped", *RANKS))
+
+    def start(store: str) -> Started:
+        torchrun = ("--nproc-per-node", "2", "--standalone", "-m", "tepo_cli")
+        words = ("train", *SMALL, *RANKS, f"store={tmp_path / store}", "--quiet")
+        return program("torch.distributed.run", *torchrun, *words)
+
+    def start_and_train() -> tuple[Started, list[int]]:
+        done = len(run.metrics())
+        process = start("stopped")
+        until(lambda: len(run.metrics()) > done, process)
+        return process, stopping._children(process.pid)
+
+    process, _ = start_and_train()
+    os.kill(process.pid, signal.SIGTERM)
+    assert ended(run, process).count("asked to stop (SIGTERM)") == 2
+
+    process, (_, other) = start_and_train()
+    os.kill(other, signal.SIGUSR2)
+    said = ended(run, process)
+    assert said.count("asked to stop (SIGUSR2)") == 1
+    assert said.count("asked to stop (another rank)") == 1
+
+    saved = run.checkpoints()
+    process, (_, other) = start_and_train()
+    os.kill(other, signal.SIGKILL)
+    said = process.end(90).stderr
+    assert "error: rank 0 of 2: " in said
+    assert "asked to stop" not in said
+    assert run.checkpoints() == saved
+    assert run.manifest()["status"] == "failed"
+
+    for store in ("stopped", "undisturbed"):
+        assert start(store).end().returncode == 0
+    undisturbed = RunFolder.of(small(tmp_path / "undisturbed", *RANKS))
+    assert lasting(run.path) == lasting(undisturbed.path)
+    assert weights(run.path) == weights(undisturbed.path)
+
+
+def test_a_study_passes_the_request_on(tmp_path: Path) -> None:
+    """The signal reaches the command that waits for its runs, which have sessions of their own."""
+    own = few_problems(tmp_path)
+    (tmp_path / "ablations").mkdir()
+    words = ["scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *STEPS]
+    text = "title: one\nrows: [{label: a, objective: grpo_dapo}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    (tmp_path / "ablations" / "one.yaml").write_text(text)
+    settings = [part for word in (*SMALL, *STEPS, "data.benchmarks=[max4]") for part in ("--set", word)]
+    run = RunFolder.of(small(tmp_path / "runs", *words))
+    process = started("ablate", "one", "--store", tmp_path / "runs", *settings, **own)
+    until(lambda: len(run.metrics()) >= 2, process)
+    os.kill(process.pid, signal.SIGTERM)
+    assert "asked to stop (SIGTERM): finished steps are kept" in ended(run, process)
+    assert process.poll() == 75
+    assert "asked to stop (SIGUSR2)" in (run.path / "log.txt").read_text()

@@ -21,12 +21,13 @@ from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
+from tepo.training.checkpoint import ADAPTER
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
-from tepo.training.run_folder import ADAPTER, RunFolder
+from tepo.training.run_folder import RunFolder
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 

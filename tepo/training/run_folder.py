@@ -32,6 +32,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.training.checkpoint import complete
 from tepo.training.ending import Ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tepo.training.engine import Comm
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
-ADAPTER = "adapter"  # of a checkpoint: the folder of LoRA's adapters, which are merged into the model beside it
 BUSY = 3  # exit code of a process that found its run in the hands of another
 
 
@@ -317,44 +317,3 @@ def outcome_of(manifest: dict[str, Any]) -> str:
     """The status in a manifest, with the ending."""
     status, ending = manifest.get("status", "not started"), ending_of(manifest)
     return status if ending is None else f"{status}: {ending}"
-
-
-def complete(folder: Path) -> bool:
-    """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
-    try:
-        files = json.loads((folder / "progress.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())
-
-
-def final_model(path: Path) -> Path:
-    """The newest complete checkpoint of a run folder, or the folder itself when it is a model.
-
-    Raises UserError for a run without one, or a folder that is neither.
-    """
-    if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
-        if (path / "progress.json").exists() and not complete(path):
-            raise UserError(
-                "the checkpoint is half-written: files are missing or shorter than recorded",
-                where=str(path),
-                fix="use an earlier step of the run, or train it again",
-            )
-        return path
-    folder = RunFolder(path)
-    steps = folder.checkpoints()
-    if steps:
-        return folder.checkpoint(steps[-1])
-    damaged = sorted((path / "checkpoints").glob("step_*"))
-    if damaged:
-        raise UserError(
-            "every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again"
-        )
-    raise UserError(
-        "no model and no checkpoint there",
-        where=str(path),
-        fix=(
-            "give a folder with config.json and model.safetensors, a run folder, or a hub id; "
-            "`tepo list` shows the runs"
-        ),
-    )

@@ -32,7 +32,8 @@ def train(store: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    from tepo.training.run_folder import RunFolder, complete
+    from tepo.training.checkpoint import complete
+    from tepo.training.run_folder import RunFolder
 
     with mounted(
         tmp_path / "small", "size=3800k"

@@ -10,7 +10,8 @@ import yaml
 from tepo.config.compose import compose
 from tepo.evaluation.result import Result, save_result
 from tepo.studies.model_card import base_licence, card_of, command_of, write_card
-from tepo.training.run_folder import RunFolder, complete
+from tepo.training.checkpoint import complete
+from tepo.training.run_folder import RunFolder
 
 WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
 

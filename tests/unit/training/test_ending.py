@@ -19,8 +19,9 @@ from tepo.studies.plan import Unit
 from tepo.studies.store import check_store
 from tepo.studies.study import Row
 from tepo.training.ending import Ended, check_rewards
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import few_problems, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")

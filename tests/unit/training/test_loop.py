@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.errors import UserError
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
 
 

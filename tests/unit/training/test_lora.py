@@ -14,8 +14,9 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.lora import full_state
 from tepo.training import parts
 from tepo.training.checks import check_backends, check_settings
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import run_id
 from tests.unit.training.small import lasting, small, weights
 

@@ -68,6 +68,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
         run.mark("finished", steps=config.train.steps)
     else:
         run.mark("finished", steps=ending.step - 1, ending=asdict(ending))
+    run.keep_weights()
 
 
 def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
@@ -95,7 +96,7 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> E
             except Ended as ended:
                 return _close(run, parts, progress, ended.ending)
             if last < config.train.steps:
-                _save(run, parts, progress)
+                _save(parts, progress)
     return None
 
 
@@ -103,8 +104,9 @@ def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> 
     """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
     if ending.kind != "diverged":
         if progress.step == 0 or progress.step % parts.config.train.checkpoint_every:
-            _save(run, parts, progress)
+            _save(parts, progress)
         return ending
+    parts.saver.finish()
     if parts.first:
         run.forget(ending.step - 1)
     if parts.engine.comm is not None:
@@ -112,10 +114,10 @@ def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> 
     return ending
 
 
-def _save(run: RunFolder, parts: Parts, progress: Progress) -> None:
-    """A checkpoint of the weights as they are."""
+def _save(parts: Parts, progress: Progress) -> None:
+    """Begin a checkpoint of the weights as they are; it is there at the latest when the parts are closed."""
     saved = {"prompts": progress.prompts, "consumed": progress.consumed}
-    run.save_checkpoint(progress.step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
+    parts.saver.save(progress.step, saved, partial(parts.files, pending=progress.pending))
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
@@ -159,7 +161,9 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        _save(run, parts, progress)
+        _save(parts, progress)
+    else:
+        parts.saver.check()
     if log:
         log.report(step, row)
     return progress

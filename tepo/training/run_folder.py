@@ -6,7 +6,9 @@ runs/<id>/config.json               the resolved configuration and what the id w
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
-                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format)
+                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format);
+                                    of a finished run one, without optimiser and rollouts
+          ranks/                    signs of life of the ranks of a run over several, while it trains
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
@@ -21,10 +23,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tepo import __version__
 from tepo.config.compose import to_dict
@@ -32,12 +33,9 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
-from tepo.training.checkpoint import complete
+from tepo.training.checkpoint import complete, drop_resumption
 from tepo.training.ending import Ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id
-
-if TYPE_CHECKING:
-    from tepo.training.engine import Comm
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
@@ -271,40 +269,21 @@ class RunFolder:
             shutil.rmtree(self.checkpoint(later))
         self.truncate_metrics(step)
 
-    def save_checkpoint(
-        self,
-        step: int,
-        progress: dict[str, Any],
-        write: Callable[[Path], None],
-        comm: "Comm | None" = None,
-        keep: int = 2,
-    ) -> Path:
-        """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write`
-        that fills a folder on the file system they share; rank 0 commits."""
-        target = self.checkpoint(step)
-        scratch = target.with_name(f".{target.name}")
-        first = comm is None or comm.rank == 0
-        barrier = comm.barrier if comm is not None else lambda: None
-        with explain_write_errors(target):
-            if first:
-                shutil.rmtree(scratch, ignore_errors=True)
-                scratch.mkdir(parents=True)
-            barrier()
-            write(scratch)
-            barrier()
-            if first:
-                sizes = {
-                    str(path.relative_to(scratch)): path.stat().st_size
-                    for path in sorted(scratch.rglob("*"))
-                    if path.is_file()
-                }
-                write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
-                shutil.rmtree(target, ignore_errors=True)
-                os.replace(scratch, target)
-                for old in self.checkpoints()[:-keep]:
-                    shutil.rmtree(self.checkpoint(old), ignore_errors=True)
-            barrier()
-        return target
+    def scratch(self, step: int) -> Path:
+        """Where a checkpoint is written before it appears."""
+        return self.checkpoint(step).with_name(f".{self.checkpoint(step).name}")
+
+    def unfinished(self) -> list[Path]:
+        """What was left of checkpoints that never appeared."""
+        return list((self.path / "checkpoints").glob(".step_*"))
+
+    def keep_weights(self) -> None:
+        """Of a finished run's checkpoints keep the last weights: it is never resumed."""
+        *older, last = self.checkpoints() or [None]
+        for step in older:
+            shutil.rmtree(self.checkpoint(step), ignore_errors=True)
+        if last is not None:
+            drop_resumption(self.checkpoint(last))
 
 
 def ending_of(manifest: dict[str, Any]) -> Ending | None:

@@ -20,15 +20,9 @@ def final_model(path: Path) -> Path:
                 fix="use an earlier step of the run, or train it again",
             )
         return path
-    folder = RunFolder(path)
-    steps = folder.checkpoints()
-    if steps:
-        return folder.checkpoint(steps[-1])
-    damaged = sorted((path / "checkpoints").glob("step_*"))
-    if damaged:
-        raise UserError(
-            "every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again"
-        )
+    newest = RunFolder(path).newest()
+    if newest is not None:
+        return newest
     raise UserError(
         "no model and no checkpoint there",
         where=str(path),

@@ -6,6 +6,7 @@ to the sampler, metrics, checkpoint.
 """
 
 import contextlib
+import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,13 @@ from tepo.training import distributed
 from tepo.training.checks import check_backends, check_settings
 from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
+from tepo.training.heartbeat import Heartbeat
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts
 from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
+from tepo.training.signs import Limits, Watch
 from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
@@ -55,6 +58,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
 def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
     run.create(config)
+    for damaged in run.half_written():
+        sys.stderr.write(f"{damaged} is half-written, and passed over\n")
     run.mark("running")
     try:
         with recorded(run.path, "train"):
@@ -74,11 +79,19 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
 def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
     """The steps from the newest checkpoint to the last, or to where training ends. The newest checkpoint is then of the
     weights that count."""
-    with distributed.lost_ranks():
+    ranks = (distributed.rank(), distributed.world_size())
+    watch = Watch(run.path / "ranks", *ranks, config.train.max_new_tokens, Limits())
+    with Heartbeat(watch, partial(_given_up, run)), distributed.lost_ranks():
         ending = _train_to(config.train.steps, config, run, report)
         if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
             _train_to(ending.step - 1, config, run, report)
     return ending
+
+
+def _given_up(run: RunFolder, error: str) -> None:
+    """Mark the run from beside the training, which cannot; the first rank holds the manifest."""
+    if distributed.rank() == 0:
+        run.mark("failed", error=error)
 
 
 def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
@@ -156,6 +169,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **metrics,
+        **recorder.slowest(parts.engine.comm),
         **recorder.timings(),
     }
     if log:

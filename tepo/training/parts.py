@@ -92,8 +92,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
-    steps = run.checkpoints()
-    latest = run.checkpoint(steps[-1]) if steps else None
+    latest = run.newest()
     source = str(latest or config.model.path)
     policy = open_policy(config, latest, device)
     if config.model.gradient_checkpointing:

@@ -259,6 +259,22 @@ class RunFolder:
         steps = [int(name.group(1)) for name in names if name]
         return sorted(step for step in steps if complete(self.checkpoint(step)))
 
+    def half_written(self) -> list[Path]:
+        """Checkpoints that lack files, or parts of files: copied half, or damaged."""
+        return [path for path in sorted((self.path / "checkpoints").glob("step_*")) if not complete(path)]
+
+    def newest(self) -> Path | None:
+        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are
+        half-written: a run that began anew would drop its metrics."""
+        saved, damaged = self.checkpoints(), self.half_written()
+        if damaged and not saved:
+            raise UserError(
+                "every checkpoint of the run is half-written: files are missing or shorter than recorded",
+                where=str(damaged[-1]),
+                fix=AGAIN,
+            )
+        return self.checkpoint(saved[-1]) if saved else None
+
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
@@ -279,11 +295,11 @@ class RunFolder:
 
     def keep_weights(self) -> None:
         """Of a finished run's checkpoints keep the last weights: it is never resumed."""
-        *older, last = self.checkpoints() or [None]
-        for step in older:
+        saved = self.checkpoints()
+        for step in saved[:-1]:
             shutil.rmtree(self.checkpoint(step), ignore_errors=True)
-        if last is not None:
-            drop_resumption(self.checkpoint(last))
+        for step in saved[-1:]:
+            drop_resumption(self.checkpoint(step))
 
 
 def ending_of(manifest: dict[str, Any]) -> Ending | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tepo.errors import UserError
 from tepo.files import explain_write_errors, write_json
+from tepo.training.activity import ACTIVITY
 from tepo.training.checkpoint import TensorFile
 from tepo.training.engine import Comm
 from tepo.training.run_folder import RunFolder
@@ -47,7 +48,7 @@ class Saver:
         scratch = self.run.scratch(step)
         held: list[TensorFile] = []
         sizes, room = {}, _room(self.ranks)
-        with explain_write_errors(self.run.checkpoint(step)):
+        with ACTIVITY.inside("save_checkpoint"), explain_write_errors(self.run.checkpoint(step)):
             if self.rank == 0:
                 shutil.rmtree(scratch, ignore_errors=True)
                 scratch.mkdir(parents=True)
@@ -82,8 +83,9 @@ class Saver:
     def finish(self) -> None:
         """Wait until the checkpoint that is being written can be resumed from. Raises as `check` does."""
         for phase in range(2):  # the files of all ranks, then the commit
-            for task in self._tasks[phase : phase + 1]:
-                task.exception()  # waits
+            with ACTIVITY.inside("save_checkpoint"):
+                for task in self._tasks[phase : phase + 1]:
+                    task.exception()  # waits
             self.check()
         self._tasks = []
 

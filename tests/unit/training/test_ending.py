@@ -174,7 +174,7 @@ def test_a_run_below_its_base_ends_with_the_weights_before(tmp_path: Path) -> No
     assert max(rewards[1:3]) < rewards[0]
     assert str(run.ending()) == "below base at step 3"
     assert lasting(run.path) == lasting(whole.path)[:2]
-    assert run.checkpoints() == [1, 2]
+    assert run.checkpoints() == [2]
 
 
 def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

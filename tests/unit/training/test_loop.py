@@ -106,7 +106,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: in
     assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
 
 
-def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(step: int, row: dict) -> None:
         if step == 2:
             raise KeyboardInterrupt
@@ -119,7 +119,21 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
     damaged.write_bytes(damaged.read_bytes()[:1000])
     assert run.checkpoints() == [1]
     resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    assert f"{run.checkpoint(2)} is half-written, and passed over\n" in capsys.readouterr().err
     assert lasting(resumed) == lasting(whole)
+
+
+def test_a_run_whose_checkpoints_are_all_half_written_keeps_its_metrics(tmp_path: Path) -> None:
+    def stop(step: int, row: dict) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(tmp_path), stop)
+    run = RunFolder.of(small(tmp_path))
+    next((run.checkpoint(1) / "optimizer").iterdir()).unlink()
+    with pytest.raises(UserError, match="every checkpoint of the run is half-written"):
+        train(small(tmp_path))
+    assert len(run.metrics()) == 1
 
 
 def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:

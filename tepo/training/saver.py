@@ -24,7 +24,7 @@ from tepo.training.run_folder import RunFolder
 
 Files = Callable[[Path], Iterable[TensorFile]]
 _SHARE = 0.5  # of the main memory that is free, for the copies of all ranks of a machine
-_GRACE = 10.0  # seconds that the first rank waits for the notes of others when the run ends by an error
+_GRACE = 10.0  # seconds in which other ranks must have written something when the run ends by an error
 _LOOK = 0.05  # seconds between two looks for them
 _NOTE = ".rank_{:05d}.json"
 _KEPT = 2  # checkpoints of a run that is not finished
@@ -93,15 +93,29 @@ class Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Finish; after an error without the other ranks, which may be gone."""
+        """Finish; after an error without collectives, as other ranks may be gone."""
         try:
             if kind is None:
                 self.finish()
-            for number, task in enumerate(self._tasks):
-                with contextlib.suppress(TimeoutError):
-                    task.exception(_GRACE if number and self.ranks > 1 else None)
+            for task in self._tasks[:1]:
+                task.exception()
+            for task in self._tasks[1:]:
+                self._as_long_as_it_grows(task)
         finally:
             self._end()
+
+    def _as_long_as_it_grows(self, commit: "Future[None]") -> None:
+        """Wait for the files of other ranks while there are more of them every now and then."""
+        before = -1
+        while not commit.done():
+            files = [path for folder in self.run.unfinished() for path in folder.rglob("*")]
+            with contextlib.suppress(FileNotFoundError):  # it is being renamed
+                now = sum(path.stat().st_size for path in files)
+                if now == before:
+                    return
+                before = now
+            with contextlib.suppress(TimeoutError):
+                commit.exception(_GRACE)
 
     def _end(self) -> None:
         """Commit nothing any more, and leave nothing half."""

@@ -117,14 +117,15 @@ class Watch:
     def gone(self) -> str:
         """After a connection broke: who has ended, how and when; what the others were at where that does not show."""
         until = time.monotonic() + 4 * self.limits.every
+        self.look()
         while time.monotonic() < until and self._suspects():
-            self.look()
             for seen in self._suspects():
                 if seen.sign.ended:
                     return f"{seen.sign.who} ended at {seen.since}: {seen.sign.ended}"
                 if self._dead(seen):
                     return seen.missing
             time.sleep(0.1)
+            self.look()
         return "; ".join(f"{seen.sign.who} was in {seen.sign.section}" for seen in self.seen.values())
 
     def _suspects(self) -> list[Seen]:

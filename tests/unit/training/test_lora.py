@@ -74,7 +74,7 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
         """What a finished run keeps no more."""
         if step == 3:
             for run in (RunFolder.of(config), RunFolder.of(whole)):
-                if not run.finished():
+                if run.started() and not run.finished():
                     shutil.copytree(run.checkpoint(2), tmp_path / run.path.parent.name / "kept")
 
     stopped, through = train(config, keep), train(whole, keep)

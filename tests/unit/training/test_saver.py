@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tepo.errors import UserError
 from tepo.training import optimizer_state
@@ -193,6 +193,18 @@ def test_pieces_of_any_number_of_ranks_are_the_full_state(tmp_path: Path, ranks:
             own, values = piece.overlap(start, size)
             mine[own] = values
         assert mine.tolist() == list(range(start, start + size))
+
+
+def test_a_state_of_full_tensors_without_beginnings_is_read(tmp_path: Path) -> None:
+    """As one rank wrote all of it before every rank wrote its own."""
+    (tmp_path / "optimizer").mkdir()
+    full = torch.arange(6.0).reshape(2, 3)
+    save_file({"step.w": torch.tensor(3.0), "exp_avg.w": full}, tmp_path / "optimizer" / "00000.safetensors")
+    pieces = {piece.kind: piece for piece in optimizer_state.read(tmp_path)}
+    assert pieces["step"].value == 3
+    assert pieces["exp_avg"].name == "w"
+    own, values = pieces["exp_avg"].overlap(2, 10)
+    assert (own, values.tolist()) == (slice(0, 4), [2.0, 3.0, 4.0, 5.0])
 
 
 def test_a_cut_write_is_no_checkpoint(tmp_path: Path) -> None:

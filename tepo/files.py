@@ -30,6 +30,7 @@ _EXPLAINED |= {
 }
 _EXPLAINED |= {
     errno.ENOENT: "the folder is gone, or cannot be made there",
+    errno.EFBIG: "the file is larger than the system allows",
     errno.ELOOP: "links in the path go round in a circle",
 }
 

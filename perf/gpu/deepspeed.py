@@ -21,6 +21,8 @@ import torch
 from tepo.config.schema import RunConfig
 from tepo.policy.packing import Packed, pack
 from tepo.policy.token_statistics import token_statistics
+from tepo.training import optimizer_state
+from tepo.training.checkpoint import write_files
 from tepo.training.probes.models import SHAPES, Case, model_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
@@ -54,7 +56,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
             found = train(engine, device, 0, 2)
             if stage == 2:
                 state, kept = Path(name), found.weights
-                engine.save(state)
+                write_files(state, optimizer_state.files(engine.state()))
             found = join(found, train(engine, device, 2, _UPDATES))
             yield from compare(f"ZeRO {stage}", found, embedded, start)
             del engine

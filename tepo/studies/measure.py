@@ -22,7 +22,8 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
 from tepo.sampling.samplers import SamplerOptions, sampler_backend
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.final_model import final_model
+from tepo.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy

@@ -19,7 +19,9 @@ from tepo.objectives.explain import Explanation, explain
 from tepo.objectives.kept import foreign_files
 from tepo.policy.location import resolve
 from tepo.strict import Location, read
-from tepo.training.run_folder import ADAPTER, RunFolder, final_model
+from tepo.training.checkpoint import ADAPTER
+from tepo.training.final_model import final_model
+from tepo.training.run_folder import RunFolder
 from tepo.words import counted
 
 CARD = "README.md"

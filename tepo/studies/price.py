@@ -36,7 +36,7 @@ class Price:
 
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
-    """CPU seconds, sampled tokens and disk of the units that are not done."""
+    """CPU seconds, sampled tokens, and what stays on the disk of the units that are not done."""
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
         objective = unit.row.objective or ""
@@ -48,8 +48,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
-        # two checkpoints of weights and Adam's two moments
-        disk += 3 * _weight_bytes(unit) * 2 * bool(steps) + 40_000 * len(unit.missing_benchmarks())
+        disk += _weight_bytes(unit) * bool(steps) + 40_000 * len(unit.missing_benchmarks())
     return Price(cpu, tokens, disk, basis)
 
 

@@ -7,7 +7,8 @@ import pandas as pd
 
 from tepo.evaluation.result import load_result
 from tepo.training.ending import Ending
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.final_model import final_model
+from tepo.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start, starts_again
+from tepo.training.optimizer_state import Piece
 from tepo.training.streamed import Streamed
 from tepo.training.update_size import squared_update
 from tepo.words import install_line
@@ -229,46 +230,72 @@ class DeepSpeedEngine:
             name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()
         }
 
-    def save(self, folder: Path) -> None:
-        """Write the optimiser's state, whole, by rank 0: it resumes on any number of ranks, stage or engine."""
-        tensors = self._state()
-        if self.comm.rank == 0:
-            optimizer_state.write(folder, tensors)
-        else:
-            for _ in tensors:  # gathering is collective
-                pass
-        self.comm.barrier()
-
     def load(self, folder: Path) -> None:
-        """Take the state that any engine saved; every rank reads it and keeps its part."""
-        values = optimizer_state.read(folder)
+        """Take the state that any engine wrote; every rank reads its part."""
         parameters = dict(self.policy.named_parameters())
         self._make_states()
-        for key, value in values:
-            kind, _, name = key.partition(".")
-            if name not in parameters:
+        for piece in optimizer_state.read(folder):
+            if piece.name not in parameters:
                 raise UserError(
-                    f"the optimiser state belongs to another model: it has {name}",
+                    f"the optimiser state belongs to another model: it has {piece.name}",
                     where=str(folder),
                     fix="resume with the run's own model",
                 )
-            if kind == "step":
+            if piece.kind == "step":
                 for state in self._states():
-                    state["step"].fill_(float(value))
+                    state["step"].fill_(float(piece.value))
             else:
-                self._put(parameters[name], value, None if kind == "master" else kind)
+                self._put(parameters[piece.name], piece)
 
-    # optimiser state by parameter name; DeepSpeed keeps it in flat shards ------------------------------------------
-    def _state(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and full tensor, in the layout of `optimizer_state`. Nothing before the first update but masters."""
-        states = self._states()
-        for name, parameter in self.policy.named_parameters():
-            if states:
-                yield f"step.{name}", states[0]["step"]
-                for key in optimizer_state.KEYS:
-                    yield f"{key}.{name}", self._get(parameter, key)
-            if self.keeps_masters:
-                yield f"master.{name}", self._get(parameter, None)
+    def state(self) -> Iterator[Piece]:
+        """Nothing before the first update but masters. At stage 0, where every rank has all, they share it out."""
+        states, comm = self._states(), self.comm
+        for number, (name, parameter) in enumerate(self.policy.named_parameters()):
+            share = self._share(parameter, number % comm.world_size == comm.rank)
+            if share is None:
+                continue
+            start, size = share
+            if states and start == 0:
+                yield Piece("step", name, states[0]["step"])
+            for key in (*(optimizer_state.KEYS if states else ()), *(("master",) if self.keeps_masters else ())):
+                yield Piece(key, name, self._own(parameter, key)[:size], start)
+
+    # the optimiser's state of a parameter; DeepSpeed keeps it in flat shards ----------------------------------------
+    def _share(self, parameter: nn.Parameter, chosen: bool) -> tuple[int, int] | None:
+        """Of the flattened parameter, where this rank's numbers begin and how many they are; None without any."""
+        if self.stage == 0:
+            return (0, parameter.numel()) if chosen else None
+        if self.stage == 3:
+            shard, full = parameter.ds_tensor.numel(), parameter.ds_numel  # type: ignore[attr-defined]
+            start = shard * self.comm.rank
+            return (start, min(shard, full - start)) if start < full else None  # the last shards are padded
+        mapping = parameter._hp_mapping  # type: ignore[attr-defined]
+        address = mapping and mapping.lp_fragment_address
+        return (address.start, address.numel) if address else None
+
+    def _own(self, parameter: nn.Parameter, key: str) -> Tensor:
+        """This rank's numbers of a state (`master`: of the float32 weights), flat: the live tensor, but a copy on the
+        device at stage 3, which may be padded."""
+        if self.stage == 0:
+            return self._adam().state[parameter][key].view(-1)
+        name = None if key == "master" else key
+        if self.stage == 3:
+            return parameter._z3_optimizer.get_local_fp32_param(parameter, name).view(-1)  # type: ignore[attr-defined]
+        return parameter._hp_mapping.get_hp_fragment(name)  # type: ignore[attr-defined]
+
+    def _put(self, parameter: nn.Parameter, piece: Piece) -> None:
+        """Keep of a piece what is this rank's."""
+        share = self._share(parameter, chosen=True)
+        if share is None:
+            return
+        own, values = piece.overlap(*share)
+        if values.numel() == 0:
+            return
+        state = self._own(parameter, piece.kind)
+        state[own] = values.to(state.device)
+        if self.stage == 3:
+            key = None if piece.kind == "master" else piece.kind
+            self.engine.optimizer.set_local_hp_param(state, parameter, key)
 
     def _flats(self) -> list[Tensor]:
         """This rank's float32 shards, by which torch's AdamW keeps its state."""
@@ -297,24 +324,3 @@ class DeepSpeedEngine:
             self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
         if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
-
-    def _get(self, parameter: nn.Parameter, key: str | None) -> Tensor:
-        """The full state `key` (None: the float32 master) of a parameter; collective."""
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
-        if self.stage == 0:
-            return self._adam().state[parameter][key] if key else parameter
-        return safe_get_full_optimizer_state(parameter, key) if key else safe_get_full_fp32_param(parameter)
-
-    def _put(self, parameter: nn.Parameter, value: Tensor, key: str | None) -> None:
-        """Keep this rank's part of a full state."""
-        value = value.to(self.comm.device)
-        if self.stage == 0:
-            self._adam().state[parameter][key].copy_(value)
-        elif self.stage == 3:
-            shard = parameter.ds_tensor.numel()  # type: ignore[attr-defined]  # the last rank's is padded where the size does not divide
-            padded = nn.functional.pad(value.flatten(), (0, shard * self.comm.world_size - value.numel()))
-            own = padded[shard * self.comm.rank : shard * (self.comm.rank + 1)]
-            self.engine.optimizer.set_local_hp_param(own, parameter, key)
-        else:
-            parameter.set_full_hp_param(value, key)  # type: ignore[attr-defined]  # DeepSpeed's

@@ -16,9 +16,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tepo import stopping
-from tepo.errors import RunFailed, UserError
+from tepo.errors import UserError
+from tepo.training import heartbeat
+from tepo.training.activity import ACTIVITY
+from tepo.training.heartbeat import LostRank
 
-_TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for the slowest rollout of another
+_TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 
 _joined = 0  # process groups that this process has started
 
@@ -98,7 +101,7 @@ def _join(backend: str) -> None:
 @contextlib.contextmanager
 def lost_ranks() -> Iterator[None]:
     """Say what happened when another rank dies: on several ranks a broken connection, and the SIGTERM by which the
-    launcher (or Slurm) ends the ranks that are left, become a RunFailed. Nothing changes in a single process."""
+    launcher (or Slurm) ends the ranks that are left, become a LostRank. Nothing changes in a single process."""
     if world_size() == 1:
         yield
         return
@@ -135,15 +138,9 @@ def check_neighbours() -> None:
         _terminated(signal.SIGTERM, None)
 
 
-def _lost(what: str) -> RunFailed:
-    return RunFailed(
-        f"rank {rank()} of {world_size()}: {what}",
-        where="a run over several ranks",
-        fix=(
-            "look for the first error above; "
-            "the same command goes on from the last checkpoint, also with another number of ranks"
-        ),
-    )
+def _lost(what: str) -> LostRank:
+    who = heartbeat.gone()
+    return LostRank(rank(), world_size(), f"{what}; {who}" if who else what)
 
 
 def _leave() -> None:
@@ -162,15 +159,17 @@ class TorchComm:
     def all_sum(self, value: Tensor) -> Tensor:
         """Elementwise sum over ranks, where the value lay."""
         total = value.detach().clone().to(self.device)
-        dist.all_reduce(total)
-        return total.to(value.device)
+        with ACTIVITY.meeting():
+            dist.all_reduce(total)
+            return total.to(value.device)
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
         """The 1-D tensors of all ranks in rank order; lengths may differ."""
         own = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
-        dist.all_gather(sizes, torch.tensor([len(own)], device=self.device))
-        lengths = [int(size) for size in sizes]
+        with ACTIVITY.meeting():
+            dist.all_gather(sizes, torch.tensor([len(own)], device=self.device))
+            lengths = [int(size) for size in sizes]
         padded = own.new_zeros(max(lengths))
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(self.world_size)]
@@ -180,7 +179,8 @@ class TorchComm:
     def all_gather_object(self, value: Any) -> list[Any]:
         """Picklable values of all ranks in rank order."""
         values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value)
+        with ACTIVITY.meeting():
+            dist.all_gather_object(values, value)
         return values
 
     def barrier(self) -> None:

@@ -4,11 +4,13 @@ Losses arrive already divided by the global denominators of the mini-batch, so a
 over micro-batches and ranks and never averages them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+
+from tepo.training.optimizer_state import Piece
 
 
 class Comm(Protocol):
@@ -68,10 +70,11 @@ class Engine(Protocol):
         live tensors where possible."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write what resuming needs beside the model (optimiser state) into an existing folder; all ranks call it."""
+    def state(self) -> Iterable[Piece]:
+        """What resuming needs beside the model, the optimiser's state: this rank's part of it, live tensors where
+        possible. No rank waits for another."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Take the optimiser state from `save`; the model's weights were loaded before."""
+        """Take the `state` that any number of ranks wrote into a checkpoint; the model's weights were loaded before."""
         ...

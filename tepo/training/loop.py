@@ -6,6 +6,7 @@ to the sampler, metrics, checkpoint.
 """
 
 import contextlib
+import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,13 @@ from tepo.training import distributed
 from tepo.training.checks import check_machine, check_settings
 from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
+from tepo.training.heartbeat import Heartbeat
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts, pick_device
 from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
+from tepo.training.signs import Limits, Watch
 from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
@@ -62,6 +65,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
 def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
     run.create(config)
+    for damaged in run.half_written():
+        sys.stderr.write(f"{damaged} is half-written, and passed over\n")
     run.mark("running")
     try:
         with recorded(run.path, "train"):
@@ -75,16 +80,25 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
         run.mark("finished", steps=config.train.steps)
     else:
         run.mark("finished", steps=ending.step - 1, ending=asdict(ending))
+    run.keep_weights()
 
 
 def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
     """The steps from the newest checkpoint to the last, or to where training ends. The newest checkpoint is then of the
     weights that count."""
-    with distributed.lost_ranks():
+    ranks = (distributed.rank(), distributed.world_size())
+    watch = Watch(run.path / "ranks", *ranks, config.train.max_new_tokens, Limits())
+    with Heartbeat(watch, partial(_given_up, run)), distributed.lost_ranks():
         ending = _train_to(config.train.steps, config, run, report)
         if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
             _train_to(ending.step - 1, config, run, report)
     return ending
+
+
+def _given_up(run: RunFolder, error: str) -> None:
+    """Mark the run from beside the training, which cannot; the first rank holds the manifest."""
+    if distributed.rank() == 0:
+        run.mark("failed", error=error)
 
 
 def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
@@ -107,10 +121,11 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> E
                 return _close(run, parts, progress, ended.ending)
             except stopping.Stopped:
                 if progress.step % config.train.checkpoint_every and progress.step > parts.start.step:
-                    _save(run, parts, progress)
+                    _save(parts, progress)
+                parts.saver.finish()  # all ranks have agreed to stop
                 raise
             if last < config.train.steps:
-                _save(run, parts, progress)
+                _save(parts, progress)
     return None
 
 
@@ -118,8 +133,9 @@ def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> 
     """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
     if ending.kind != "diverged":
         if progress.step == 0 or progress.step % parts.config.train.checkpoint_every:
-            _save(run, parts, progress)
+            _save(parts, progress)
         return ending
+    parts.saver.finish()
     if parts.first:
         run.forget(ending.step - 1)
     if parts.engine.comm is not None:
@@ -127,10 +143,10 @@ def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> 
     return ending
 
 
-def _save(run: RunFolder, parts: Parts, progress: Progress) -> None:
-    """A checkpoint of the weights as they are."""
+def _save(parts: Parts, progress: Progress) -> None:
+    """Begin a checkpoint of the weights as they are; it is there at the latest when the parts are closed."""
     saved = {"prompts": progress.prompts, "consumed": progress.consumed}
-    run.save_checkpoint(progress.step, saved, partial(parts.write, pending=progress.pending), parts.engine.comm)
+    parts.saver.save(progress.step, saved, partial(parts.files, pending=progress.pending))
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
@@ -169,12 +185,15 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **metrics,
+        **recorder.slowest(parts.engine.comm),
         **recorder.timings(),
     }
     if log:
         log.write(row)
     if last or step % config.train.checkpoint_every == 0:
-        _save(run, parts, progress)
+        _save(parts, progress)
+    else:
+        parts.saver.check()
     if log:
         log.report(step, row)
     return progress

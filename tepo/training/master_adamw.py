@@ -9,6 +9,7 @@ from torch import Tensor
 from tepo.config.schema import EngineConfig, TrainConfig
 from tepo.training import optimizer_state
 from tepo.training.adamw_8bit import import_bitsandbytes
+from tepo.training.optimizer_state import Piece
 from tepo.training.update_size import squared_update
 
 _KINDS = ("step", *optimizer_state.KEYS)
@@ -94,14 +95,17 @@ class MasterAdamW:
                 yield "master", name, master
 
     @torch.no_grad()
-    def load(self, kind: str, name: str, value: Tensor) -> None:
-        """Take one entry of `state`, of one of the `kinds`."""
-        master = self.masters[name]
-        if kind == "master":
-            master.copy_(value)
+    def load(self, piece: Piece) -> None:
+        """Take one piece of a state, of one of the `kinds`."""
+        master = self.masters[piece.name]
+        state = self._optimizers[piece.name].state[master]
+        if piece.kind == "master" or piece.start is not None:
+            target = master if piece.kind == "master" else state.setdefault(piece.kind, torch.zeros_like(master))
+            own, values = piece.overlap(0, target.numel())
+            target.view(-1)[own] = values.to(target.device)
         else:  # a fused AdamW reads the step where the weights are; an 8-bit one takes a number of Python's
-            of_python = self.eight_bit and kind == "step"
-            self._optimizers[name].state[master][kind] = int(value) if of_python else value.to(master.device)
+            of_python = self.eight_bit and piece.kind == "step"
+            state[piece.kind] = int(piece.value) if of_python else piece.value.to(master.device)
 
 
 def _master(parameter: Tensor, offload: bool) -> Tensor:

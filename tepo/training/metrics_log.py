@@ -12,7 +12,7 @@ from tepo.words import install_line
 Report = Callable[[int, dict[str, Any]], None]
 
 # What differs between two equal runs; everything else is bit-identical.
-VOLATILE = ("timing_s/", "perf/cpu", "perf/gpu", "rollout/left_over")
+VOLATILE = ("timing_s/", "perf/cpu", "perf/gpu", "perf/slowest_rank", "rollout/left_over")
 
 
 class MetricsLog:

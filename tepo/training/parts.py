@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import save_torch_state_dict
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
@@ -22,14 +21,17 @@ from tepo.sampling.decoder import longest
 from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
-from tepo.training import distributed
+from tepo.training import distributed, optimizer_state
+from tepo.training.checkpoint import ADAPTER, TensorFile
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
 from tepo.training.memory import CONTEXT, GIB, Gpus, with_share
+from tepo.training.model_files import model_files, write_beside_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.rollout import Collector
-from tepo.training.run_folder import ADAPTER, RunFolder
+from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
@@ -45,21 +47,24 @@ class Parts:
     collector: Collector
     updater: Updater
     alarm: GapAlarm
+    saver: Saver
     device: torch.device
     start: Progress
     validation: Validation | None
 
-    def write(self, folder: Path, pending: Sequence[Pending]) -> None:
-        """Fill a checkpoint folder: model and tokenizer for `from_pretrained`, what the engine needs to resume, and the
-        rollouts that wait for their step."""
-        weights = self.engine.weights()  # collective: every rank takes part
-        if self.first:
-            save_model(self.policy, weights, folder)
-            if self.config.model.lora_rank:
-                model = self.config.model
+    def files(self, folder: Path, pending: Sequence[Pending]) -> Iterator[TensorFile]:
+        """This rank's files of a checkpoint: model and tokenizer for `from_pretrained`, and what resuming needs, which
+        is the engine's state and the rollouts that wait for their step. Small ones are written at once."""
+        weights = self.engine.stream()  # collective: every rank reads all of them
+        comm, model = self.engine.comm, self.config.model
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
+        if rank == 0:
+            write_beside_weights(self.policy, folder)
+            if model.lora_rank:
                 save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
             write_pending(folder, pending)
-        self.engine.save(folder)
+        yield from model_files(self.policy, weights, folder, rank, ranks)
+        yield from optimizer_state.files(self.engine.state(), rank)
 
     @property
     def first(self) -> bool:
@@ -83,25 +88,6 @@ class Parts:
             self.alarm.synced(weights)
 
 
-def save_model(policy: Policy, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    """Write weights, configuration and tokenizer. Tied weights are stored once; big models are cut into shards."""
-    policy.model.config.save_pretrained(folder)
-    if policy.model.generation_config is not None:
-        policy.model.generation_config.save_pretrained(folder)
-    copies: dict[
-        tuple[int, torch.Size], torch.Tensor
-    ] = {}  # ZeRO's weights are views of one buffer, which safetensors refuses; tied ones stay one
-    state = {
-        name: copies.setdefault((value.data_ptr(), value.shape), value.to("cpu", copy=True).contiguous())
-        for name, value in weights.items()
-    }
-    tied = list(
-        getattr(policy.model, "_tied_weights_keys", None) or ()
-    )  # of two names keep the one that every reader knows: vLLM takes no lm_head of a tied model
-    save_torch_state_dict(state, folder, shared_tensors_to_discard=tied)
-    policy.tokenizer.save_pretrained(folder)
-
-
 def limit_threads(config: RunConfig) -> None:
     """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md). Beside
     a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
@@ -121,8 +107,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     """The parts of a run, at its newest complete checkpoint; closed at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
-    steps = run.checkpoints()
-    latest = run.checkpoint(steps[-1]) if steps else None
+    latest = run.newest()
     source = str(latest or config.model.path)
     objective = load_objective(config.objective)
     roomy = planned(config, source, device, reference=objective.needs.initial_policy)
@@ -139,6 +124,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     with (
         contextlib.closing(sampler),
         Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
+        Saver(run, engine.comm) as saver,
     ):
         stream = PromptStream(config, policy.tokenizer)
         stream.check_positions(longest(policy.model.config))
@@ -155,7 +141,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, stream, device)
-        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, device, progress, validation)
+        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation)
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts

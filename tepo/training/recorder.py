@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
+from tepo.training.activity import ACTIVITY
 from tepo.training.engine import Comm
 from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
@@ -37,6 +38,8 @@ class Recorder:
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
+        self._waited = ACTIVITY.waited
+        ACTIVITY.begin("step")
 
     @contextlib.contextmanager
     def time(self, section: str) -> Iterator[None]:
@@ -44,7 +47,8 @@ class Recorder:
         of it is taken at the end, which is the peak: torch keeps what it frees until the next sync."""
         begin, cpu = time.perf_counter(), time.process_time()
         try:
-            yield
+            with ACTIVITY.inside(section):
+                yield
         finally:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
             self._core_cpu += (time.process_time() - cpu) * (section in self.CORE)
@@ -73,6 +77,17 @@ class Recorder:
         assert self._metrics is not None
         updates = {name: float(np.mean([float(value) for value in values])) for name, values in self._values.items()}
         return self._metrics.means(comm) | updates
+
+    def slowest(self, comm: Comm | None) -> dict[str, float]:
+        """On several ranks, the one that waited least for others in this step, and how many seconds longer the one
+        waited that waited most."""
+        if comm is None or comm.world_size == 1:
+            return {}
+        waited = torch.cat(comm.all_gather(torch.tensor([ACTIVITY.waited - self._waited])))
+        return {
+            "perf/slowest_rank": float(waited.argmin()),
+            "perf/slowest_rank_lag_s": float(waited.max() - waited.min()),
+        }
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;

@@ -6,7 +6,9 @@ runs/<id>/config.json               the resolved configuration and what the id w
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
           metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
-                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format)
+                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format);
+                                    of a finished run one, without optimiser and rollouts
+          ranks/                    signs of life of the ranks of a run over several, while it trains
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
@@ -21,10 +23,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tepo import __version__
 from tepo.config.compose import to_dict
@@ -32,14 +33,11 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
 from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.training.checkpoint import complete, drop_resumption
 from tepo.training.ending import Ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id
 
-if TYPE_CHECKING:
-    from tepo.training.engine import Comm
-
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
-ADAPTER = "adapter"  # of a checkpoint: the folder of LoRA's adapters, which are merged into the model beside it
 BUSY = 3  # exit code of a process that found its run in the hands of another
 
 
@@ -261,6 +259,22 @@ class RunFolder:
         steps = [int(name.group(1)) for name in names if name]
         return sorted(step for step in steps if complete(self.checkpoint(step)))
 
+    def half_written(self) -> list[Path]:
+        """Checkpoints that lack files, or parts of files: copied half, or damaged."""
+        return [path for path in sorted((self.path / "checkpoints").glob("step_*")) if not complete(path)]
+
+    def newest(self) -> Path | None:
+        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are
+        half-written: a run that began anew would drop its metrics."""
+        saved, damaged = self.checkpoints(), self.half_written()
+        if damaged and not saved:
+            raise UserError(
+                "every checkpoint of the run is half-written: files are missing or shorter than recorded",
+                where=str(damaged[-1]),
+                fix=AGAIN,
+            )
+        return self.checkpoint(saved[-1]) if saved else None
+
     def progress(self, step: int) -> dict[str, Any]:
         """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
         return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
@@ -271,40 +285,21 @@ class RunFolder:
             shutil.rmtree(self.checkpoint(later))
         self.truncate_metrics(step)
 
-    def save_checkpoint(
-        self,
-        step: int,
-        progress: dict[str, Any],
-        write: Callable[[Path], None],
-        comm: "Comm | None" = None,
-        keep: int = 2,
-    ) -> Path:
-        """Commit a checkpoint by rename, then delete all but the newest `keep`. Every rank calls it, with a `write`
-        that fills a folder on the file system they share; rank 0 commits."""
-        target = self.checkpoint(step)
-        scratch = target.with_name(f".{target.name}")
-        first = comm is None or comm.rank == 0
-        barrier = comm.barrier if comm is not None else lambda: None
-        with explain_write_errors(target):
-            if first:
-                shutil.rmtree(scratch, ignore_errors=True)
-                scratch.mkdir(parents=True)
-            barrier()
-            write(scratch)
-            barrier()
-            if first:
-                sizes = {
-                    str(path.relative_to(scratch)): path.stat().st_size
-                    for path in sorted(scratch.rglob("*"))
-                    if path.is_file()
-                }
-                write_json(scratch / "progress.json", {"step": step, **progress, "files": sizes})
-                shutil.rmtree(target, ignore_errors=True)
-                os.replace(scratch, target)
-                for old in self.checkpoints()[:-keep]:
-                    shutil.rmtree(self.checkpoint(old), ignore_errors=True)
-            barrier()
-        return target
+    def scratch(self, step: int) -> Path:
+        """Where a checkpoint is written before it appears."""
+        return self.checkpoint(step).with_name(f".{self.checkpoint(step).name}")
+
+    def unfinished(self) -> list[Path]:
+        """What was left of checkpoints that never appeared."""
+        return list((self.path / "checkpoints").glob(".step_*"))
+
+    def keep_weights(self) -> None:
+        """Of a finished run's checkpoints keep the last weights: it is never resumed."""
+        saved = self.checkpoints()
+        for step in saved[:-1]:
+            shutil.rmtree(self.checkpoint(step), ignore_errors=True)
+        for step in saved[-1:]:
+            drop_resumption(self.checkpoint(step))
 
 
 def ending_of(manifest: dict[str, Any]) -> Ending | None:
@@ -317,44 +312,3 @@ def outcome_of(manifest: dict[str, Any]) -> str:
     """The status in a manifest, with the ending."""
     status, ending = manifest.get("status", "not started"), ending_of(manifest)
     return status if ending is None else f"{status}: {ending}"
-
-
-def complete(folder: Path) -> bool:
-    """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
-    try:
-        files = json.loads((folder / "progress.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())
-
-
-def final_model(path: Path) -> Path:
-    """The newest complete checkpoint of a run folder, or the folder itself when it is a model.
-
-    Raises UserError for a run without one, or a folder that is neither.
-    """
-    if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
-        if (path / "progress.json").exists() and not complete(path):
-            raise UserError(
-                "the checkpoint is half-written: files are missing or shorter than recorded",
-                where=str(path),
-                fix="use an earlier step of the run, or train it again",
-            )
-        return path
-    folder = RunFolder(path)
-    steps = folder.checkpoints()
-    if steps:
-        return folder.checkpoint(steps[-1])
-    damaged = sorted((path / "checkpoints").glob("step_*"))
-    if damaged:
-        raise UserError(
-            "every checkpoint of the run is half-written", where=str(damaged[-1]), fix="train the run again"
-        )
-    raise UserError(
-        "no model and no checkpoint there",
-        where=str(path),
-        fix=(
-            "give a folder with config.json and model.safetensors, a run folder, or a hub id; "
-            "`tepo list` shows the runs"
-        ),
-    )

@@ -25,6 +25,17 @@ class Streamed(Mapping[str, Tensor]):
         with GatheredParameters([parameter]):
             return parameter.detach()  # the parameter lets go of it, this name does not
 
+    def bytes(self, name: str) -> int:
+        """Of the full tensor, which is not gathered for it."""
+        if name in self._buffers:
+            return self._buffers[name].nbytes
+        parameter = self._parameters[name]
+        return parameter.ds_numel * parameter.element_size()  # type: ignore[attr-defined]
+
+    def same(self, name: str) -> int:
+        """Equal for the names of tied tensors."""
+        return id(self._buffers[name] if name in self._buffers else self._parameters[name])
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

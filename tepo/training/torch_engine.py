@@ -1,6 +1,7 @@
 """The embedded engine:
 one process, one device, AdamW; bf16 models train on fp32 master weights, and their gradients are summed in fp32."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tepo.errors import UserError
 from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
 from tepo.training.master_adamw import MasterAdamW
+from tepo.training.optimizer_state import Piece
 
 
 @torch.no_grad()
@@ -81,22 +83,22 @@ class TorchEngine:
     def weights(self) -> dict[str, Tensor]:
         return full_state(self.model)
 
-    def save(self, folder: Path) -> None:
-        optimizer_state.write(folder, ((f"{kind}.{name}", value) for kind, name, value in self.optimizer.state()))
+    def state(self) -> Iterator[Piece]:
+        for kind, name, value in self.optimizer.state():
+            yield Piece(kind, name, value)
 
     def load(self, folder: Path) -> None:
-        for key, value in optimizer_state.read(folder):
-            kind, _, name = key.partition(".")
-            if name not in self.parameters:
+        for piece in optimizer_state.read(folder):
+            if piece.name not in self.parameters:
                 raise UserError(
-                    f"the optimiser state belongs to another model: it has {name}",
+                    f"the optimiser state belongs to another model: it has {piece.name}",
                     where=str(folder),
                     fix="resume with the run's own model",
                 )
-            if kind not in self.optimizer.kinds:
+            if piece.kind not in self.optimizer.kinds:
                 raise UserError(
-                    f"the optimiser state is of another optimiser: it has {kind}",
+                    f"the optimiser state is of another optimiser: it has {piece.kind}",
                     where=str(folder),
                     fix="resume with the engine.optimizer that wrote it",
                 )
-            self.optimizer.load(kind, name, value)
+            self.optimizer.load(piece)

@@ -19,8 +19,8 @@ def plan(
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; of models on
-    GPUs memory by part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of
-    its draws.
+    GPUs disk, memory by part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the
+    mean of its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.plan import check_rows
@@ -46,6 +46,8 @@ def plan(
     show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":
+        from tepo_cli.show_disk import show_disk
         from tepo_cli.show_fit import show_fits
 
+        show_disk(units)
         show_fits(units)

@@ -18,6 +18,8 @@ from tepo.config.compose import compose
 from tepo.policy.attention import prepare
 from tepo.policy.packing import pack
 from tepo.policy.token_statistics import token_statistics
+from tepo.training import optimizer_state
+from tepo.training.checkpoint import write_files
 from tepo.training.torch_engine import TorchEngine
 from tests.integration.tiny import prompts, tiny_model
 
@@ -78,7 +80,7 @@ def train(options: dict, out: Path) -> None:
     weights = engine.weights()
     folder = out / "checkpoint"
     folder.mkdir(parents=True, exist_ok=True)
-    engine.save(folder)
+    write_files(folder, optimizer_state.files(engine.state(), rank))
     if rank == 0:
         save_file({name: value.clone().contiguous() for name, value in weights.items()}, folder / "model.safetensors")
         (out / "result.json").write_text(json.dumps(result))

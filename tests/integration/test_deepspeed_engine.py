@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tepo.training import optimizer_state
 from tests.integration.commands import program
 from tests.integration.tiny import tiny_model
 
@@ -37,6 +38,7 @@ ONE = {  # on one rank
     "first 0": zero(0, **FIRST),
 }
 TWO = {  # on two
+    "2 x zero 0": zero(0),
     "2 x zero 2": zero(2),
     "2 x zero 3": zero(3),
     "2 x zero 3 untied": zero(3, tied=False),
@@ -45,6 +47,8 @@ TWO = {  # on two
     "first 2": zero(2, **FIRST),
     "first 3": zero(3, **FIRST),
     "first 0, then 2 x zero 3": zero(3, resume="first 0", **REST),
+    "first 2, then 2 x zero 2": zero(2, resume="first 2", **REST),
+    "first 3, then 2 x zero 3": zero(3, resume="first 3", **REST),
 }
 LAST = {  # on one again
     "first 2, then zero 3": zero(3, resume="first 2", **REST),
@@ -82,6 +86,37 @@ def outcome(out: Path, name: str) -> tuple[dict, dict[str, torch.Tensor]]:
     )
 
 
+def saved_state(folder: Path) -> dict[str, torch.Tensor]:
+    """The flat state by `kind.name`, put together from the pieces; each number was written once."""
+    pieces: dict[str, list[optimizer_state.Piece]] = {}
+    for piece in optimizer_state.read(folder):
+        pieces.setdefault(f"{piece.kind}.{piece.name}", []).append(piece)
+    state = {}
+    for key, parts in pieces.items():
+        parts.sort(key=lambda piece: piece.start or 0)
+        ends = [(piece.start or 0) + piece.value.numel() for piece in parts]
+        assert [piece.start or 0 for piece in parts] == [0, *ends[:-1]]
+        state[key] = torch.cat([piece.value.flatten() for piece in parts])
+    return state
+
+
+@pytest.mark.parametrize("name", ["2 x zero 0", "2 x zero 2", "2 x zero 3", "2 x zero 3 untied"])
+def test_every_rank_writes_its_own_part(results, name):
+    """In files of its own, which together are the state of the embedded engine."""
+    folder = results / name / "checkpoint"
+    files = sorted((folder / "optimizer").iterdir())
+    assert [file.name[:5] for file in files] == ["00000", "00001"]
+    sizes = [file.stat().st_size for file in files]
+    assert max(sizes) < 1.3 * min(sizes)
+    one, other = (
+        saved_state(folder),
+        saved_state(results / ("untied" if "untied" in name else "embedded") / "checkpoint"),
+    )
+    assert {key: value.numel() for key, value in one.items()} == {key: value.numel() for key, value in other.items()}
+    for key, value in other.items():
+        torch.testing.assert_close(one[key], value, rtol=1e-3, atol=1e-6)
+
+
 def agree(one, other, tied=True, tolerance=1e-4):
     assert one[0]["clipped"] == other[0]["clipped"]
     for key in ("losses", "norms", "moved"):
@@ -116,13 +151,17 @@ def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name)
     )
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_on_as_many_ranks_it_goes_on_bit_for_bit(results, stage):
+    resumed, straight = outcome(results, f"first {stage}, then 2 x zero {stage}"), outcome(results, f"2 x zero {stage}")
+    assert resumed[0]["losses"] == straight[0]["losses"][2:]
+    assert all(torch.equal(resumed[1][name], value) for name, value in straight[1].items())
+
+
 def test_bfloat16_trains_on_float32_masters(results):
     """Updates below bf16's resolution add up in the masters;
     what is left between engines is the rounding of gradients."""
-    one, other = (
-        load_file(results / name / "checkpoint" / "optimizer" / "00000.safetensors")
-        for name in ("2 x zero 2 bf16", "embedded bf16")
-    )
+    one, other = (saved_state(results / name / "checkpoint") for name in ("2 x zero 2 bf16", "embedded bf16"))
     assert one.keys() == other.keys()
     masters = [name for name in one if name.startswith("master.")]
     assert all(one[name].dtype == torch.float32 for name in masters)

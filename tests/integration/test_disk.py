@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import tepo
+from tests.integration.commands import ranks, tepo
 from tests.unit.training.small import SMALL, small
 
 
@@ -32,7 +32,8 @@ def train(store: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    from tepo.training.run_folder import RunFolder, complete
+    from tepo.training.checkpoint import complete
+    from tepo.training.run_folder import RunFolder
 
     with mounted(
         tmp_path / "small", "size=3800k"
@@ -47,6 +48,28 @@ def test_a_full_disk_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp
         subprocess.run(["mount", "-o", "remount,size=64m", str(store)], check=True)
         assert train(store).returncode == 0
         assert run.finished()
+
+
+@pytest.mark.slow
+@pytest.mark.deepspeed
+def test_a_full_disk_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
+    from tepo.training.run_folder import RunFolder
+
+    words = ("engine=deepspeed", "train.steps=8")
+    with mounted(tmp_path / "small", "size=3800k") as store:
+        both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
+        for done in [one.end(200) for one in both]:
+            assert done.returncode == 1, done.stderr
+            assert "the disk is full" in done.stderr
+            assert "Traceback" not in done.stderr
+        run = RunFolder.of(small(store, *words))
+        assert run.checkpoints() == [1]
+        assert not run.unfinished()
+        assert "the disk is full" in run.manifest()["error"]
+        subprocess.run(["mount", "-o", "remount,size=64m", str(store)], check=True)
+        both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
+        assert [one.end(200).returncode for one in both] == [0, 0]
+        assert run.checkpoints() == [8]
 
 
 def test_a_read_only_store_is_one_message(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import final_model
 from tests.integration.commands import tepo
 from tests.unit.training.small import small
 

@@ -1,8 +1,14 @@
 """A rank dies in the middle of a run: the others end with one message, and the run goes on, also on another number of
 ranks. One of the runs trains an objective of the user's own."""
 
+import json
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.training.run_folder import RunFolder
+from tepo.training.signs import Limits
 from tests.integration.commands import ranks, started, tepo, until
 from tests.unit.training.small import SMALL, small
 
@@ -18,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
 STEPS = 14  # twice three before a kill, and some more to go on with
 WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")
 OWN = Path(__file__).parents[2] / "examples" / "own_method"
-BOUND = 120  # seconds until the other rank has noticed, on a busy machine; it ends by itself, without a launcher
+BOUND = Limits().silent + 60  # seconds until the other rank has ended by itself, without a launcher
 
 
 def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
@@ -30,6 +37,7 @@ def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
     both[rank].kill()
     ended = both[1 - rank].end(BOUND)
     assert ended.returncode == 1
+    assert f"rank {rank} (process {both[rank].pid} on {socket.gethostname()}) is missing since 20" in ended.stderr
     return ended.stderr
 
 
@@ -65,6 +73,45 @@ def test_the_others_end_and_the_run_goes_on(
         for each in (run, whole)
     )
     assert (one - other).norm() < 1e-3 * other.norm()
+
+
+def launched(store: Path) -> "subprocess.Popen[str]":
+    """Two ranks under torchrun."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tepo_cli"]
+    words = [*start, "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_under_a_launcher_the_lost_rank_is_named_and_the_run_goes_on(tmp_path: Path, number: int) -> None:
+    """A killed rank breaks its connections. Those of a stopped one stay open: only its signs of life end."""
+    run = RunFolder.of(small(tmp_path, *WORDS))
+    with launched(tmp_path) as launcher:
+        while len(run.metrics()) < 3:
+            assert launcher.poll() is None, launcher.communicate()[1]
+            time.sleep(0.02)
+        lost = json.loads((run.path / "ranks" / "rank_00001.json").read_text())["pid"]
+        os.kill(lost, number)
+        begin = time.monotonic()
+        _, errors = launcher.communicate(timeout=BOUND + 60)  # the launcher waits for 30 s before it kills
+    assert launcher.returncode != 0
+    assert f"error: rank 0 of 2: {'' if number == signal.SIGSTOP else 'the connection '}" in errors
+    assert f"rank 1 (process {lost} on {socket.gethostname()}) is missing since 20" in errors
+    assert "the same command goes on from the last checkpoint" in errors
+    assert run.manifest()["status"] == "failed"
+    assert "is missing since 20" in run.manifest()["error"]
+    assert (time.monotonic() - begin > Limits().silent) == (number == signal.SIGSTOP)
+    assert 0 < run.checkpoints()[-1] < STEPS
+    kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
+    with launched(tmp_path) as launcher:
+        _, errors = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, errors
+    rows = run.metrics()
+    assert rows[: len(kept)] == kept
+    assert len(rows) == STEPS
+    assert all(row["perf/slowest_rank"] in (0.0, 1.0) and row["perf/slowest_rank_lag_s"] >= 0 for row in rows)
+    assert not (run.path / "ranks").exists()
+    assert list((run.path / "checkpoints").iterdir()) == [run.checkpoint(STEPS)]
 
 
 def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:

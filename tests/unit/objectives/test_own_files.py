@@ -16,9 +16,11 @@ from tepo.studies.dispatch import why
 from tepo.studies.model_card import card_of, write_card
 from tepo.studies.plan import forget
 from tepo.studies.plan_all import plan_all
+from tepo.training.checkpoint import TensorFile
 from tepo.training.checks import check_settings
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import identity, run_id
+from tepo.training.saver import Saver
 from tests.integration.commands import tepo
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method"
@@ -97,7 +99,8 @@ def test_python_of_somebody_else_is_executed_on_request_alone(own: Path) -> None
     config = compose(["objective=mine", f"store={own}/runs"])
     run = RunFolder.of(config)
     run.create(config)
-    run.save_checkpoint(1, {}, lambda folder: (folder / "model.safetensors").touch())
+    with Saver(run) as saver:
+        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
     run.mark("finished")
     explained = ("explain", str(run.path), "--store", str(own / "runs"))
     mine = tepo(*explained)

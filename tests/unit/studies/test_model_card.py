@@ -10,7 +10,9 @@ import yaml
 from tepo.config.compose import compose
 from tepo.evaluation.result import Result, save_result
 from tepo.studies.model_card import base_licence, card_of, command_of, write_card
-from tepo.training.run_folder import RunFolder, complete
+from tepo.training.checkpoint import TensorFile, complete
+from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
 
 WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
 
@@ -19,7 +21,8 @@ def run_in(store: Path, *words: str) -> tuple:
     config = replace(compose([*WORDS, *words]), store=str(store))
     run = RunFolder.of(config)
     run.create(config)
-    run.save_checkpoint(2, {}, lambda folder: (folder / "model.safetensors").touch())
+    with Saver(run) as saver:
+        saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {})])
     return config, run
 
 

@@ -19,8 +19,9 @@ from tepo.studies.plan import Unit
 from tepo.studies.store import check_store
 from tepo.studies.study import Row
 from tepo.training.ending import Ended, check_rewards
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import few_problems, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
@@ -173,7 +174,7 @@ def test_a_run_below_its_base_ends_with_the_weights_before(tmp_path: Path) -> No
     assert max(rewards[1:3]) < rewards[0]
     assert str(run.ending()) == "below base at step 3"
     assert lasting(run.path) == lasting(whole.path)[:2]
-    assert run.checkpoints() == [1, 2]
+    assert run.checkpoints() == [2]
 
 
 def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.errors import UserError
+from tepo.training.checkpoint import complete
+from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder, final_model
+from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
 
 
@@ -104,7 +106,7 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: in
     assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
 
 
-def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(step: int, row: dict) -> None:
         if step == 2:
             raise KeyboardInterrupt
@@ -117,7 +119,21 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path) -> None:
     damaged.write_bytes(damaged.read_bytes()[:1000])
     assert run.checkpoints() == [1]
     resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
+    assert f"{run.checkpoint(2)} is half-written, and passed over\n" in capsys.readouterr().err
     assert lasting(resumed) == lasting(whole)
+
+
+def test_a_run_whose_checkpoints_are_all_half_written_keeps_its_metrics(tmp_path: Path) -> None:
+    def stop(step: int, row: dict) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(tmp_path), stop)
+    run = RunFolder.of(small(tmp_path))
+    next((run.checkpoint(1) / "optimizer").iterdir()).unlink()
+    with pytest.raises(UserError, match="every checkpoint of the run is half-written"):
+        train(small(tmp_path))
+    assert len(run.metrics()) == 1
 
 
 def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
@@ -125,7 +141,7 @@ def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
         final_model(tmp_path)
     folder = train(small(tmp_path, "train.steps=1"))
     checkpoint = RunFolder(folder).checkpoint(1)
-    next(path for path in checkpoint.glob("optimizer*/**/*") if path.is_file()).unlink()
+    (checkpoint / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="half-written"):
         final_model(folder)
     with pytest.raises(UserError, match="half-written"):
@@ -154,10 +170,23 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
     assert run.finished()
 
 
-def test_old_checkpoints_are_cleared_away(tmp_path: Path) -> None:
-    folder = train(small(tmp_path))
-    assert RunFolder(folder).checkpoints() == [2, 3]
-    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step_000002", "step_000003"]
+def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_path: Path) -> None:
+    seen: dict[int, list[int]] = {}
+    run = RunFolder.of(small(tmp_path, "train.steps=4"))
+
+    def look(step: int, row: dict) -> None:
+        seen[step] = run.checkpoints()
+        assert all((run.checkpoint(saved) / "optimizer").is_dir() for saved in seen[step])
+
+    train(small(tmp_path, "train.steps=4"), look)
+    assert all(len(saved) <= 2 for saved in seen.values())
+    assert seen[4][-2:] in ([2, 3], [3, 4])  # the last one may be under way
+    last = run.checkpoint(4)
+    assert list((run.path / "checkpoints").iterdir()) == [last]
+    assert complete(last)
+    assert not (last / "optimizer").exists()
+    assert not (last / "rollouts").exists()
+    assert AutoModelForCausalLM.from_pretrained(last).num_parameters() > 0
 
 
 def test_micro_batches_change_the_steps_only_by_rounding(tmp_path: Path) -> None:

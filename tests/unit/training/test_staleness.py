@@ -52,9 +52,12 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     run = RunFolder.of(config)
 
     def keep(step: int, row: dict) -> None:
-        shutil.copytree(run.checkpoint(step), store / "kept" / str(step))
+        """That of the step before; the last one is being written."""
+        if step > 1:
+            shutil.copytree(run.checkpoint(step - 1), store / "kept" / str(step - 1))
 
     train(config, keep)
+    keep(config.train.steps + 1, {})
     return Kept(config, run, store / "kept")
 
 

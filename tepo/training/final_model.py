@@ -1,0 +1,33 @@
+"""The weights that a run ended with."""
+
+from pathlib import Path
+
+from tepo.errors import UserError
+from tepo.training.checkpoint import complete
+from tepo.training.run_folder import RunFolder
+
+
+def final_model(path: Path) -> Path:
+    """The newest complete checkpoint of a run folder, or the folder itself when it is a model.
+
+    Raises UserError for a run without one, or a folder that is neither.
+    """
+    if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
+        if (path / "progress.json").exists() and not complete(path):
+            raise UserError(
+                "the checkpoint is half-written: files are missing or shorter than recorded",
+                where=str(path),
+                fix="use an earlier step of the run, or train it again",
+            )
+        return path
+    newest = RunFolder(path).newest()
+    if newest is not None:
+        return newest
+    raise UserError(
+        "no model and no checkpoint there",
+        where=str(path),
+        fix=(
+            "give a folder with config.json and model.safetensors, a run folder, or a hub id; "
+            "`tepo list` shows the runs"
+        ),
+    )

@@ -1,0 +1,218 @@
+"""Checkpoints that are written beside the training: copies, commits, and what is left when one is cut or fails.
+
+The ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tepo.errors import UserError
+from tepo.training import optimizer_state
+from tepo.training.checkpoint import TensorFile, complete, write_files
+from tepo.training.optimizer_state import Piece
+from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
+
+SEVERAL = 2
+
+
+class Ranks:
+    """`Comm` between threads."""
+
+    def __init__(self, rank: int, shared: threading.Barrier, slots: list[Any]):
+        self.rank, self.world_size, self.shared, self.slots = rank, len(slots), shared, slots
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        self.slots[self.rank] = value
+        self.shared.wait(20)
+        values = list(self.slots)
+        self.shared.wait(20)
+        return values
+
+    def barrier(self) -> None:
+        self.shared.wait(20)
+
+
+def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
+    """Call work(saver, rank) on both, and return how each ended."""
+    shared, slots = threading.Barrier(SEVERAL), [None] * SEVERAL
+    ends: list[BaseException | None] = [None] * SEVERAL
+
+    def one(rank: int) -> None:
+        try:
+            with Saver(run, Ranks(rank, shared, slots)) as saver:  # type: ignore[arg-type]
+                work(saver, rank)
+        except BaseException as error:
+            ends[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(SEVERAL)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return ends
+
+
+def test_what_is_saved_is_the_state_at_that_moment(tmp_path: Path) -> None:
+    run, live = RunFolder(tmp_path), torch.zeros(1000)
+    with Saver(run) as saver:
+        for step in range(1, 4):
+            live.fill_(step)
+            saver.save(step, {"prompts": step}, lambda folder: [TensorFile("model.safetensors", {"a": live})])
+            live.fill_(-1)  # the next update
+        saver.check()
+    assert run.checkpoints() == [2, 3]
+    assert run.progress(3)["prompts"] == 3
+    for step in (2, 3):
+        assert load_file(run.checkpoint(step) / "model.safetensors")["a"].eq(step).all()
+
+
+def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    done = on_two_ranks(
+        run,
+        lambda saver, rank: saver.save(
+            1, {}, lambda folder: [TensorFile(f"part/{rank}.safetensors", {"a": torch.full((5,), rank)})]
+        ),
+    )
+    assert done == [None, None]
+    assert run.progress(1)["files"].keys() == {"part/0.safetensors", "part/1.safetensors"}
+    assert complete(run.checkpoint(1))
+    (run.checkpoint(1) / "part" / "1.safetensors").unlink()  # copied half
+    assert run.checkpoints() == []
+
+
+def test_without_the_files_of_a_lost_rank_nothing_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tepo.training.saver._GRACE", 0.3)
+    run, gone = RunFolder(tmp_path), threading.Event()
+
+    def endless(folder: Path) -> Iterator[TensorFile]:
+        gone.set()
+        raise SystemExit  # a rank that ends in the middle
+        yield
+
+    def work(saver: Saver, rank: int) -> None:
+        saver.save(1, {}, lambda folder: [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})])
+        saver.finish()
+        saver.save(2, {}, endless if rank else lambda folder: [TensorFile("0.safetensors", {"a": torch.ones(5)})])
+        gone.wait()
+        raise RuntimeError("Connection closed by peer")
+
+    errors = on_two_ranks(run, work)
+    assert [type(error) for error in errors] == [RuntimeError, SystemExit]
+    assert run.checkpoints() == [1]
+    assert list((tmp_path / "checkpoints").iterdir()) == [run.checkpoint(1)]
+
+
+def test_a_rank_that_cannot_write_ends_all_with_its_message(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+
+    def blocked(folder: Path, rank: int) -> list[TensorFile]:
+        if rank == 1:
+            (folder / "1.safetensors").mkdir()  # in the way
+        return [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})]
+
+    def work(saver: Saver, rank: int) -> None:
+        saver.save(1, {}, lambda folder: [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})])
+        saver.save(2, {}, lambda folder: blocked(folder, rank))
+        saver.finish()
+
+    first, second = on_two_ranks(run, work)
+    assert isinstance(first, UserError)
+    assert isinstance(second, UserError)
+    assert first.what == f"rank 1: {second.what}"
+    assert "a folder is in the way" in second.what
+    assert run.checkpoints() == [1]
+
+
+FULL = """
+import resource, signal, sys, torch
+from pathlib import Path
+from tepo.training.checkpoint import TensorFile
+from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+run = RunFolder(Path(sys.argv[1]))
+try:
+    with Saver(run) as saver:
+        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(1000)})])
+        saver.finish()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100_000)})])
+except Exception as error:
+    print(type(error).__name__, str(error).splitlines()[0])
+print(run.checkpoints(), len(list((run.path / "checkpoints").iterdir())))
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_the_system_cuts_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    message, left = done.stdout.splitlines()
+    assert message.startswith("UserError cannot write: ")
+    assert left == "[1] 1"
+
+
+def test_without_memory_for_copies_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, alive = RunFolder(tmp_path), []
+    monkeypatch.setattr("tepo.training.saver._SHARE", 0.0)
+
+    def files(folder: Path) -> Iterator[TensorFile]:
+        for name in "ab":
+            yield TensorFile(f"{name}.safetensors", {"a": torch.ones(5)})
+            alive.append((folder / f"{name}.safetensors").is_file())  # written before the next is made
+
+    with Saver(run) as saver:
+        saver.save(1, {}, files)
+    assert alive == [True, True]
+    assert run.checkpoints() == [1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_pieces_of_any_number_of_ranks_are_the_full_state(tmp_path: Path, ranks: int) -> None:
+    """Cut unevenly into runs, read by one of another number of ranks."""
+    full = torch.arange(35.0).reshape(5, 7)
+    for rank, part in enumerate(full.flatten().tensor_split(ranks)):
+        start = int(part[0])
+        piece = Piece("exp_avg", "w", part if ranks > 1 else full, start if ranks > 1 else None)
+        write_files(tmp_path, optimizer_state.files([piece], rank))
+    for start, size in ((0, 35), (3, 11), (14, 21), (34, 1)):
+        mine = torch.full((size,), -1.0)
+        for piece in optimizer_state.read(tmp_path):
+            own, values = piece.overlap(start, size)
+            mine[own] = values
+        assert mine.tolist() == list(range(start, start + size))
+
+
+def test_a_state_of_full_tensors_without_beginnings_is_read(tmp_path: Path) -> None:
+    """As one rank wrote all of it before every rank wrote its own."""
+    (tmp_path / "optimizer").mkdir()
+    full = torch.arange(6.0).reshape(2, 3)
+    save_file({"step.w": torch.tensor(3.0), "exp_avg.w": full}, tmp_path / "optimizer" / "00000.safetensors")
+    pieces = {piece.kind: piece for piece in optimizer_state.read(tmp_path)}
+    assert pieces["step"].value == 3
+    assert pieces["exp_avg"].name == "w"
+    own, values = pieces["exp_avg"].overlap(2, 10)
+    assert (own, values.tolist()) == (slice(0, 4), [2.0, 3.0, 4.0, 5.0])
+
+
+def test_a_cut_write_is_no_checkpoint(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    scratch = run.scratch(3)
+    write_files(scratch, [TensorFile("model.safetensors", {"a": torch.ones(5)})])
+    assert run.checkpoints() == []
+    scratch.rename(run.checkpoint(3))  # even under a checkpoint's name: it has no list of files
+    assert run.checkpoints() == []
+    (run.checkpoint(3) / "progress.json").write_text(json.dumps({"files": {"model.safetensors": 5}}))
+    assert run.checkpoints() == []

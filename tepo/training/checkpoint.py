@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ _FOR_RESUMING = (OPTIMISER, ROLLOUTS)  # what a finished run needs no more
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """A safetensors file of a checkpoint. name: its path in the folder. tensors: on any device, and live ones too."""
+    """A safetensors file of a checkpoint. name: its path in the folder. tensors: on any device, and live ones too, or
+    `copied` into main memory."""
 
     name: str
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
+    copied: bool = False
 
     @property
     def bytes(self) -> int:
@@ -33,8 +35,10 @@ class TensorFile:
 
     def copy(self) -> "TensorFile":
         """With copies of the tensors in main memory, which training does not change."""
+        if self.copied:
+            return self
         copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.tensors.items()}
-        return TensorFile(self.name, copies, self.metadata)
+        return replace(self, tensors=copies, copied=True)
 
     def write(self, folder: Path) -> int:
         """Write the tensors, which are in main memory, through to the disk. Returns the size of the file."""

@@ -1,6 +1,6 @@
 """A model as the files that `from_pretrained` and vLLM load, shared out among the ranks that write them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -35,22 +35,29 @@ def model_files(
     if several and rank == 0:
         index = {tensor: name for name, group in zip(names, groups, strict=True) for tensor in group}
         write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": index})
+    gathered = isinstance(weights, Streamed)
     for number, group in enumerate(groups):
-        if number % ranks == rank:
-            name = names[number] if several else "model.safetensors"
-            yield TensorFile(name, {tensor: _in_main_memory(weights, tensor) for tensor in group})
-        elif isinstance(weights, Streamed):
-            for tensor in group:
-                weights[tensor]  # another rank's: gathering takes all
+        own = number % ranks == rank
+        if gathered:
+            tensors = _gather(weights, group, keep=own)
+        elif own:
+            tensors = {tensor: weights[tensor] for tensor in group}
+        if own:
+            yield TensorFile(names[number] if several else "model.safetensors", tensors, copied=gathered)
+
+
+def _gather(weights: Mapping[str, Tensor], names: Iterable[str], *, keep: bool) -> dict[str, Tensor]:
+    """Copies in main memory. Every rank takes part, one tensor after another; a rank that keeps none gets none."""
+    kept = {}
+    for name in names:
+        tensor = weights[name]
+        if keep:
+            kept[name] = tensor.to("cpu", copy=True)
+    return kept
 
 
 def _bytes(weights: Mapping[str, Tensor], name: str) -> int:
     return weights.bytes(name) if isinstance(weights, Streamed) else weights[name].nbytes
-
-
-def _in_main_memory(weights: Mapping[str, Tensor], name: str) -> Tensor:
-    """A tensor that is gathered leaves the GPU at once, another when the file is copied."""
-    return weights[name].to("cpu", copy=True) if isinstance(weights, Streamed) else weights[name]
 
 
 def _untied(policy: Policy, weights: Mapping[str, Tensor]) -> list[str]:

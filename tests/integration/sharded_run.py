@@ -4,8 +4,8 @@ read as the sampler reads them.
     python -m tests.integration.sharded_run MODEL OUT
 
 Writes OUT/RANK.json: bytes of the model, growth of the process's own memory (not of files that are mapped into it)
-while it is loaded and while its weights are read, weights of this rank, and whether those that were read are those of
-the file, bit for bit.
+while it is loaded, while its weights are read, and while they are written as a checkpoint, weights of this rank, and
+whether those that were read are those of the file, bit for bit.
 """
 
 import ctypes
@@ -23,7 +23,8 @@ from safetensors.torch import load_file
 from tepo.config.compose import compose
 from tepo.policy import load_policy as loader
 from tepo.policy.load_policy import load_policy
-from tepo.training import distributed
+from tepo.training import distributed, model_files
+from tepo.training.checkpoint import write_files
 from tepo.training.engines import engine_backend
 
 
@@ -73,6 +74,7 @@ def main(model: str, out: Path) -> None:
     load_policy("package:laptop")  # what the libraries take at the first call does not count
     backend.check_available(config)
     give_back()
+    (out / "checkpoint").mkdir(exist_ok=True)
     policy, loading = growth(load)
     held = sum(p.numel() if p.ds_status.name == "AVAILABLE" else p.ds_tensor.numel() for p in policy.model.parameters())
     engine = backend.open(config, policy)
@@ -84,7 +86,18 @@ def main(model: str, out: Path) -> None:
     read_weights, reading = growth(read)
     saved = load_file(Path(model) / "model.safetensors")
     same = all(torch.equal(value, saved[name]) for name, value in engine.stream().items() if name in saved)
+    model_files._WORTH_SHARING = 1 << 20
+
+    checkpoint, rank, ranks = out / "checkpoint", distributed.rank(), distributed.world_size()
+
+    def write() -> None:
+        write_files(checkpoint, model_files.model_files(policy, engine.stream(), checkpoint, rank, ranks))
+
+    if rank == 0:
+        model_files.write_beside_weights(policy, checkpoint)
+    _, writing = growth(write)
     found = {
+        "writing": writing,
         "bytes": sum(value.nbytes for value in saved.values()),
         "largest": max(value.nbytes for value in saved.values()),
         "loading": loading,

@@ -1,11 +1,12 @@
-"""Two ranks under ZeRO-3: neither ever holds all of the weights, not while it loads them nor while a sampler reads
-them."""
+"""Two ranks under ZeRO-3: neither ever holds all of the weights, not while it loads them, not while a sampler reads
+them, nor while they are written."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tepo.policy.load_policy import load_policy
 from tests.integration.commands import ranks
@@ -23,9 +24,13 @@ SIZES = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sharded")
+
+
+@pytest.fixture(scope="module")
+def said(folder: Path) -> list[dict]:
     """What both ranks found."""
-    folder = tmp_path_factory.mktemp("sharded")
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -53,3 +58,13 @@ def test_the_weights_are_read_a_tensor_at_a_time_and_arrive(said: list[dict]) ->
         assert "lm_head.weight" in one["names"]
         assert one["reading"] < 3 * one["largest"]
         assert one["reading"] < 0.25 * one["bytes"]
+
+
+def test_each_rank_writes_its_own_files_of_a_checkpoint_without_the_others(said: list[dict], folder: Path) -> None:
+    for one in said:
+        assert one["writing"] < 0.5 * one["bytes"] + 4 * one["largest"]
+        assert one["writing"] < 0.8 * one["bytes"]
+    assert len(list((folder / "checkpoint").glob("*.safetensors"))) >= 2
+    written, given = (AutoModelForCausalLM.from_pretrained(folder / name) for name in ("checkpoint", "model"))
+    for (name, value), (_, expected) in zip(written.state_dict().items(), given.state_dict().items(), strict=True):
+        assert torch.equal(value, expected), name

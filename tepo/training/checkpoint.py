@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from tepo.files import write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ADAPTER = "adapter"  # the folder of LoRA's adapters, which are merged into the model beside it
 OPTIMISER = "optimizer"
@@ -25,7 +25,7 @@ class TensorFile:
     `copied` into main memory."""
 
     name: str
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, "Tensor"]
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
     copied: bool = False
 
@@ -42,6 +42,8 @@ class TensorFile:
 
     def write(self, folder: Path) -> int:
         """Write the tensors, which are in main memory, through to the disk. Returns the size of the file."""
+        from safetensors.torch import save_file  # takes torch, which the commands that only read the store do without
+
         path = folder / self.name
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(dict(self.tensors), path, dict(self.metadata))

@@ -11,8 +11,8 @@ Not simulated: checkpoints, grading, validation.
 
 import argparse
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ BLOCK = 256  # rows that one engine measured at a time
 LEFT = 0.85  # of a GPU for an engine that shares it with nothing
 VERL_MEMORY, VERL_ROWS, VERL_TIMES = 0.8, 1024, 3  # of its DAPO recipe; its default of rows
 SPLITS = (0.25, 0.5, 0.75)  # of the GPUs that sample, one step off policy
-WARM = 1  # steps before the one that is shown: the queue's first block is as large as the step before
+WARM, SHOWN = 1, 3  # steps before those that are averaged: the queue's first block is as large as the step before
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,13 @@ class Step:
     logprobs: float
     updates: float
     total: float
-    drawn: int
-    consumed: int
+    drawn: float
+    consumed: float
     busy: float
     imbalance: float
+
+
+MEANS = ("rollout", "least", "logprobs", "updates", "total", "drawn", "consumed", "busy")
 
 
 @dataclass(frozen=True)
@@ -90,45 +93,53 @@ class Case:
         counts = (rollout.drawn, rollout.consumed, rollout.busy, done.imbalance)
         return Step(self.model.name, self.gpus, schedule, *phases, *counts)
 
-    def queued(self, setup: Setup) -> Rollout:
-        """A rollout by the queue after the ones before it."""
+    def queued(self, setup: Setup) -> list[tuple[int, Rollout]]:
+        """Rollouts of consecutive steps by the queue, each with its first prompt."""
         start = before = 0
-        for _ in range(WARM):
-            before = rollouts.by_queue(setup, start, before).consumed
+        steps = []
+        for _ in range(WARM + SHOWN):
+            steps.append((start, rollouts.by_queue(setup, start, before)))
+            before = steps[-1][1].consumed
             start += before
-        return rollouts.by_queue(setup, start, before)
+        return steps[WARM:]
 
-    def steps(self) -> Iterator[Step]:
-        """Every schedule, on the same prompts."""
-        setup, training = self.setup(self.model.memory), Training(H100, self.model.shape, self.gpus)
-        config, queue = setup.config, self.queued(setup)
-        start = rollouts.by_queue(setup, 0, 0).consumed
+    def steps(self) -> list[Step]:
+        """Every schedule, on the same prompts, and one step off policy."""
+        setup = self.setup(self.model.memory)
+        rows = [self._schedules(setup, start, queue) for start, queue in self.queued(setup)]
+        rounds, queue, balanced, verl = (_mean(same) for same in zip(*rows, strict=True))
+        return [rounds, queue, balanced, self.one_step_off(), verl]
+
+    def _schedules(self, setup: Setup, start: int, queue: Rollout) -> list[Step]:
+        config, training = setup.config, Training(H100, self.model.shape, self.gpus)
         rounds = rollouts.by_rounds(setup, start)
-        yield self.step("rounds", rounds, updates.ours(training, config, rounds.lengths, balanced=False))
-        yield self.step("queue", queue, updates.ours(training, config, queue.lengths, balanced=False))
-        yield self.step("queue + balance", queue, updates.ours(training, config, queue.lengths))
-        yield self.one_step_off()
         verl = rollouts.by_generation_batches(self.setup(VERL_MEMORY, VERL_ROWS), start, VERL_TIMES)
         sizes = config.train.mini_batches, config.train.epochs
-        yield self.step("verl's DAPO", verl, updates.verl(training, verl.lengths, *sizes, PROMPT))
+        return [
+            self.step("rounds", rounds, updates.ours(training, config, rounds.lengths, balanced=False)),
+            self.step("queue", queue, updates.ours(training, config, queue.lengths, balanced=False)),
+            self.step("queue + balance", queue, updates.ours(training, config, queue.lengths)),
+            self.step("verl's DAPO", verl, updates.verl(training, verl.lengths, *sizes, PROMPT)),
+        ]
 
     def balanced(self) -> Step:
         """Queue + balance alone."""
         setup, training = self.setup(self.model.memory), Training(H100, self.model.shape, self.gpus)
-        queue = self.queued(setup)
-        return self.step("queue + balance", queue, updates.ours(training, setup.config, queue.lengths))
+        done = [(queue, updates.ours(training, setup.config, queue.lengths)) for _, queue in self.queued(setup)]
+        return _mean([self.step("queue + balance", *each) for each in done])
 
     def one_step_off(self) -> Step:
         """The fastest split of the GPUs into those that sample the next step and those that train this one."""
 
         def split(share: float) -> Step:
             sampling = max(1, int(share * self.gpus))
-            setup = self.setup(LEFT, engines=sampling)
-            rollout = self.queued(setup)
-            training = Training(H100, self.model.shape, self.gpus - sampling)
-            done = updates.ours(training, setup.config, rollout.lengths)
-            total = max(rollout.seconds, done.logprobs + done.updates) + SYNC
-            return self._row(f"one step off, {sampling} sample", rollout, done, total)
+            setup, training = self.setup(LEFT, engines=sampling), Training(H100, self.model.shape, self.gpus - sampling)
+            rows = []
+            for _, rollout in self.queued(setup):
+                done = updates.ours(training, setup.config, rollout.lengths)
+                total = max(rollout.seconds, done.logprobs + done.updates) + SYNC
+                rows.append(self._row(f"one step off, {sampling} sample", rollout, done, total))
+            return _mean(rows)
 
         return min(map(split, SPLITS), key=lambda step: step.total)
 
@@ -141,6 +152,12 @@ class Case:
         }
 
 
+def _mean(steps: Sequence[Step]) -> Step:
+    """The means over steps; of the imbalance the largest."""
+    fields = {name: sum(getattr(step, name) for step in steps) / len(steps) for name in MEANS}
+    return replace(steps[0], imbalance=max(step.imbalance for step in steps), **fields)
+
+
 def bottleneck(step: Step, case: Case) -> str:
     """What most of a step's time waits for."""
     if step.rollout < step.logprobs + step.updates:
@@ -149,20 +166,24 @@ def bottleneck(step: Step, case: Case) -> str:
     return "the longest response" if longest > 0.6 * step.rollout else "bandwidth and cache of decoding"
 
 
-def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16), sizes: tuple[int, ...] = (8, 16, 32, 64, 128)) -> Any:
+def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16), sizes: tuple[int, ...] = (32, 64, 128)) -> Any:
     """All that the command prints."""
     checks, mean = published.check()
     seven = MODELS[0]
-    scaled = [(case := Case(seven, size, workload), case.balanced()) for size in sizes]
+    steps = [step for model in MODELS for size in gpus for step in Case(model, size, workload).steps()]
+    scaled = [step for step in steps if step.model == seven.name and step.schedule == "queue + balance"]
+    scaled += [Case(seven, size, workload).balanced() for size in sizes]
     return {
         "published": {
             "mean": mean,
             "checks": [asdict(one) | {"holds": one.holds} for one in checks],
             "others": [asdict(one) for one in published.others()],
         },
-        "steps": [asdict(step) for model in MODELS for size in gpus for step in Case(model, size, workload).steps()],
+        "steps": [asdict(step) for step in steps],
         "evaluation": {str(size): Case(seven, size, workload).evaluations() for size in gpus},
-        "scaling": [asdict(step) | {"bottleneck": bottleneck(step, case)} for case, step in scaled],
+        "scaling": [
+            asdict(step) | {"bottleneck": bottleneck(step, Case(seven, step.gpus, workload))} for step in scaled
+        ],
     }
 
 

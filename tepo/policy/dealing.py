@@ -15,7 +15,8 @@ import numpy as np
 # Qwen2.5-7B, 34k for Qwen3-14B, 48k for Qwen2.5-32B. Of a small model long responses cost up to a tenth more.
 _ATTENTION = 35_000
 _EVEN = 1.005  # cost of the heaviest rank over the mean, at which sequences are no longer exchanged
-_ALIKE = 1.1  # the same of a rank's micro-batches: to cut fewer groups counts for more, while they fit
+_ALIKE = 1.05  # the same of a rank's micro-batches: to cut fewer groups counts for more, while they fit
+_TIGHT = 0.97  # cost over pushed tokens grows with the length: a part of the mean cost may push a little more
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +68,53 @@ def deal(
     shares = _spread(given, range(len(prompts)), ranks, _EVEN)
     fewest = max(1, *(min(len(share), math.ceil(given.pushed(share) / budget)) for share in shares))
     for count in itertools.count(fewest):
-        for even in (_ALIKE, _EVEN):
-            dealt = [_cut(given, share, count, even) for share in shares]
-            if all(given.fits(part, budget) for parts in dealt for part in parts):
-                _level(given, dealt, _EVEN, budget)
-                return [[sorted(part) for part in sorted(parts, key=given.cost, reverse=True)] for parts in dealt]
-    raise AssertionError("unreachable: as many micro-batches as sequences fit")
+        dealt = [_cut(given, share, count, budget) for share in shares]
+        if all(given.fits(part, budget) for parts in dealt for part in parts):
+            break
+    _level(given, dealt, _EVEN, budget)
+    return [[sorted(part) for part in sorted(parts, key=given.cost, reverse=True)] for parts in dealt]
 
 
-def _cut(given: Sequences, share: Sequence[int], count: int, even: float) -> list[list[int]]:
-    """A rank's sequences in `count` micro-batches."""
-    if count < len(share):
-        return _spread(given, sorted(share), count, even)
-    return [[index] for index in share] + [[] for _ in range(count - len(share))]
+def _cut(given: Sequences, share: Sequence[int], count: int, budget: int) -> list[list[int]]:
+    """A rank's sequences in `count` micro-batches of about the same cost, as even as it takes to fit."""
+    if count >= len(share):
+        return [[index] for index in share] + [[] for _ in range(count - len(share))]
+    return _spread(given, sorted(share), count, max(_EVEN, min(_ALIKE, _TIGHT * budget * count / given.pushed(share))))
 
 
 def _spread(given: Sequences, chosen: Sequence[int], count: int, even: float) -> list[list[int]]:
-    """Some sequences in `count` parts of about the same cost: runs of neighbours, which keep groups together, then
-    exchanges between them."""
+    """Some sequences in `count` parts of about the same cost, by exchanges between them: from complete groups, and from
+    runs of neighbours, which cut few groups; what costs less."""
+    found = []
+    enough = len(np.unique(given.groups[list(chosen)])) >= count
+    for start in (_groups, _runs) if enough else (_runs,):
+        parts = start(given, chosen, count)
+        _level(given, [[part] for part in parts], even, None)
+        found.append(parts)
+    return min(found, key=lambda parts: max(map(given.cost, parts)))
+
+
+def _groups(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+    """Complete groups, the dearest first, each to the part with the least so far."""
+    members: dict[int, list[int]] = {}
+    for index in chosen:
+        members.setdefault(int(given.groups[index]), []).append(index)
+    parts: list[list[int]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for group in sorted(members.values(), key=given.cost, reverse=True):
+        least = loads.index(min(loads))
+        parts[least] += group
+        loads[least] += given.cost(group)
+    return parts
+
+
+def _runs(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+    """Runs of neighbours, cut where the cost is."""
     costs = given.costs[list(chosen)]
     middles = np.cumsum(costs) - costs / 2
     parts: list[list[int]] = [[] for _ in range(count)]
     for index, middle in zip(chosen, middles, strict=True):
         parts[min(int(middle / costs.sum() * count), count - 1)].append(index)
-    _level(given, [[part] for part in parts], even, None)
     return parts
 
 

@@ -196,6 +196,10 @@ def show(found: Any) -> None:
         print(
             f"  {one['phase']:26} published {one['published']:5.0f} s, simulated {one['simulated']:5.0f} s  {verdict}"
         )
+    for one in found["published"]["others"]:
+        print(
+            f"  not judged: {one['phase']:42} published {one['published']:4.0f} s, simulated {one['simulated']:4.0f} s"
+        )
     if not all(one["holds"] for one in judged):
         print("  not reproduced: the rows of verl below are no comparison")
     print(

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from perf.simulator.cards import Decoding
 from perf.simulator.workload import PROMPT, Drawn, Workload
 from tepo.objectives.simulated_ranks import SimulatedRank
 from tepo.problems.problem import Problem
@@ -30,19 +29,33 @@ class Row:
     held: int = field(compare=False, default=PROMPT)
 
 
+class Rate(Protocol):
+    """What an engine takes, in seconds; see `Decoding`."""
+
+    @property
+    def max_rows(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    def seconds(self, steps: int, rows: int, cached: int) -> float: ...
+
+    def prefill(self, tokens: int) -> float: ...
+
+
 class Engine:
     """Continuous batching: rows are admitted while there is cache, and the last one is preempted when there is none."""
 
-    def __init__(self, decoding: Decoding) -> None:
+    def __init__(self, decoding: Rate) -> None:
         self.decoding, self.capacity = decoding, decoding.capacity
         self.clock = self.busy = 0.0
         self.steps = self.cached = self.count = self.tokens = self.preempted = 0
         self.rows: list[Row] = []  # a heap by end; `end - steps` tokens are left
         self.waiting: deque[Row] = deque()
 
-    def add(self, name: Any, length: int) -> None:
+    def add(self, name: Any, length: int, prompt: int = PROMPT) -> None:
         self.count += 1
-        self.waiting.append(Row(0, self.count, name, length))
+        self.waiting.append(Row(0, self.count, name, length, prompt))
 
     def run(self, until: float) -> list[Any]:
         """Decode until a row ends or, with at most a step more, until a time. Returns the names of what ended."""

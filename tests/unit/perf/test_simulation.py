@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from perf.simulate_cpu import CpuRate, fit, simulated
 from perf.simulator import published, rollouts, updates
 from perf.simulator.cards import H100, Decoding, Training
 from perf.simulator.clocked import Engine
@@ -131,3 +132,12 @@ def test_lengths_of_a_real_evaluation(tmp_path: Path) -> None:
 def test_the_published_step_comes_out() -> None:
     checks, _ = published.check()
     assert [one.phase for one in checks if one.judged and not one.holds] == []
+
+
+def test_constants_of_a_real_engine_are_recovered() -> None:
+    """From calls of several sizes, some with more rows than run side by side."""
+    true = CpuRate(0.002, 1e-5, 1e-6, 1e-3)
+    lists = [[(5 + number % 3, 10 + 7 * number % 50) for number in range(rows)] for rows in (4, 16, 64, 128, 200)]
+    found = fit([(len(call), simulated(true, call), call) for call in lists])
+    other = [(9, 3 + 11 * number % 60) for number in range(90)]
+    assert simulated(found, other) == pytest.approx(simulated(true, other), rel=1e-6)

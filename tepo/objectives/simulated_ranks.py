@@ -15,9 +15,12 @@ class SimulatedRank:
     """One rank's `Comm`: each collective waits for all ranks."""
 
     def __init__(self, rank: int, values: list[Any], barrier: threading.Barrier):
-        self.rank, self._values, self._barrier = rank, values, barrier
+        self.rank, self.world_size, self._values, self._barrier = rank, len(values), values, barrier
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
+        return self.all_gather_object(value)
+
+    def all_gather_object(self, value: Any) -> list[Any]:
         self._values[self.rank] = value
         self._barrier.wait(_SECONDS)
         values = list(self._values)
@@ -27,6 +30,9 @@ class SimulatedRank:
     def all_sum(self, value: Tensor) -> Tensor:
         first, *others = self.all_gather(value)
         return sum(others, first)
+
+    def barrier(self) -> None:
+        self.all_gather_object(None)
 
 
 def on_ranks(work: Callable[[SimulatedRank], T], number: int = 2) -> list[T]:

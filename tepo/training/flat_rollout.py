@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Groups, TokenBatch
-from tepo.policy.packing import Packed, pack
+from tepo.policy.dealing import deal
+from tepo.policy.packing import Packed, pack, split_by_tokens
 from tepo.sampling.sampler import Response
-from tepo.training.engine import Comm
 from tepo.training.prompt_stream import Prompt
 
 
@@ -82,30 +82,18 @@ class FlatRollout:
         """Sequence numbers of complete groups."""
         return [group * self.group_size + index for group in groups for index in range(self.group_size)]
 
-    def share(self, sequences: Sequence[int], comm: Comm | None, rank: int | None = None) -> list[int]:
-        """A rank's part (by default this one's) of some sequences:
-        complete groups, given to the rank with the fewest tokens so far."""
-        if comm is None:
-            return list(sequences)
-        loads, owned = [0] * comm.world_size, [[] for _ in range(comm.world_size)]  # type: list[int], list[list[int]]
-        groups = sorted(
-            {sequence // self.group_size for sequence in sequences}, key=lambda group: (-self._cost(group), group)
-        )
-        for group in groups:
-            least = loads.index(min(loads))
-            loads[least] += self._cost(group)
-            owned[least].append(group)
-        wanted = set(sequences)
-        return [
-            sequence
-            for sequence in self.sequences_of(sorted(owned[comm.rank if rank is None else rank]))
-            if sequence in wanted
-        ]
+    def deal(self, sequences: Sequence[int], budget: int, ranks: int) -> list[list[list[int]]]:
+        """For each rank its micro-batches of at most `budget` pushed tokens. On one rank sequences stay in order; on
+        several they are shared out by cost, and every rank has as many micro-batches, of which some may be empty."""
+        costs = self.costs(sequences)
+        dealt = [split_by_tokens(*costs, budget)] if ranks == 1 else deal(*costs, budget, ranks)
+        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
 
-    def _cost(self, group: int) -> int:
-        return int(self.lengths[group * self.group_size : (group + 1) * self.group_size].sum()) + len(
-            self.groups[group].prompt.tokens
-        )
+    @property
+    def shortest(self) -> int:
+        """The sequence that takes the least to push."""
+        prompts = np.repeat([len(group.prompt.tokens) for group in self.groups], self.group_size)
+        return int((prompts + self.lengths).argmin())
 
     def tokens_of(self, sequences: Sequence[int]) -> Tensor:
         """Positions in [0, N) of the tokens of some sequences, in their order."""

@@ -4,8 +4,8 @@ All prompts of a step run through one queue of the sampler, and groups are grade
 groups are trained is decided in `first_mixed`.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -32,16 +32,21 @@ _SECONDS = 0.25  # between two decisions, at which ranks meet and new verdicts c
 T = TypeVar("T")
 
 
+def _one_thread() -> Executor:
+    return ThreadPoolExecutor(1)
+
+
 @dataclass
 class Collector:
     """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold the same groups.
-    comm: None in a single process."""
+    comm: None in a single process. aside: makes what grades beside the sampling."""
 
     config: RunConfig
     stream: PromptStream
     sampler: Sampler
     grader: Grader
     comm: Comm | None
+    aside: Callable[[], Executor] = _one_thread
 
     def collect(self, start: int, step: int, before: int, recorder: Recorder) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
@@ -119,7 +124,7 @@ class UnderWay:
             n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
         )
         self.queue = collector.sampler.start(params)
-        self.aside = ThreadPoolExecutor(1)
+        self.aside = collector.aside()
         self.sampled: dict[int, Prompt] = {}
         self.judged: dict[int, Future[Group]] = {}
         self.groups: dict[int, Group] = {}

@@ -5,8 +5,9 @@ backward, so micro-batches and ranks only add up.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,8 @@ from tepo.errors import Diverged
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.batch import all_sum
 from tepo.objectives.plan import Plan
-from tepo.policy.hidden_states import hidden_states, output_matrix
+from tepo.policy.hidden_states import hidden_states
 from tepo.policy.lora import adapters_off
-from tepo.policy.packing import split_by_tokens
 from tepo.policy.statistics_options import StatisticsOptions
 from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.randomness import derive
@@ -70,13 +70,14 @@ class Updater:
         return train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
 
     def mini_batches(self, rollout: FlatRollout, advantages: Tensor, step: int) -> Iterator[MiniBatch]:
-        """Those of all epochs: groups in runs of even size, shared out over the ranks. advantages: float [N]."""
+        """Those of all epochs: groups in runs of even size, sequences dealt to the ranks. advantages: float [N]."""
         batch = rollout.batch(advantages, self.config.train.max_new_tokens)
         runs = even_chunks(rollout.group_count, self.config.train.mini_batches) * self.config.train.epochs
         for number, groups in enumerate(runs):
-            own = rollout.share(rollout.sequences_of(groups), self.engine.comm)
-            parts, last = self._micro_batches(rollout, own), number == len(runs) - 1
-            yield MiniBatch(rollout, step, number, last, own, batch.select(own), parts)
+            parts, last = self._own(rollout, rollout.sequences_of(groups)), number == len(runs) - 1
+            own, ends = list(chain(*parts)), accumulate(map(len, parts), initial=0)
+            places = [list(range(begin, end)) for begin, end in pairwise(ends)]
+            yield MiniBatch(rollout, step, number, last, own, batch.select(own), places)
 
     def prepare(self, mini_batch: MiniBatch) -> Plan:
         """Denominators and selections over the full mini-batch and all ranks. An objective that selects tokens by
@@ -125,26 +126,25 @@ class Updater:
         if float(all_sum(logprobs.isnan().sum().double(), self.engine.comm)):
             raise Diverged("the policy's probabilities are not numbers after the last update")
 
-    def _micro_batches(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
-        """Places in `sequences`, in parts of at most `engine.micro_batch_tokens` tokens, groups kept together where
-        they fit. Every rank gets the same number of parts, as sharded engines need; the ones added are empty."""
-        parts = split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
-        comm = self.engine.comm
-        if comm is not None:
-            most = int(torch.cat(comm.all_gather(torch.tensor([len(parts)]))).max())
-            parts += [[] for _ in range(most - len(parts))]
-        return parts
+    def _dealt(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[list[int]]]:
+        """The micro-batches of every rank, see `FlatRollout.deal`."""
+        ranks = 1 if self.engine.comm is None else self.engine.comm.world_size
+        return rollout.deal(sequences, self.config.engine.micro_batch_tokens, ranks)
+
+    def _own(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
+        """Those of this rank."""
+        return self._dealt(rollout, sequences)[0 if self.engine.comm is None else self.engine.comm.rank]
 
     def _forward(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
-        """Statistics of some sequences. None at all still runs the model, and keeps its graph: every rank of a sharded
-        model must take part in every pass."""
-        needs = self.objective.needs
+        """Statistics of some sequences. None at all still runs the model on the shortest, and keeps its graph: every
+        rank of a sharded model must take part in every pass."""
+        needs, pushed = self.objective.needs, part or [rollout.shortest]
         options = StatisticsOptions(
             temperature=self.config.train.temperature,
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
-            reference=rollout.reference(part or [0]) if needs.full_kl else None,
+            reference=rollout.reference(pushed) if needs.full_kl else None,
         )
-        done = token_statistics(self.engine.model, rollout.pack(part or [0]), options, hidden=rollout.take_kept(part))
+        done = token_statistics(self.engine.model, rollout.pack(pushed), options, hidden=rollout.take_kept(part))
         if part:
             return done
         values = (None if value is None else value[:0] for value in (done.logprobs, done.entropies, done.full_kl))
@@ -159,9 +159,8 @@ class Updater:
 
     def check_drawn(self, rollout: FlatRollout, step: int) -> dict[str, float]:
         """The same on a full rollout, by the old log-probs that the trainer has just computed."""
-        own = rollout.share(range(rollout.sequence_count), self.engine.comm)
-        parts = [[own[index] for index in indices] for indices in self._micro_batches(rollout, own)]
-        tokens = rollout.tokens_of([sequence for part in parts for sequence in part])
+        parts = self._own(rollout, range(rollout.sequence_count))
+        tokens = rollout.tokens_of(list(chain(*parts)))
         return self._compare(rollout, parts, (rollout.sampler_logprobs[tokens], rollout.old_logprobs[tokens]), step)
 
     def drift(self, mini_batch: MiniBatch, gap: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
@@ -181,7 +180,7 @@ class Updater:
         def score(temperature: float) -> Tensor:
             options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
             for part in parts:
-                done = token_statistics(self.engine.model, rollout.pack(part or [0]), options)
+                done = token_statistics(self.engine.model, rollout.pack(part or [rollout.shortest]), options)
                 pieces.append(done.logprobs if part else done.logprobs[:0])
             return torch.cat(pieces)
 
@@ -213,10 +212,9 @@ class Updater:
                     rollout.initial_logprobs = self._initial(rollout, self.initial)
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
-        """Log-probs [N] of the initial policy; every rank scores all, as it has the full model."""
+        """Log-probs [N] of the initial policy."""
         options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
-        parts = self._all_parts(rollout)
-        return torch.cat([token_statistics(model, rollout.pack(part), options).logprobs for part in parts])
+        return self._scored(rollout, lambda part: token_statistics(model, rollout.pack(part), options).logprobs)
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the
@@ -226,40 +224,46 @@ class Updater:
         runs = even_chunks(rollout.group_count, self.config.train.mini_batches)
         first = rollout.sequences_of(runs[0])
         waits = self.config.train.staleness > 0
-        if waits or self.engine.comm is not None or len(self._micro_batches(rollout, first)) > 1:
+        if waits or self.engine.comm is not None or len(self._own(rollout, first)) > 1:
             return self._distribution(rollout, model)
         packed = rollout.pack(first)
         with torch.enable_grad():
             rollout.kept = first, hidden_states(model, packed)
         own = reference_logprobs(model, packed, temperature=temperature, hidden=rollout.kept[1].detach())
-        return torch.cat([own, self._distribution(rollout, model, after=len(first))])
+        rest = len(runs) > 1
+        return torch.cat([own, self._distribution(rollout, model, after=len(first))]) if rest else own
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module, after: int = 0) -> Tensor:
         """Log-probs [n, V] of the full vocabulary for the sequences number `after` and up."""
-        temperature, parts = self.config.train.temperature, self._all_parts(rollout, after)
-        pieces = [reference_logprobs(model, rollout.pack(part), temperature=temperature) for part in parts]
-        return torch.cat(pieces) if pieces else output_matrix(model).new_empty(0, len(output_matrix(model)))
-
-    def _all_parts(self, rollout: FlatRollout, after: int = 0) -> list[list[int]]:
-        """Micro-batches of the sequences number `after` and up."""
-        sequences = list(range(after, rollout.sequence_count))
-        parts = split_by_tokens(*rollout.costs(sequences), self.config.engine.micro_batch_tokens)
-        return [[sequences[index] for index in part] for part in parts]
+        temperature = self.config.train.temperature
+        return self._scored(
+            rollout, lambda part: reference_logprobs(model, rollout.pack(part), temperature=temperature), after
+        )
 
     def _spread(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies [N] of the full rollout, each rank scoring its share."""
-        every, comm = list(range(rollout.sequence_count)), self.engine.comm
-        own = rollout.share(every, comm)
-        parts = self._micro_batches(rollout, own)
-        done = [self._forward(rollout, [own[index] for index in indices]) for indices in parts]
-        results = []
-        for values in ([part.logprobs for part in done], [part.entropies for part in done]):
-            flat = torch.cat([value for value in values if value is not None])
-            full = flat.new_empty(len(rollout.sampler_logprobs))
-            for rank, piece in enumerate([flat] if comm is None else comm.all_gather(flat)):
-                full[rollout.tokens_of(rollout.share(every, comm, rank))] = piece
-            results.append(full)
-        return results[0], results[1]
+        """Log-probs and entropies [N] under the policy as it is."""
+
+        def score(part: Sequence[int]) -> Tensor:
+            done = self._forward(rollout, part)
+            assert done.entropies is not None
+            return torch.stack([done.logprobs, done.entropies], 1)
+
+        logprobs, entropies = self._scored(rollout, score).unbind(1)
+        return logprobs.contiguous(), entropies.contiguous()
+
+    def _scored(self, rollout: FlatRollout, score: Callable[[Sequence[int]], Tensor], after: int = 0) -> Tensor:
+        """What `score` gives for the sequences number `after` and up, a row for each of their tokens: every rank scores
+        its micro-batches, and all have the result. An empty one still runs the model, see `_forward`."""
+        comm, every = self.engine.comm, range(after, rollout.sequence_count)
+        dealt = self._dealt(rollout, every)
+        own = dealt[0 if comm is None else comm.rank]
+        rows = torch.cat([score(part) if part else score([rollout.shortest])[:0] for part in own])
+        if comm is None:
+            return rows
+        pieces = [piece.view(-1, *rows.shape[1:]) for piece in comm.all_gather(rows.flatten())]
+        full = rows.new_empty(len(rollout.sampler_logprobs), *rows.shape[1:])
+        full[rollout.tokens_of(list(chain(*chain(*dealt))))] = torch.cat(pieces)
+        return full[rollout.offsets[after] :]
 
 
 def _cat(values: Sequence[Tensor | None]) -> Tensor | None:

@@ -1,6 +1,7 @@
 """One rollout through the real path:
 packing, fused log-probs and entropies, the updater, an engine that keeps its gradients."""
 
+import threading
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -28,6 +29,7 @@ from tests.unit.policy.tiny import VOCABULARY, make_model
 
 SIZE, LIMIT = 4, 9  # responses a group, longest response
 WHOLE = 10**6  # tokens: everything in one micro-batch
+_SEEDING = threading.Lock()  # simulated ranks are threads, and torch has one generator
 
 
 @dataclass
@@ -68,7 +70,8 @@ def make_policy(dtype: torch.dtype, spread: float = 0.1) -> PreTrainedModel:
     """A random Qwen2. Its norms go through float32 whatever the dtype, so they are replaced by torch's own.
     `spread` of its weights: at 0.1 the network's own rounding moves a float32 gradient by less than half of 1e-6,
     at 0.2 by more than that."""
-    model = make_model("qwen2", dtype, initializer_range=spread)
+    with _SEEDING:
+        model = make_model("qwen2", dtype, initializer_range=spread)
     for name, module in list(model.named_modules()):
         if type(module).__name__ == "Qwen2RMSNorm":
             norm = nn.RMSNorm(module.weight.shape[0], eps=module.variance_epsilon, dtype=dtype)

@@ -1,13 +1,19 @@
 """Every row through the real batching pipeline:
 micro-batch size, cut groups, the order of prompts and two ranks change nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tepo.objectives import load_objective
 from tepo.objectives.checks import distance
-from tests.invariants.pipeline import WHOLE, make_groups, run, turned
+from tepo.objectives.simulated_ranks import on_ranks
+from tepo.sampling.gap import GapAlarm
+from tepo.training.flat_rollout import FlatRollout
+from tepo.training.update import Updater
+from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
 from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import variants
 
@@ -57,3 +63,44 @@ def test_two_ranks(groups, tmp_path: Path):
         for number in range(2):
             assert distance(gradients[number], expected[number]) <= 1e-12, (label, number)
         assert metrics == pytest.approx(alone, rel=1e-5, abs=1e-7), label
+
+
+@pytest.mark.parametrize("ranks", [3, 24])
+@pytest.mark.parametrize("label", ["grpo", "tepo", "tepo, exact KL", "kl_cov, many", "grpo_dapo, group means"])
+def test_groups_cut_between_ranks(label, ranks, groups):
+    """Of three ranks each has parts of several groups; of 24 some have none of the 20 sequences."""
+    expected, metrics, _ = run(ROWS[label], groups, WHOLE, torch.float64)
+    found = on_ranks(lambda rank: run(ROWS[label], groups, 17, torch.float64, rank), ranks)
+    assert len({backwards for _, _, backwards in found}) == 1, "sharded engines need as many passes on every rank"
+    for gradients, means, _ in found:
+        assert distance(gradients[0], expected[0]) <= 1e-12
+        assert distance(gradients[1], expected[1]) <= 1e-12
+        assert means == pytest.approx(metrics, rel=1e-5, abs=1e-7)
+
+
+def test_old_and_initial_values_are_shared_out(groups):
+    """Ranks push together little more than one alone: a prompt for each rank that has a part of its group. A rank
+    without a sequence pushes the shortest."""
+    alone = run_old_values(groups, None)
+    shares = on_ranks(lambda rank: run_old_values(groups, rank), 4)
+    for _, logprobs, initial in shares:
+        torch.testing.assert_close(logprobs, alone[1], rtol=0, atol=1e-12)
+        torch.testing.assert_close(initial, alone[2], rtol=0, atol=1e-12)
+    assert sum(pushed for pushed, _, _ in shares) <= 1.3 * alone[0]
+    shortest = min(len(group.prompt.tokens) + len(row.tokens) - 1 for group in groups[:2] for row in group.responses)
+    idle = [pushed for pushed, _, _ in on_ranks(lambda rank: run_old_values(groups[:2], rank), 12)]
+    assert min(idle) == 2 * shortest
+
+
+def run_old_values(groups, comm):
+    """Tokens pushed through both models, log-probs of the policy and of the initial one."""
+    objective, config = load_objective("grpo"), configuration(len(groups))
+    models = make_policy(torch.float64), make_policy(torch.float64)
+    pushed = []
+    for model in models:
+        model.get_input_embeddings().register_forward_hook(lambda _, given, out: pushed.append(given[0].numel()))
+    alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
+    config = replace(config, model=replace(config.model, dtype="bfloat16"))  # the trainer's own values are computed
+    rollout = FlatRollout(groups, torch.device("cpu"))
+    Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).old_values(rollout)
+    return sum(pushed), rollout.old_logprobs, rollout.initial_logprobs

@@ -1,0 +1,124 @@
+"""Seconds of decoding and of passes on a card: the only constants of the simulation, each with its source.
+
+None is fitted to a row that the simulation is judged by.
+"""
+
+from dataclasses import dataclass
+
+from tepo.policy.shapes import Shape
+
+# Llama-3.1-8B, one request, vLLM 0.23 on an A100 40GB: 75 tokens/s, 77% of what its bandwidth allows
+# (johnmusgrave.com/p/vllm-throughput-latency-sweep-on). At 256 rows of 1k tokens on an H100 the two constants of
+# decoding make 11.4k tokens/s of that model; morphllm.com/vllm-benchmarks reports 12.5k.
+BANDWIDTH = 0.77
+# Qwen2.5-Omni-7B's thinker with CUDA graphs takes 13 ms a token on A800s (vllm-project/vllm-omni#7960), 9.7 ms of them
+# by its weights at BANDWIDTH: what is left is the host's.
+STEP_SECONDS = 0.0033
+EAGER_SECONDS = 0.022  # the same without graphs: the host launches 28 layers
+# prime-rl publishes an MFU of 36.1% for Qwen3-4B at 65k tokens on 8 H200 (benchmarks/results/BENCHMARKS.md). MFU counts
+# three passes; with recomputation there are four.
+OPERATIONS = 0.361 * 4 / 3
+# An all-reduce of one token's activations between GPUs of a node (vLLM's custom all-reduce): about 10 us, two a layer.
+ALL_REDUCE = 10e-6
+NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
+NODE = 8  # GPUs
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU, by its maker's figures: bytes, dense bf16 operations, bytes a second of memory, NVLink and of its share of
+    the network between nodes."""
+
+    name: str
+    bytes: float
+    operations: float
+    bandwidth: float
+    nvlink: float = 450e9  # one way
+    network: float = 50e9  # 400 Gbit/s a GPU
+
+
+H100 = Card("H100", 79.1 * GIB, 989e12, 3.35e12)
+H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """An engine of `tensor` GPUs that decodes in bf16. memory: share of a GPU for weights, work and cache."""
+
+    card: Card
+    shape: Shape
+    memory: float
+    max_rows: int
+    tensor: int = 1
+    floor: float = 0.0  # seconds that a step takes at least, without CUDA graphs
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the cache holds."""
+        work = 3.5 * GIB  # vLLM's own, as measured for the planner
+        free = self.tensor * (self.memory * self.card.bytes - work) - 2 * self.shape.parameters
+        return int(free / (2 * self.shape.cache_numbers))
+
+    @property
+    def _active(self) -> int:
+        """Weights that a token meets."""
+        return self.shape.layers * self.shape.layer_parameters + self.shape.head_parameters
+
+    @property
+    def _fixed(self) -> float:
+        reduce = 2 * self.shape.layers * ALL_REDUCE if self.tensor > 1 else 0.0
+        return STEP_SECONDS + reduce
+
+    def seconds(self, steps: int, rows: int, cached: int) -> float:
+        """Of so many steps of `rows` rows that hold `cached` tokens at their begin and grow by one a step."""
+        held = cached * steps + rows * steps * (steps - 1) / 2
+        read = 2 * (self._active * steps + self.shape.cache_numbers * held)
+        by_bandwidth = read / (self.tensor * BANDWIDTH * self.card.bandwidth)
+        by_operations = 2 * self._active * rows * steps / (self.tensor * OPERATIONS * self.card.operations)
+        return max(self.floor * steps, self._fixed * steps + max(by_bandwidth, by_operations))
+
+    def prefill(self, tokens: int) -> float:
+        """Of reading a prompt, or what a row had that was preempted."""
+        return 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
+
+    def least(self, longest: int, lengths: list[int], prompt: int, engines: int) -> float:
+        """A lower bound for responses of these lengths on so many engines: the longest alone on one, and all of them
+        with every row in use and nothing idle."""
+        alone = self.seconds(longest, 1, prompt)
+        tokens, held = sum(lengths), sum(length * prompt + length * (length - 1) / 2 for length in lengths)
+        steps = tokens / self.max_rows
+        read = 2 * (self._active * steps + self.shape.cache_numbers * held)
+        by_bandwidth = read / (self.tensor * BANDWIDTH * self.card.bandwidth)
+        by_operations = 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
+        return max(alone, (self._fixed * steps + max(by_bandwidth, by_operations)) / engines)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Passes of a model over `ranks` GPUs with sharded optimiser states (ZeRO-2)."""
+
+    card: Card
+    shape: Shape
+    ranks: int
+
+    def forward(self, pushed: int, squares: float) -> float:
+        """Seconds of a forward pass on one GPU. squares: sum of the squared lengths of the sequences in it."""
+        shape = self.shape
+        weights = 2 * (shape.layers * shape.layer_parameters + shape.head_parameters) * pushed
+        attention = 2 * shape.layers * shape.heads * shape.head_dim * squares  # causal: half of 4 L H D T^2
+        return (weights + attention) / (OPERATIONS * self.card.operations)
+
+    def optimiser_step(self) -> float:
+        """Gradients reduced and weights gathered, in bf16. Between nodes each GPU carries a share of a ring."""
+        if self.ranks == 1:
+            return 0.0
+        size, nodes = 2 * self.shape.parameters, self.ranks / NODE
+        inside = 2 * size / (NETWORK * self.card.nvlink)
+        between = 2 * size / (NETWORK * self.card.network * NODE) if nodes > 1 else 0.0
+        states = 28 * self.shape.parameters / self.ranks / (BANDWIDTH * self.card.bandwidth)
+        return inside + between + states
+
+
+PASSES = 4  # of an update with recomputation, in forward passes
+SYNC = 2.0  # seconds to hand the weights to a sampler that wakes up in the same process, as estimated for ZeRO-2

@@ -1,0 +1,137 @@
+"""Rollouts of a step on simulated engines: by our queue, by rounds of what is missing, and by verl's DAPO recipe."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perf.simulator.cards import Decoding
+from perf.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
+from perf.simulator.workload import PROMPT, Workload
+from tepo.config.schema import RunConfig
+from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
+from tepo.training.drawn import Rollout as Kept
+from tepo.training.recorder import Recorder
+from tepo.training.rollout import Collector
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run on `engines` engines."""
+
+    config: RunConfig
+    decoding: Decoding
+    engines: int
+    workload: Workload
+
+    @property
+    def size(self) -> int:
+        """Responses of a group."""
+        return self.config.train.samples_per_prompt
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What a step drew.
+
+    lengths: of the kept groups, by group. consumed: prompts up to the last group kept. drawn: all tokens decoded, with
+    what was given up. busy: share of the time in which engines decoded. least: the lower bound, see `Decoding.least`.
+    rounds: how many batches were waited for.
+    """
+
+    seconds: float
+    lengths: list[list[int]]
+    consumed: int
+    drawn: int
+    busy: float
+    least: float
+    rounds: int = 1
+
+
+def by_queue(setup: Setup, start: int, before: int) -> Rollout:
+    """`Collector.collect` on every rank, each with an engine and the clock in place of a GPU."""
+    engines = [Engine(setup.decoding) for _ in range(setup.engines)]
+
+    def collect(simulated: SimulatedRank) -> Kept:
+        engine = engines[simulated.rank]
+        sampler, comm = ClockedSampler(engine, setup.workload), ClockedRank(simulated, engine)
+        collector = Collector(setup.config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
+        return collector.collect(start, 1, before, Recorder())
+
+    kept = on_ranks(collect, setup.engines)[0]
+    numbers = [group.prompt.number for group in kept.groups]
+    return _rollout(setup, engines, start, kept.consumed, numbers)
+
+
+def by_rounds(setup: Setup, start: int) -> Rollout:
+    """Rounds of as many prompts as groups are missing, each waited for: how rollouts were drawn before the queue."""
+    engines, train = [Engine(setup.decoding) for _ in range(setup.engines)], setup.config.train
+    kept: list[int] = []
+    next_prompt, rounds = start, 0
+    while len(kept) < train.prompts_per_step and next_prompt - start < train.max_rounds * train.prompts_per_step:
+        batch = range(next_prompt, next_prompt + train.prompts_per_step - len(kept))
+        _generate(setup, engines, [batch[rank :: setup.engines] for rank in range(setup.engines)])
+        kept += [number for number in batch if _mixed(setup, number)]
+        next_prompt, rounds = batch.stop, rounds + 1
+    return _rollout(setup, engines, start, next_prompt - start, kept, rounds)
+
+
+def by_generation_batches(setup: Setup, start: int, times: int) -> Rollout:
+    """verl's DAPO recipe: batches of `times` the training batch, cut into one run of neighbours for each engine, each
+    batch waited for, until there are enough mixed groups; those beyond are thrown away. times 0: no filter, one batch.
+    """
+    engines, count = [Engine(setup.decoding) for _ in range(setup.engines)], setup.config.train.prompts_per_step
+    kept: list[int] = []
+    next_prompt, rounds = start, 0
+    while len(kept) < count:
+        batch = range(next_prompt, next_prompt + max(times, 1) * count)
+        bounds = [len(batch) * rank // setup.engines for rank in range(setup.engines + 1)]
+        _generate(setup, engines, [batch[bounds[rank] : bounds[rank + 1]] for rank in range(setup.engines)])
+        kept += [number for number in batch if not times or _mixed(setup, number)]
+        next_prompt, rounds = batch.stop, rounds + 1
+    return _rollout(setup, engines, start, next_prompt - start, kept[:count], rounds)
+
+
+def evaluation(setup: Setup, samples: int, block: int | None) -> tuple[float, float]:
+    """Seconds of drawing so many samples and the share of GPU time that is idle: in blocks on one engine, each waited
+    for, or dealt to all engines at once."""
+    engines = [Engine(setup.decoding) for _ in range(setup.engines)]
+    lengths = [setup.workload.group(number, 2).lengths[0] for number in range(samples)]
+    if block:
+        for begin in range(0, samples, block):
+            _draw(engines[0], lengths[begin : begin + block])
+    else:
+        for rank, engine in enumerate(engines):
+            _draw(engine, lengths[rank :: setup.engines])
+    seconds = max(engine.clock for engine in engines)
+    return seconds, 1 - sum(engine.busy for engine in engines) / (seconds * setup.engines)
+
+
+def _mixed(setup: Setup, number: int) -> bool:
+    return 0 < setup.workload.group(number, setup.size).right < setup.size
+
+
+def _generate(setup: Setup, engines: Sequence[Engine], batches: Sequence[Sequence[int]]) -> None:
+    """Draw these prompts, each batch on its engine; then all wait for the last."""
+    for engine, batch in zip(engines, batches, strict=True):
+        _draw(engine, [length for number in batch for length in setup.workload.group(number, setup.size).lengths])
+    last = max(engine.clock for engine in engines)
+    for engine in engines:
+        engine.clock = last
+
+
+def _draw(engine: Engine, lengths: Sequence[int]) -> None:
+    for index, length in enumerate(lengths):
+        engine.add(index, length)
+    while engine.run(float("inf")):
+        pass
+
+
+def _rollout(
+    setup: Setup, engines: Sequence[Engine], start: int, consumed: int, kept: Sequence[int], rounds: int = 1
+) -> Rollout:
+    seconds = max(engine.clock for engine in engines)
+    needed = [setup.workload.group(number, setup.size).lengths for number in range(start, start + consumed)]
+    lengths = [setup.workload.group(number, setup.size).lengths for number in kept]
+    every = [length for group in needed for length in group]
+    least = setup.decoding.least(max(max(group) for group in lengths), every, PROMPT, setup.engines)
+    busy = sum(engine.busy for engine in engines) / (seconds * len(engines))
+    return Rollout(seconds, lengths, consumed, sum(engine.tokens for engine in engines), busy, least, rounds)

@@ -1,0 +1,166 @@
+"""Sequences dealt to ranks by cost, so that all ranks of an update are done at the same time.
+
+What is trained does not depend on it: denominators are those of the full mini-batch, and ranks add up.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# Context at which a token's attention costs as much as its matrix products, 2 N / (4 layers heads head_dim): 35k for
+# Qwen2.5-7B, 34k for Qwen3-14B, 48k for Qwen2.5-32B. Of a small model long responses cost up to a tenth more.
+_ATTENTION = 35_000
+_EVEN = 1.005  # cost of the heaviest rank over the mean, at which sequences are no longer exchanged
+_ALIKE = 1.05  # the same of a rank's micro-batches: to cut fewer groups counts for more, while they fit
+_TIGHT = 0.97  # cost over pushed tokens grows with the length: a part of the mean cost may push a little more
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Prompt length, response length and group of each sequence, int64 [S]."""
+
+    prompts: np.ndarray
+    responses: np.ndarray
+    groups: np.ndarray
+
+    @property
+    def costs(self) -> np.ndarray:
+        """Of each response, in tokens of a short one."""
+        return self.responses * (1 + (self.prompts + self.responses / 2) / _ATTENTION)
+
+    @property
+    def prompt_costs(self) -> np.ndarray:
+        """Of each prompt, which is pushed once for the responses that lie together."""
+        return self.prompts * (1 + self.prompts / (2 * _ATTENTION))
+
+    def cost(self, part: Sequence[int]) -> float:
+        """Of a part, each of its prompts counted once."""
+        chosen = np.asarray(part, dtype=np.int64)
+        _, first = np.unique(self.groups[chosen], return_index=True)
+        return float(self.costs[chosen].sum() + self.prompt_costs[chosen[first]].sum())
+
+    def pushed(self, part: Sequence[int]) -> int:
+        """Tokens of a part that go through the model, see `packing`."""
+        chosen = np.asarray(part, dtype=np.int64)
+        _, first = np.unique(self.groups[chosen], return_index=True)
+        return int(np.maximum(self.responses[chosen] - 1, 0).sum() + self.prompts[chosen[first]].sum())
+
+    def fits(self, part: Sequence[int], budget: int) -> bool:
+        """Whether it is a micro-batch: one sequence may be above the budget."""
+        return len(part) < 2 or self.pushed(part) <= budget
+
+
+def deal(
+    prompts: Sequence[int], responses: Sequence[int], groups: Sequence[int], budget: int, ranks: int
+) -> list[list[list[int]]]:
+    """For each rank its micro-batches: lists of indices into the arguments, which are per sequence.
+
+    Ranks cost about the same, and so do the micro-batches of a rank, the heaviest first. All ranks have the same number
+    of them, as sharded engines need: the smallest with which each holds at most `budget` pushed tokens. A sequence
+    above the budget has one to itself. Where a rank has fewer sequences than that, some are empty. A group stays
+    together where that does not cost balance. Deterministic: depends on the arguments alone.
+    """
+    given = Sequences(*(np.asarray(values, dtype=np.int64) for values in (prompts, responses, groups)))
+    shares = _spread(given, range(len(prompts)), ranks, _EVEN)
+    fewest = max(1, *(min(len(share), math.ceil(given.pushed(share) / budget)) for share in shares))
+    for count in itertools.count(fewest):
+        dealt = [_cut(given, share, count, budget) for share in shares]
+        if all(given.fits(part, budget) for parts in dealt for part in parts):
+            break
+    _level(given, dealt, _EVEN, budget)
+    return [[sorted(part) for part in sorted(parts, key=given.cost, reverse=True)] for parts in dealt]
+
+
+def _cut(given: Sequences, share: Sequence[int], count: int, budget: int) -> list[list[int]]:
+    """A rank's sequences in `count` micro-batches of about the same cost, as even as it takes to fit."""
+    if count >= len(share):
+        return [[index] for index in share] + [[] for _ in range(count - len(share))]
+    return _spread(given, sorted(share), count, max(_EVEN, min(_ALIKE, _TIGHT * budget * count / given.pushed(share))))
+
+
+def _spread(given: Sequences, chosen: Sequence[int], count: int, even: float) -> list[list[int]]:
+    """Some sequences in `count` parts of about the same cost, by exchanges between them: from complete groups, and from
+    runs of neighbours, which cut few groups; what costs less."""
+    found = []
+    enough = len(np.unique(given.groups[list(chosen)])) >= count
+    for start in (_groups, _runs) if enough else (_runs,):
+        parts = start(given, chosen, count)
+        _level(given, [[part] for part in parts], even, None)
+        found.append(parts)
+    return min(found, key=lambda parts: max(map(given.cost, parts)))
+
+
+def _groups(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+    """Complete groups, the dearest first, each to the part with the least so far."""
+    members: dict[int, list[int]] = {}
+    for index in chosen:
+        members.setdefault(int(given.groups[index]), []).append(index)
+    parts: list[list[int]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for group in sorted(members.values(), key=given.cost, reverse=True):
+        least = loads.index(min(loads))
+        parts[least] += group
+        loads[least] += given.cost(group)
+    return parts
+
+
+def _runs(given: Sequences, chosen: Sequence[int], count: int) -> list[list[int]]:
+    """Runs of neighbours, cut where the cost is."""
+    costs = given.costs[list(chosen)]
+    middles = np.cumsum(costs) - costs / 2
+    parts: list[list[int]] = [[] for _ in range(count)]
+    for index, middle in zip(chosen, middles, strict=True):
+        parts[min(int(middle / costs.sum() * count), count - 1)].append(index)
+    return parts
+
+
+def _level(given: Sequences, ranks: list[list[list[int]]], even: float, budget: int | None) -> None:
+    """Exchange sequences with the heaviest rank until it costs at most `even` times the mean, or none helps."""
+    loads = [sum(map(given.cost, parts)) for parts in ranks]
+    while max(loads) > even * sum(loads) / len(loads):
+        heavy, *lighter = sorted(range(len(ranks)), key=lambda rank: -loads[rank])
+        for light in reversed(lighter):
+            ahead = loads[heavy] - loads[light]
+            pairs = itertools.product(filter(None, ranks[heavy]), ranks[light])
+            if any(_exchange(given, mine, theirs, ahead, budget) for mine, theirs in pairs):
+                loads[heavy], loads[light] = (sum(map(given.cost, ranks[rank])) for rank in (heavy, light))
+                break
+        else:
+            break
+
+
+def _exchange(given: Sequences, heavy: list[int], light: list[int], ahead: float, budget: int | None) -> bool:
+    """Move the sequence, or swap the two, that leaves the dearer of two ranks cheapest; False when none does.
+
+    heavy, light: a part of each. ahead: what the first rank costs more than the second."""
+    mine, theirs = np.array(heavy), np.array([*light, -1])  # -1: nothing comes back
+    costs, prompts = np.append(given.costs, 0.0), np.append(given.prompt_costs, 0.0)
+    groups = np.append(given.groups, -1)
+    in_heavy, in_light = Counter(groups[mine].tolist()), Counter(groups[theirs].tolist())
+
+    def members(counted: Counter[int], sequences: np.ndarray) -> np.ndarray:
+        return np.array([counted[group] for group in groups[sequences].tolist()])
+
+    same = groups[mine][:, None] == groups[theirs][None, :]  # then neither part gains or loses a prompt
+    lost = costs[mine] + prompts[mine] * (members(in_heavy, mine) == 1)
+    gained = costs[mine] + prompts[mine] * (members(in_light, mine) == 0)
+    lost_back = costs[theirs] + prompts[theirs] * (members(in_light, theirs) == 1)
+    gained_back = costs[theirs] + prompts[theirs] * (members(in_heavy, theirs) == 0)
+    difference = costs[mine][:, None] - costs[theirs][None, :]
+    after_heavy = ahead - np.where(same, difference, lost[:, None] - gained_back[None, :])
+    after_light = np.where(same, difference, gained[:, None] - lost_back[None, :])
+    after = np.maximum(after_heavy, after_light)
+    row, column = np.unravel_index(int(after.argmin()), after.shape)
+    if after[row, column] >= ahead - 1e-6:
+        return False
+    given_away, come = [heavy[row]], [] if theirs[column] < 0 else [light[column]]
+    new_heavy = [index for index in heavy if index not in given_away] + come
+    new_light = [index for index in light if index not in come] + given_away
+    if budget is not None and not (given.fits(new_heavy, budget) and given.fits(new_light, budget)):
+        return False
+    heavy[:], light[:] = new_heavy, new_light
+    return True

@@ -1,0 +1,143 @@
+"""The simulated step: bounds are bounds, no token is lost, and every schedule trains the same groups."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perf.simulate_cpu import CpuRate, fit, simulated
+from perf.simulator import published, rollouts, updates
+from perf.simulator.cards import H100, Decoding, Training
+from perf.simulator.clocked import Engine
+from perf.simulator.rollouts import Setup
+from perf.simulator.workload import PROMPT, Lognormal, Measured
+from tepo.config.compose import compose
+from tepo.evaluation.rows import table_of, write_table
+from tepo.policy.shapes import KNOWN
+
+SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
+DECODING = Decoding(H100, SHAPE, 0.4, 64)
+WORKLOAD = Lognormal(200, 800)
+
+
+def setup(engines: int = 2) -> Setup:
+    config = compose(["scale=paper", "train.prompts_per_step=8", "train.samples_per_prompt=4"])
+    return Setup(config, DECODING, engines, WORKLOAD)
+
+
+def tokens(start: int, count: int) -> int:
+    return sum(sum(WORKLOAD.group(number, 4).lengths) for number in range(start, start + count))
+
+
+def test_no_rollout_beats_its_bound_and_the_queue_beats_rounds() -> None:
+    queue, rounds = rollouts.by_queue(setup(), 0, 16), rollouts.by_rounds(setup(), 0)
+    verl = rollouts.by_generation_batches(setup(), 0, 3)
+    for rollout in (queue, rounds, verl):
+        assert rollout.seconds >= rollout.least > 0
+        assert 0 < rollout.busy <= 1
+    assert queue.seconds < rounds.seconds
+    assert rounds.rounds > 1
+
+
+def test_no_token_is_lost() -> None:
+    rounds, verl = rollouts.by_rounds(setup(), 5), rollouts.by_generation_batches(setup(), 5, 3)
+    assert rounds.drawn == tokens(5, rounds.consumed)
+    assert verl.drawn == tokens(5, verl.consumed)
+    queue = rollouts.by_queue(setup(), 5, 16)
+    assert queue.drawn >= tokens(5, queue.consumed)  # and what was given up
+
+
+@pytest.mark.parametrize("engines", [1, 2, 5])
+def test_the_same_groups_on_any_number_of_engines(engines: int) -> None:
+    """The first mixed ones in prompt order."""
+    mixed = [number for number in range(100) if 0 < WORKLOAD.group(number, 4).right < 4][:8]
+    expected = [WORKLOAD.group(number, 4).lengths for number in mixed]
+    assert rollouts.by_queue(setup(engines), 0, 0).lengths == expected
+    assert rollouts.by_queue(setup(engines), 0, 30).lengths == expected
+    assert rollouts.by_rounds(setup(engines), 0).lengths == expected
+    assert rollouts.by_generation_batches(setup(engines), 0, 3).lengths == expected
+
+
+def test_the_simulation_is_the_same_each_time() -> None:
+    assert rollouts.by_queue(setup(3), 0, 0) == rollouts.by_queue(setup(3), 0, 0)
+
+
+def test_one_row_takes_its_steps_and_its_prompt() -> None:
+    engine = Engine(DECODING)
+    engine.add("only", 500)
+    assert engine.run(float("inf")) == ["only"]
+    assert engine.clock == pytest.approx(DECODING.prefill(PROMPT) + DECODING.seconds(500, 1, PROMPT))
+    assert engine.cached == 0
+
+
+def test_an_engine_stops_at_the_time_it_is_given() -> None:
+    engine = Engine(DECODING)
+    engine.add("long", 5000)
+    step = DECODING.seconds(1, 1, PROMPT + 5000)
+    for until in (0.25, 0.5, 0.75):
+        assert engine.run(until) == []
+        assert until <= engine.clock <= until + step
+
+
+def test_a_full_cache_preempts_and_loses_nothing() -> None:
+    engine = Engine(DECODING)
+    engine.capacity = 2500
+    for number in range(10):
+        engine.add(number, 600)
+    ended = []
+    while done := engine.run(float("inf")):
+        assert engine.cached <= engine.capacity
+        ended += done
+    assert sorted(ended) == list(range(10))
+    assert engine.preempted > 0
+    assert engine.tokens == 6000
+
+
+def test_dealing_by_cost_is_no_slower_than_by_groups() -> None:
+    config = setup().config
+    lengths = rollouts.by_rounds(setup(), 0).lengths
+    training = Training(H100, SHAPE, 4)
+    even, groups = updates.ours(training, config, lengths), updates.ours(training, config, lengths, balanced=False)
+    assert even.updates <= groups.updates
+    assert 1 <= even.imbalance <= groups.imbalance
+    alone = replace(training, ranks=1)
+    assert updates.ours(alone, config, lengths).imbalance == 1
+
+
+def test_lengths_have_the_mean_and_the_share_of_mixed_groups_that_were_asked_for() -> None:
+    workload = Lognormal(2000, 8192, kept=0.3)
+    groups = [workload.group(number, 8) for number in range(2000)]
+    lengths = [length for group in groups for length in group.lengths]
+    assert sum(lengths) / len(lengths) == pytest.approx(2000, rel=0.05)
+    assert max(lengths) == 8192
+    assert sum(0 < group.right < 8 for group in groups) / 2000 == pytest.approx(0.3, abs=0.04)
+
+
+def test_lengths_of_a_real_evaluation(tmp_path: Path) -> None:
+    rows = [
+        {"problem": problem, "sample": sample, "tokens": 10 * (sample + 1), "correct": problem == "a" and sample == 1}
+        for problem in "ab"
+        for sample in range(2)
+    ]
+    write_table(tmp_path / "samples.parquet", table_of(rows))
+    workload = Measured(tmp_path / "samples.parquet")
+    first, second = workload.group(0, 8), workload.group(1, 8)
+    assert set(first.lengths) <= {10, 20}
+    assert first.lengths[: first.right] == [20] * first.right, "the right ones come first, with their lengths"
+    assert second.right == 0
+    assert workload.limit == 20
+
+
+@pytest.mark.slow
+def test_the_published_step_comes_out() -> None:
+    checks, _ = published.check()
+    assert [one.phase for one in checks if one.judged and not one.holds] == []
+
+
+def test_constants_of_a_real_engine_are_recovered() -> None:
+    """From calls of several sizes, some with more rows than run side by side."""
+    true = CpuRate(0.002, 1e-5, 1e-6, 1e-3)
+    lists = [[(5 + number % 3, 10 + 7 * number % 50) for number in range(rows)] for rows in (4, 16, 64, 128, 200)]
+    found = fit([(len(call), simulated(true, call), call) for call in lists])
+    other = [(9, 3 + 11 * number % 60) for number in range(90)]
+    assert simulated(found, other) == pytest.approx(simulated(true, other), rel=1e-6)

@@ -92,7 +92,9 @@ class Watch:
             if sign is None:
                 if not self.file(rank).exists():  # it left in good order
                     self.seen.pop(rank, None)
-            elif sign != self._before[rank] and (last is None or last.sign != sign):
+            elif last is not None and last.sign == sign:
+                continue
+            elif sign != self._before[rank] or ACTIVITY.section != "start":  # then all have met, and it is of this start
                 self.seen[rank] = Seen(sign, time.monotonic(), time.time())
 
     def verdict(self) -> str:

@@ -43,6 +43,7 @@ def test_a_rank_without_a_sign_is_missing_after_a_while(tmp_path: Path) -> None:
 def test_signs_of_an_earlier_start_and_ranks_that_left_are_not_missing(tmp_path: Path) -> None:
     write(watch(tmp_path), SIGN)
     one = watch(tmp_path)
+    ACTIVITY.begin("start")
     one.look()
     time.sleep(0.2)
     assert one.verdict() == ""  # it has not started yet
@@ -52,6 +53,17 @@ def test_signs_of_an_earlier_start_and_ranks_that_left_are_not_missing(tmp_path:
     one.look()
     time.sleep(0.2)
     assert one.verdict() == ""
+
+
+def test_a_rank_that_was_there_first_and_stops_at_once_is_missing(tmp_path: Path) -> None:
+    """Its only sign is older than this watch. All ranks have met when the first step begins."""
+    write(watch(tmp_path), SIGN)
+    one = watch(tmp_path)
+    ACTIVITY.begin("gen")
+    one.look()
+    time.sleep(0.2)
+    one.look()
+    assert "is missing since 20" in one.verdict()
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class Watch:
                     self.seen.pop(rank, None)
             elif last is not None and last.sign == sign:
                 continue
-            elif sign != self._before[rank] or ACTIVITY.section != "start":  # then all have met, and it is of this start
+            elif sign != self._before[rank] or ACTIVITY.section != "start":  # all have met: it is of this start
                 self.seen[rank] = Seen(sign, time.monotonic(), time.time())
 
     def verdict(self) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from tepo.studies.disk import CHECKPOINTS, GB, RunDisk, run_disk, study_disk
+from tepo.studies.disk import study_disk
 from tepo.studies.plan import Unit, unique
+from tepo.training.run_disk import CHECKPOINTS, GB, RunDisk, run_disk
 from tepo.words import counted
 from tepo_cli.screen import say_wrapped
 

@@ -11,7 +11,6 @@ from tepo.config.schema import ModelConfig, RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
 from tepo.objectives.checks import check_runs
-from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.problems.sources import check_source
@@ -19,8 +18,7 @@ from tepo.problems.training_sets import check_training_set
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 from tepo.training.engines import engine_backend
-
-CHECKPOINTS = 3  # a run keeps two, and writes the next beside them
+from tepo.training.run_disk import CHECKPOINTS, GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:
@@ -103,19 +101,10 @@ def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
     """Raises UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
     writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
     try:
-        shape = shape_of(config.model.path)
+        needed = max(CHECKPOINTS - kept, 1) * run_disk(config).checkpoint
     except UserError:
         return
-    needed = max(CHECKPOINTS - kept, 1) * checkpoint_bytes(config, shape)
     if needed > free:
-        what = f"the disk has {free / 2**30:.0f} GiB free, checkpoints take {needed / 2**30:.0f}"
+        what = f"the disk has {free / GB:.3g} GB free, checkpoints take {needed / GB:.3g}"
         fix = "make room, or choose another disk with --store DIR"
         raise UserError(what, where=f"store {config.store}", fix=fix)
-
-
-def checkpoint_bytes(config: RunConfig, shape: Shape) -> float:
-    """Of one checkpoint: weights, and of what is trained two moments and float32 masters of bfloat16 weights."""
-    size, rank = number_bytes(config.model.dtype), config.model.lora_rank
-    trained = shape.adapter_parameters(rank) if rank else shape.parameters
-    moments = 2 if config.engine.optimizer == "adamw_8bit" else 8
-    return float(size * shape.parameters + (moments + 4 * (size == 2)) * trained)

@@ -3,14 +3,18 @@ Real file systems, no patched calls."""
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ranks, tepo
+from tests.integration.commands import ranks, started, tepo, until
 from tests.unit.training.small import SMALL, small
+
+STEPS = 40
+LONG = (f"train.steps={STEPS}",)
 
 
 @contextlib.contextmanager
@@ -26,50 +30,72 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def train(store: Path) -> "subprocess.CompletedProcess[str]":
-    return tepo("train", *SMALL, f"store={store}", "-q")
+def train(store: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return tepo("train", *SMALL, *words, f"store={store}", "-q")
+
+
+def fill(store: Path) -> Path:
+    """Somebody else's file, which leaves less than a checkpoint takes (about 2.5 MB)."""
+    file = store / "filler"
+    file.write_bytes(bytes(shutil.disk_usage(store).free - 1_000_000))
+    return file
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     from tepo.training.checkpoint import complete
     from tepo.training.run_folder import RunFolder
 
-    with mounted(
-        tmp_path / "small", "size=3800k"
-    ) as store:  # a checkpoint is about 2.5 MB: the first fits, the second does not
-        done = train(store)
+    with mounted(tmp_path / "small", "size=24m") as store:
+        run = RunFolder.of(small(store, *LONG))
+        process = started("train", *SMALL, *LONG, f"store={store}", "-q")
+        until(run.checkpoints, process)
+        filler = fill(store)
+        done = process.end(120)
         assert done.returncode == 1, done.stderr
         assert "the disk is full" in done.stderr
         assert "Traceback" not in done.stderr
-        run = RunFolder.of(small(store))
-        assert run.checkpoints() == [1]
-        assert complete(run.checkpoint(1))
-        subprocess.run(["mount", "-o", "remount,size=64m", str(store)], check=True)
-        assert train(store).returncode == 0
+        last = run.checkpoints()[-1]
+        assert 0 < last < STEPS
+        assert complete(run.checkpoint(last))
+        done = train(store, *LONG)
+        assert done.returncode != 0  # as it was
+        assert run.checkpoints()[-1] == last
+        filler.unlink()
+        assert train(store, *LONG).returncode == 0
         assert run.finished()
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=3800k") as store:
+        done = train(store)
+        assert done.returncode == 2
+        assert "the disk has 0.00389 GB free, checkpoints take" in " ".join(done.stderr.split())
+        assert not list(store.iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.deepspeed
-def test_a_full_disk_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
+def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
     from tepo.training.run_folder import RunFolder
 
-    words = ("engine=deepspeed", "train.steps=8")
-    with mounted(tmp_path / "small", "size=3800k") as store:
+    words = ("engine=deepspeed", *LONG)
+    with mounted(tmp_path / "small", "size=24m") as store:
+        run = RunFolder.of(small(store, *words))
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
+        until(run.checkpoints, both[0])
+        filler = fill(store)
         for done in [one.end(200) for one in both]:
             assert done.returncode == 1, done.stderr
             assert "the disk is full" in done.stderr
             assert "Traceback" not in done.stderr
-        run = RunFolder.of(small(store, *words))
-        assert run.checkpoints() == [1]
+        assert 0 < run.checkpoints()[-1] < STEPS
         assert not run.unfinished()
         assert "the disk is full" in run.manifest()["error"]
-        subprocess.run(["mount", "-o", "remount,size=64m", str(store)], check=True)
+        filler.unlink()
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
         assert [one.end(200).returncode for one in both] == [0, 0]
-        assert run.checkpoints() == [8]
+        assert run.checkpoints() == [STEPS]
 
 
 def test_a_read_only_store_is_one_message(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from tepo.config.compose import compose
 from tepo.policy.shapes import shape_of
-from tepo.studies.disk import run_disk, study_disk
+from tepo.studies.disk import study_disk
 from tepo.studies.plan_all import plan_all
 from tepo.training.checkpoint import complete
 from tepo.training.loop import train
+from tepo.training.run_disk import run_disk
 from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import small
 

@@ -99,7 +99,7 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
     check_disk(config, 3.01 * one)
     check_disk(config, 1.01 * one, kept=2)
     for free, kept in ((2.99, 0), (1.99, 1), (0.99, 2)):
-        with pytest.raises(UserError, match=r"the disk has .* GiB free, checkpoints take"):
+        with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
             check_disk(config, free * one, kept)
     check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
 

@@ -280,8 +280,8 @@ class DeepSpeedEngine:
             return self._adam().state[parameter][key].view(-1)
         name = None if key == "master" else key
         if self.stage == 3:
-            return parameter._z3_optimizer.get_local_fp32_param(parameter, name).view(-1)  # type: ignore[attr-defined]
-        return parameter._hp_mapping.get_hp_fragment(name)  # type: ignore[attr-defined]
+            return parameter._z3_optimizer.get_local_fp32_param(parameter, name).detach().view(-1)  # type: ignore[attr-defined]
+        return parameter._hp_mapping.get_hp_fragment(name).detach()  # type: ignore[attr-defined]
 
     def _put(self, parameter: nn.Parameter, piece: Piece) -> None:
         """Keep of a piece what is this rank's."""

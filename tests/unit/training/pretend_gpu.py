@@ -105,11 +105,11 @@ def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
 def resumed(engine: TorchEngine) -> list[str]:
     """Devices of the optimiser's state after a load, by kind."""
     (name, master), *_ = engine.masters.items()
-    state = {
-        f"{kind}.{name}": torch.zeros(master.shape if kind != "step" else ())
+    state = [
+        optimizer_state.Piece(kind, name, torch.zeros(master.shape if kind != "step" else ()))
         for kind in ("step", *optimizer_state.KEYS)
-    }
-    with mock.patch.object(optimizer_state, "read", return_value=iter(state.items())):
+    ]
+    with mock.patch.object(optimizer_state, "read", return_value=iter(state)):
         engine.load(Path())
     return sorted({f"{kind} {value.device}" for kind, _, value in engine.optimizer.state()})
 

@@ -88,8 +88,8 @@ def test_each_problem_s_right_responses_are_counted(tmp_path: Path) -> None:
 def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) -> None:
     config = small(tmp_path, *EVERY)
     folder = train(config)
-    logged = lasting(folder)[1]
-    policy = load_policy(str(RunFolder(folder).checkpoint(2)))
+    logged = lasting(folder)[2]
+    policy = load_policy(str(RunFolder(folder).checkpoint(3)))
     shares = []
     with Grader(GraderOptions()) as grader:
         tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)

@@ -2,7 +2,8 @@
 
 A rank whose file does not change is dead or stopped; changes are timed by the reader's clock, so the clocks of machines
 need not agree. One that works on while others wait for it may take `Limits.limit`, which follows what the same work
-took on them.
+took on them. Where nobody is seen to wait, as inside the engine's own collectives, it follows what the work took
+before.
 """
 
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from tepo.training.activity import ACTIVITY
 
 _SAMPLING = ("gen", "testing")  # sections that decode up to `max_new_tokens`
+_PATIENT = ("start", "save_checkpoint")  # that take what the disk takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +105,19 @@ class Watch:
         for seen in self._suspects():
             if now - seen.at > self.limits.silent:
                 return f"{seen.missing}; a rank without a sign of life is given up after {self.limits.silent:.0f} s"
-        waiting = [seen.sign.longest for seen in self.seen.values() if seen.sign.waiting]
-        waiting += [own.longest] if own.waiting else []
-        for seen in self._suspects() if waiting else ():
-            sign = seen.sign
-            took = max(longest.get(sign.section, 0.0) for longest in waiting)
-            limit = self.limits.limit(sign.section, took, self.max_new_tokens)
-            if not sign.waiting and sign.section != "start" and sign.stay > limit:
-                return (
-                    f"{sign.who} hangs in {sign.section} for {sign.stay:.0f} s, and others wait for it; "
-                    f"on them it took {took:.0f} s, and the limit is {limit:.0f} s"
-                )
+        others = [seen.sign for seen in self.seen.values()]
+        waiting = [sign.longest for sign in others if sign.waiting] + ([own.longest] if own.waiting else [])
+        before = [own.longest, *(sign.longest for sign in others)]
+        for seen in self._suspects():
+            section = seen.sign.section
+            took = max((longest.get(section, 0.0) for longest in waiting or before), default=0.0)
+            limit = self.limits.limit(section, took, self.max_new_tokens)
+            if seen.sign.waiting or section in _PATIENT or seen.sign.stay <= limit or not (waiting or took):
+                continue
+            hangs = f"{seen.sign.who} hangs in {section} for {seen.sign.stay:.0f} s"
+            if waiting:
+                return f"{hangs}, and others wait for it; on them it took {took:.0f} s, and the limit is {limit:.0f} s"
+            return f"{hangs}; before, it took {took:.0f} s at most, and the limit is {limit:.0f} s"
         return ""
 
     def gone(self) -> str:

@@ -74,6 +74,7 @@ def test_a_rank_that_was_there_first_and_stops_at_once_is_missing(tmp_path: Path
         ("gen", 5.9, False),
         ("gen", 6.1, True),  # 1 + 0 + 0.5 x 10 tokens
         ("start", 1000.0, False),
+        ("save_checkpoint", 1000.0, False),
     ],
 )
 def test_the_limit_follows_what_the_others_took(tmp_path: Path, section: str, stay: float, hangs: bool) -> None:
@@ -91,6 +92,18 @@ def test_nobody_hangs_as_long_as_nobody_waits(tmp_path: Path) -> None:
     write(one, replace(SIGN, stay=1e6))
     one.look()
     assert one.verdict() == ""
+
+
+@pytest.mark.parametrize(("stay", "hangs"), [(4.9, False), (5.1, True)])
+def test_where_nobody_is_seen_to_wait_the_limit_follows_what_it_took_before(
+    tmp_path: Path, stay: float, hangs: bool
+) -> None:
+    """As when all ranks are inside of the engine's collectives, one of which never comes."""
+    one = watch(tmp_path, 3)
+    write(one, replace(SIGN, section="update_actor", stay=stay, longest={"update_actor": 0.5}))
+    write(one, replace(SIGN, rank=2, section="update_actor", stay=0.1, longest={"update_actor": 2.0}))
+    one.look()
+    assert ("hangs in update_actor for 5 s; before, it took 2 s at most" in one.verdict()) == hangs
 
 
 def test_after_a_broken_connection_the_dead_process_is_named(tmp_path: Path) -> None:

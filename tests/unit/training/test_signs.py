@@ -19,6 +19,13 @@ QUICK = Limits(every=0.02, silent=0.15, slack=1.0, times=2.0, token=0.5)
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen", waiting=False, stay=0.0)
 
 
+@pytest.fixture(autouse=True)
+def own_activity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that ran before in this process have left what they took."""
+    monkeypatch.setattr(ACTIVITY, "section", "start")
+    monkeypatch.setattr(ACTIVITY, "longest", {})
+
+
 def watch(folder: Path, ranks: int = 2) -> Watch:
     return Watch(folder, 0, ranks, max_new_tokens=10, limits=QUICK)
 

@@ -5,7 +5,7 @@
 64 prompts by 8 responses of 2k tokens on average, at most 8,192; half of the groups are mixed (or lengths and right
 answers of a real evaluation, `--lengths`). Qwen2.5-7B and Qwen3-14B on 8 and 16 H100, by rounds, by the queue, by the
 queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe. Constants and their
-sources: perf/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
+sources: tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
 Not simulated: checkpoints, grading, validation.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perf.simulator import published, rollouts, updates
-from perf.simulator.cards import H100, SYNC, Decoding, Training
-from perf.simulator.rollouts import Rollout, Setup
-from perf.simulator.workload import PROMPT, Lognormal, Measured, Workload
 from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
+from tepo.studies.simulator import published, rollouts, updates
+from tepo.studies.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.studies.simulator.rollouts import Rollout, Setup
+from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured, Workload
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"
 SAMPLES = 8844  # of the seven benchmarks

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perf.simulator.workload import PROMPT, Drawn, Workload
 from tepo.objectives.simulated_ranks import SimulatedRank
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.vllm_groups import Groups
+from tepo.studies.simulator.workload import PROMPT, Drawn, Workload
 from tepo.training.prompt_stream import Prompt
 
 

@@ -12,13 +12,13 @@ verl's driver moves padded tensors: what that costs a position is taken from the
 
 from dataclasses import dataclass, replace
 
-from perf.simulator import updates
-from perf.simulator.cards import EAGER_SECONDS, H20, Decoding, Training
-from perf.simulator.rollouts import Setup, by_generation_batches
-from perf.simulator.updates import Trained
-from perf.simulator.workload import PROMPT, Lognormal
 from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN
+from tepo.studies.simulator import updates
+from tepo.studies.simulator.cards import EAGER_SECONDS, H20, Decoding, Training
+from tepo.studies.simulator.rollouts import Setup, by_generation_batches
+from tepo.studies.simulator.updates import Trained
+from tepo.studies.simulator.workload import PROMPT, Lognormal
 
 SHAPE = KNOWN["Qwen/Qwen2.5-7B"]  # Math-7B has the same
 WITHIN = 0.25

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perf.simulator.cards import Decoding
-from perf.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
-from perf.simulator.workload import PROMPT, Workload
 from tepo.config.schema import RunConfig
 from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
+from tepo.studies.simulator.cards import Decoding
+from tepo.studies.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
+from tepo.studies.simulator.workload import PROMPT, Workload
 from tepo.training.drawn import Rollout as Kept
 from tepo.training.recorder import Recorder
 from tepo.training.rollout import Collector
@@ -58,7 +58,7 @@ def by_queue(setup: Setup, start: int, before: int) -> Rollout:
 
     kept = on_ranks(collect, setup.engines)[0]
     numbers = [group.prompt.number for group in kept.groups]
-    return _rollout(setup, engines, start, kept.consumed, numbers)
+    return _rollout(setup, engines, range(start, start + kept.consumed), numbers)
 
 
 def by_rounds(setup: Setup, start: int) -> Rollout:
@@ -71,7 +71,7 @@ def by_rounds(setup: Setup, start: int) -> Rollout:
         _generate(setup, engines, [batch[rank :: setup.engines] for rank in range(setup.engines)])
         kept += [number for number in batch if _mixed(setup, number)]
         next_prompt, rounds = batch.stop, rounds + 1
-    return _rollout(setup, engines, start, next_prompt - start, kept, rounds)
+    return _rollout(setup, engines, range(start, next_prompt), kept, rounds)
 
 
 def by_generation_batches(setup: Setup, start: int, times: int) -> Rollout:
@@ -87,7 +87,7 @@ def by_generation_batches(setup: Setup, start: int, times: int) -> Rollout:
         _generate(setup, engines, [batch[bounds[rank] : bounds[rank + 1]] for rank in range(setup.engines)])
         kept += [number for number in batch if not times or _mixed(setup, number)]
         next_prompt, rounds = batch.stop, rounds + 1
-    return _rollout(setup, engines, start, next_prompt - start, kept[:count], rounds)
+    return _rollout(setup, engines, range(start, next_prompt), kept[:count], rounds)
 
 
 def evaluation(setup: Setup, samples: int, block: int | None) -> tuple[float, float]:
@@ -125,13 +125,11 @@ def _draw(engine: Engine, lengths: Sequence[int]) -> None:
         pass
 
 
-def _rollout(
-    setup: Setup, engines: Sequence[Engine], start: int, consumed: int, kept: Sequence[int], rounds: int = 1
-) -> Rollout:
+def _rollout(setup: Setup, engines: Sequence[Engine], consumed: range, kept: Sequence[int], rounds: int = 1) -> Rollout:
     seconds = max(engine.clock for engine in engines)
-    needed = [setup.workload.group(number, setup.size).lengths for number in range(start, start + consumed)]
+    needed = [setup.workload.group(number, setup.size).lengths for number in consumed]
     lengths = [setup.workload.group(number, setup.size).lengths for number in kept]
     every = [length for group in needed for length in group]
     least = setup.decoding.least(max(max(group) for group in lengths), every, PROMPT, setup.engines)
     busy = sum(engine.busy for engine in engines) / (seconds * len(engines))
-    return Rollout(seconds, lengths, consumed, sum(engine.tokens for engine in engines), busy, least, rounds)
+    return Rollout(seconds, lengths, len(consumed), sum(engine.tokens for engine in engines), busy, least, rounds)

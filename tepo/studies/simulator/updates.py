@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from perf.simulator.cards import PASSES, Training
-from perf.simulator.clocked import Stream, response
 from tepo.config.schema import RunConfig
+from tepo.studies.simulator.cards import PASSES, Training
+from tepo.studies.simulator.clocked import Stream, response
 from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
 
 

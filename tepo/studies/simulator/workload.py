@@ -21,7 +21,8 @@ class Drawn:
 class Workload(Protocol):
     """Groups by the number of their prompt, the same for every schedule."""
 
-    limit: int
+    @property
+    def limit(self) -> int: ...
 
     def group(self, number: int, size: int) -> Drawn:
         """`size` responses of at most `limit` tokens."""

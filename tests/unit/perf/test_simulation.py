@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from perf.simulate_cpu import CpuRate, fit, simulated
-from perf.simulator import published, rollouts, updates
-from perf.simulator.cards import H100, Decoding, Training
-from perf.simulator.clocked import Engine
-from perf.simulator.rollouts import Setup
-from perf.simulator.workload import PROMPT, Lognormal, Measured
 from tepo.config.compose import compose
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.shapes import KNOWN
+from tepo.studies.simulator import published, rollouts, updates
+from tepo.studies.simulator.cards import H100, Decoding, Training
+from tepo.studies.simulator.clocked import Engine
+from tepo.studies.simulator.rollouts import Setup
+from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured
 
 SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
 DECODING = Decoding(H100, SHAPE, 0.4, 64)

@@ -8,7 +8,9 @@ from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page.charts import chart_data
 from tepo.reporting.render import as_text
+from tepo.reporting.thin import thinned
 from tepo.reporting.token_view import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.judged import judge
@@ -22,6 +24,8 @@ from tepo.studies.study_figures import curves
 from tepo.studies.study_table import study_table
 from tepo.studies.two_processes import two_processes
 from tepo.words import counted, setting_text
+
+_POINTS = 200  # of a curve on the page: more are not seen
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,10 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
     figures = []
     for number, (setting, part) in enumerate(settings.items(), start=1):
-        if shown := [run for run in curves(part) if run.rows]:
+        if shown := thinned([run for run in curves(part) if run.rows], _POINTS):
             name = f"{study.name}-curves" + (f"-{number}" if setting else "")
             caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
-            figures.append(PageFigure(name, caption, svg(training_figure(shown))))
+            figures.append(PageFigure(name, caption, svg(training_figure(shown)), chart_data(shown)))
     return figures
 
 

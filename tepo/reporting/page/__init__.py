@@ -20,6 +20,9 @@ from tepo.reporting.renderers import html
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import CLASSES, TokenDump, class_counts, mask_of, token_classes
 
+STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css")
+SCRIPTS = ("vendor/uPlot.iife.min.js", "tables.js", "tokens.js", "curves.js")
+
 VIEWS = (
     ("advantage", "Advantage", "diverging"),
     ("ratio", "Ratio", "log"),
@@ -39,11 +42,13 @@ VIEWS = (
 
 @dataclass(frozen=True)
 class PageFigure:
-    """name: unique on the page. svg: as `tepo.reporting.curves.svg` gives it."""
+    """name: unique on the page. svg: as `tepo.reporting.curves.svg` gives it. charts: of `chart_data`, for curves that
+    are drawn anew where scripts run."""
 
     name: str
     caption: str
     svg: str
+    charts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,19 @@ def build_page(
         data=_script_json(
             {"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}
         ),
-        css=Markup(_asset("page.css")),
-        script=Markup(_asset("tables.js") + _asset("tokens.js")),
+        curves=_script_json(
+            {figure.name: figure.charts for study in studies for figure in study.figures if figure.charts}
+        ),
+        css=Markup("".join(map(_asset, STYLES))),
+        script=Markup("".join(map(_asset, SCRIPTS))),
+        licence=_asset("vendor/uPlot-LICENSE.txt"),
     )
 
 
 def inline_svg(figure: PageFigure) -> Markup:
     """The figure's SVG element with ids of its own, so that several can stand in one document."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", figure.svg[figure.svg.index("<svg") :], flags=re.S)
+    svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths of a point
     prefix = re.sub(r"\W", "-", figure.name) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)

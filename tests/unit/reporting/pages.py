@@ -2,6 +2,7 @@
 
 from tepo.reporting.curves import RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page.charts import chart_data
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import TokenDump, parse_dump
 
@@ -68,5 +69,6 @@ def page(table: Table) -> str:
         )
         for run in runs
     ]
-    figures = tuple(PageFigure(name, f"Reward {NASTY}", svg(training_figure(curves))) for name in ("first", "second"))
+    drawn = svg(training_figure(curves)), chart_data(curves)
+    figures = tuple(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second"))
     return build_page(f"Laptop {NASTY}", [PageStudy(table, figures)], runs, subtitle="made up")

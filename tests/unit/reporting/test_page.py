@@ -66,15 +66,16 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
     assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
+        "https://github.com/leeoniya/uPlot",  # its comment of copyright
     }
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
 
 
 def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 2
+    assert len(document.scripts) == 3
     data = json.loads(document.scripts[0])
     assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3
     assert NASTY.split("\u2028")[0] in "".join(document.text)
 
 
@@ -91,6 +92,18 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
     ):
         assert expected in shown
     assert shown.count("this objective has no mask") == 1
+
+
+def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(
+    text: str, document: _Document
+) -> None:
+    curves = json.loads(document.scripts[1])
+    assert list(curves) == ["first", "second"]
+    assert curves["first"]["rows"][1]["label"] == "TEPO"
+    assert curves["first"]["rows"][1]["curves"][0]["mean"] == [10, 20, 30]
+    assert text.count("<svg role=") == 2
+    assert "The MIT License (MIT)" in "".join(document.text)
+    assert "Leon Sorokin" in "".join(document.text)
 
 
 def test_only_differing_settings_are_columns(text: str) -> None:

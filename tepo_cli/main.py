@@ -31,6 +31,7 @@ from tepo_cli.commands.responses import responses
 from tepo_cli.commands.table import table
 from tepo_cli.commands.train import train
 from tepo_cli.commands.warmstart import warmstart
+from tepo_cli.commands.watch import watch
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
@@ -85,6 +86,7 @@ app.command()(responses)
 app.command("check-objective")(check_objective)
 app.command()(doctor)
 app.command("list")(listing)
+app.command()(watch)
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:

@@ -103,22 +103,20 @@ def _grid(block: Block, label: int) -> Grid:
         for row in block.rows
     ]
     for index, column in enumerate(block.columns):
-        text = column.kind is Kind.TEXT
-        parts = [
-            part
-            for cell in (Text(column.title), *(line[index] for line in cells))
-            for part in (cell.plain.split() if text else cell.plain.splitlines())
-        ]
+        texts = [column.title, *(line[index].plain for line in cells)]
+        lines = [part for text in texts for part in text.splitlines()]
+        prose = column.kind is Kind.TEXT and max(map(cell_len, lines)) > _LABEL_WIDTH
+        parts = [word for line in lines for word in line.split()] if prose else lines
         grid.add_column(
             column.title,
-            justify="left" if text else "right",
-            no_wrap=not text,
+            justify="left" if column.kind is Kind.TEXT else "right",
+            no_wrap=not prose,
             min_width=max(map(cell_len, parts), default=0),  # no number and no word is cut
         )
-    lines = iter(cells)
+    values = iter(cells)
     for section, rows in sections(block.rows):
         if section:
             grid.add_row(Text(section, style="italic"))
         for row in rows:
-            grid.add_row(Text(row.label), *next(lines))
+            grid.add_row(Text(row.label), *next(values))
     return grid

@@ -10,12 +10,13 @@ from tepo_cli.options import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import ConsoleDimensions, RenderableType
+    from rich.console import Console
+    from rich.table import Table
 
     from tepo.studies.live import LiveRun
 
 _SPARKS = 16  # characters of a curve where the screen has no edge
-_REST = 68  # columns of the screen that the other cells take
+_LONGEST, _SHORTEST = 40, 4  # of one in a terminal
 
 
 def watch(
@@ -44,7 +45,7 @@ def watch(
     try:
         with Live(console=screen, auto_refresh=False, vertical_overflow="ellipsis") as live:
             while True:
-                live.update(_table(live_runs(store), store, screen.size), refresh=True)
+                live.update(_table(live_runs(store), store, screen), refresh=True)
                 time.sleep(every)
     except KeyboardInterrupt:  # how it is meant to end
         return
@@ -80,17 +81,28 @@ def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:
     return [_head(runs, store), *("  ".join(filter(None, _cells(run))) for run in runs)]
 
 
-def _table(runs: "Sequence[LiveRun]", store: Path, size: "ConsoleDimensions") -> "RenderableType":
+def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Console") -> "Table":
     """As many runs as the screen has lines, with curves as long as it has columns for."""
+    from rich.measure import Measurement
+
+    lines = max(1, screen.height - 6)
+    for sparks in range(_LONGEST, _SHORTEST, -1):
+        table = _grid([_cells(run, sparks) for run in runs[:lines]])
+        if Measurement.get(screen, screen.options.update(width=10_000), table).maximum <= screen.width:
+            break
+    table.title, table.title_justify = _head(runs, store), "left"
+    table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
+    return table
+
+
+def _grid(rows: list[list[str]]) -> "Table":
     from rich.table import Column, Table
 
     from tepo_cli.screen import fixed
 
-    heads = ("run", "objective", "seed", "step", "reward", "entropy", "left")
-    table = Table(*map(fixed, heads), Column("status"), title=_head(runs, store), title_justify="left", box=None)
-    lines, sparks = max(1, size.height - 6), max(4, min(30, (size.width - _REST) // 2))
-    for run in runs[:lines]:
-        table.add_row(*_cells(run, sparks))
-    if len(runs) > lines:
-        table.caption = f"and {len(runs) - lines} more"
+    run, *numbers = map(fixed, ("run", "seed", "step", "reward", "entropy", "left"))
+    narrow = Column("objective", overflow="fold"), Column("status", overflow="fold")
+    table = Table(run, narrow[0], *numbers, narrow[1], box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for cells in rows:
+        table.add_row(*cells)
     return table

@@ -45,6 +45,7 @@ def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
         shown = _until(ours, "2/8")
         assert folder.path.name in shown
         assert "75.0%" in shown
+        assert "running" in shown
         assert "…" not in shown
         process.send_signal(signal.SIGINT)
         rest = _until(ours, None)

@@ -10,7 +10,7 @@ from tepo_cli.options import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
     from tepo.studies.live import LiveRun
@@ -81,28 +81,28 @@ def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:
     return [_head(runs, store), *("  ".join(filter(None, _cells(run))) for run in runs)]
 
 
-def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Console") -> "Table":
-    """As many runs as the screen has lines, with curves as long as it has columns for."""
+def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Console") -> "RenderableType":
+    """As many runs as the screen has lines, with curves as long as it has columns for; lines where it is too narrow for
+    a table."""
     from rich.measure import Measurement
 
     lines = max(1, screen.height - 6)
     for sparks in range(_LONGEST, _SHORTEST, -1):
         table = _grid([_cells(run, sparks) for run in runs[:lines]])
         if Measurement.get(screen, screen.options.update(width=10_000), table).maximum <= screen.width:
-            break
-    table.title, table.title_justify = _head(runs, store), "left"
-    table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
-    return table
+            table.title, table.title_justify = _head(runs, store), "left"
+            table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
+            return table
+    return "\n".join(_plain(runs[: lines // 2], store))
 
 
 def _grid(rows: list[list[str]]) -> "Table":
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from tepo_cli.screen import fixed
 
-    run, *numbers = map(fixed, ("run", "seed", "step", "reward", "entropy", "left"))
-    narrow = Column("objective", overflow="fold"), Column("status", overflow="fold")
-    table = Table(run, narrow[0], *numbers, narrow[1], box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    heads = ("run", "objective", "seed", "step", "reward", "entropy", "left", "status")
+    table = Table(*map(fixed, heads), box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for cells in rows:
         table.add_row(*cells)
     return table

@@ -99,9 +99,11 @@
   const labels = runs.map(([, label], index) => new Option(label, index));
   byId("left-run").append(...labels);
   byId("right-run").append(...labels.map((option) => option.cloneNode(true)));
-  const row = (label) => label.replace(/, seed \d+$/, "");
-  const another = runs.findIndex(([, label]) => row(label) !== row(runs[0][1])); // rather than another seed of the same
-  byId("right-run").value = String(another > 0 ? another : runs.length - 1);
+  // two rows that were trained, rather than two seeds of one
+  const row = (index) => runs[index][1].replace(/, seed \d+$/, "");
+  const trained = [...runs.keys()].filter((index) => !runs[index][0].startsWith("base-"));
+  const left = trained[0] ?? 0, right = trained.find((index) => row(index) !== row(left)) ?? runs.length - 1;
+  [byId("left-run").value, byId("right-run").value] = [left, right].map(String);
   const names = [...new Set(benchmarkEntries.map((entry) => entry.benchmark)), ...(trainingEntries.length ? [TRAINING] : [])];
   byId("side-benchmark").append(new Option("all benchmarks", ""), ...names.map((name) => new Option(name, name)));
   byId("side-filter").append(...Object.entries(FILTERS).map(([value, title]) => new Option(title, value)));

@@ -35,30 +35,34 @@
 
   // The chosen value by token class, over the responses shown: the middle half as a box, 5th to 95th percentile as a line.
   function drawSpread() {
-    const name = state.view, mask = kinds[name] === "mask";
-    const classes = data.classes.map((title, index) => [title, dump().responses.flatMap((one) => (one.values[name] ?? []).filter((v, at) => v !== null && one.classes[at] === index)).sort((a, b) => a - b)]).filter(([, values]) => values.length);
+    const name = state.view, kind = kinds[name], mask = kind === "mask";
+    const of = (index) => dump().responses.flatMap((one) => (one.values[name] ?? []).filter((v, at) => v !== null && one.classes[at] === index));
+    const classes = data.classes.map((title, index) => [title, of(index).sort((a, b) => a - b)]).filter(([, values]) => values.length);
     const at = (values, share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
-    const lows = classes.map(([, values]) => at(values, 0.05)), highs = classes.map(([, values]) => at(values, 0.95));
-    const [low, high] = mask ? [0, 1] : [Math.min(0, ...lows), Math.max(0, ...highs)];
-    const x = (value) => (high > low ? (100 * (value - low)) / (high - low) : 50).toFixed(2);
+    const sizes = classes.flatMap(([, values]) => values.map((v) => Math.abs(tokenColours.scaled(kind, v)))).filter(Boolean).sort((a, b) => a - b);
+    const middling = at(sizes, 0.5) || 1;
+    // most values are tiny and a few are large: a logarithm on both sides of 0 shows both
+    const place = (value) => { const v = tokenColours.scaled(kind, value); return mask ? v : Math.sign(v) * Math.log1p(Math.abs(v) / middling); };
+    const low = mask ? 0 : Math.min(0, ...classes.map(([, values]) => place(at(values, 0.05))));
+    const high = mask ? 1 : Math.max(0, ...classes.map(([, values]) => place(at(values, 0.95))));
+    const across = (position) => (high > low ? (100 * (position - low)) / (high - low) : 50).toFixed(2);
     const rows = classes.flatMap(([title, values]) => {
+      const quarters = [0.05, 0.25, 0.5, 0.75, 0.95].map((part) => at(values, part));
+      const [a, b, middle, c, d] = quarters.map((value) => across(place(value)));
       const share = values.filter(Boolean).length / values.length;
-      const [a, b, middle, c, d] = [0.05, 0.25, 0.5, 0.75, 0.95].map((part) => at(values, part));
-      const text = mask ? `${(100 * share).toFixed(1)}% of ${values.length}` : `${number(middle)} (${number(b)} to ${number(c)})`;
       const bar = mask
-        ? `<rect x="0" y="3" width="${x(share)}" height="8"/>`
-        : `<line x1="${x(a)}" x2="${x(d)}" y1="7" y2="7"/><rect x="${x(b)}" y="3" width="${Math.max(0.4, x(c) - x(b))}" height="8"/><line class="middle" x1="${x(middle)}" x2="${x(middle)}" y1="1" y2="13"/>`;
-      const head = document.createElement("span"), plot = document.createElement("span"), value = document.createElement("span");
+        ? `<rect x="0" y="3" width="${across(share)}" height="8"/>`
+        : `<line x1="${a}" x2="${d}" y1="7" y2="7"/><rect x="${b}" y="3" width="${Math.max(0.4, c - b)}" height="8"/><line class="middle" x1="${middle}" x2="${middle}" y1="1" y2="13"/>`;
+      const [head, plot, value] = [0, 1, 2].map(() => document.createElement("span"));
       head.textContent = title;
-      plot.innerHTML = `<svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true"><line class="zero" x1="${x(0)}" x2="${x(0)}" y1="0" y2="14"/>${bar}</svg>`;
-      value.textContent = text;
+      plot.innerHTML = `<svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true"><line class="zero" x1="${across(0)}" x2="${across(0)}" y1="0" y2="14"/>${bar}</svg>`;
+      value.textContent = mask ? `${(100 * share).toFixed(1)}% of ${values.length}` : `${number(quarters[2])} (${number(quarters[1])} to ${number(quarters[3])})`;
       return [head, plot, value];
     });
-    const caption = document.createElement("p");
+    const caption = document.createElement("p"), count = dump().responses.length;
     const title = titled(data.views.find(([known]) => known === name));
-    caption.textContent = mask ? `${title}: share of the tokens of each class` : `${title} by token class: median (middle half), the line from the 5th to the 95th percentile, ${number(low)} to ${number(high)}`;
-    const count = dump().responses.length;
-    caption.textContent += `; ${count === dump().total ? `all ${count}` : `${count} of ${dump().total}`} responses of the dump.`;
+    const how = mask ? "share of the tokens of each class" : `median and middle half of each token class, the line from the 5th to the 95th percentile, a logarithmic scale on both sides of ${kind === "log" ? 1 : 0}`;
+    caption.textContent = `${title}: ${how}; ${count === dump().total ? `all ${count}` : `${count} of ${dump().total}`} responses of the dump.`;
     const grid = Object.assign(document.createElement("div"), { className: "classes" });
     grid.append(...rows);
     byId("spread").replaceChildren(caption, grid);

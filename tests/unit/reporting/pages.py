@@ -9,6 +9,7 @@ from tepo.reporting.table import Table
 from tepo.reporting.token_view import TokenDump, parse_dump
 
 NASTY = "</script><b>&amp;\u2028"
+LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"
 
 
 def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
@@ -56,7 +57,7 @@ def samples() -> list[RunSamples]:
         "gcd": [problem("gcd", 0, "9", "9"), problem("gcd", 1, "3", "3")],
     }
     return [
-        RunSamples("run-1", f"GRPO/DAPO {NASTY}, seed 0", first),
+        RunSamples("run-1", f"{LONG}, seed 0", first),
         RunSamples("run-2", "TEPO, seed 1", second),
         RunSamples("run-3", "TEPO, seed 2", {}),
     ]
@@ -67,7 +68,7 @@ def page(table: Table) -> str:
     runs = [
         PageRun(
             "run-1",
-            f"GRPO/DAPO {NASTY}",
+            LONG,
             "grpo_dapo",
             0,
             {"seed": 0, "objective": {"name": "grpo_dapo"}, "train": {"steps": 4}},

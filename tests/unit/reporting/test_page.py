@@ -11,7 +11,7 @@ import pytest
 
 from tepo.reporting.page import build_page
 from tepo.reporting.table import Table
-from tests.unit.reporting.pages import NASTY, page
+from tests.unit.reporting.pages import LONG, NASTY, page
 
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -127,7 +127,7 @@ def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -
 
 def test_samples_are_there_with_what_was_left_out(text: str, document: _Document) -> None:
     data = unpacked(document.scripts[1])
-    assert [label for _, label in data["runs"]] == [f"GRPO/DAPO {NASTY}, seed 0", "TEPO, seed 1"]
+    assert [label for _, label in data["runs"]] == [f"{LONG}, seed 0", "TEPO, seed 1"]
     benchmark, problem, prompt, gold, answers, picked = data["problems"][0]
     assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
     assert answers == [["3", "3", True, "exact", 1, True], ["4", "4", False, "different", 1, True]]

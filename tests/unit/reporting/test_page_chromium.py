@@ -143,7 +143,7 @@ def test_another_run_has_its_own_counts_and_its_steps(browser: Any) -> None:
 
 def test_a_small_plot_shows_the_chosen_value_by_class(browser: Any) -> None:
     spread = one(browser, "#spread")
-    assert "Entropy change by token class" in spread.text
+    assert "Entropy change: median and middle half of each token class" in spread.text
     assert "all 3 responses" in spread.text
     classes = [row.text for row in browser.find_elements("css selector", "#spread .classes > :nth-child(3n + 1)")]
     assert classes == ["digit", "operator", "word", "answer", "other"]
@@ -231,8 +231,11 @@ def test_nothing_is_loaded_and_nothing_overflows(browser: Any, tmp_path: Path) -
         )
         == 0
     )
-    browser.set_window_size(500, 900)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    for width in (400, 800, 1400):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), width
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.set_window_size(1300, 1000)
     assert browser.save_screenshot(str(tmp_path / "page.png"))
     assert (tmp_path / "page.png").stat().st_size > 20_000  # a blank page of this size is a few kilobytes

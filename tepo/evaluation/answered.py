@@ -1,13 +1,13 @@
 """The stored samples of an evaluation, problem by problem."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_HEAD = ("problem", "prompt", "gold")
-_ANSWER = ("response", "extracted", "correct", "reason", "tokens", "finish")
+_COLUMNS = ["problem", "prompt", "gold", "response", "extracted", "correct", "reason", "tokens", "finish"]
 
 
 class Answer(NamedTuple):
@@ -54,9 +54,13 @@ def answered(folder: Path) -> list[ProblemAnswers]:
     """Of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be read."""
     from tepo.evaluation.rows import SAMPLES, read_table  # needs pyarrow
 
-    table = read_table(folder / SAMPLES)
-    lines = zip(*(table[name].to_pylist() for name in (*_HEAD, *_ANSWER)), strict=True)
+    rows = read_table(folder / SAMPLES).select(_COLUMNS).to_pylist()
     return [
-        ProblemAnswers(*head, tuple(Answer(*line[3:-1], line[-1] == "stop") for line in group))
-        for head, group in groupby(lines, key=lambda line: line[:3])
+        ProblemAnswers(*head, tuple(map(_answer, group)))
+        for head, group in groupby(rows, key=lambda row: (row["problem"], row["prompt"], row["gold"]))
     ]
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    finished = row["finish"] == "stop"
+    return Answer(row["response"], row["extracted"], row["correct"], row["reason"], row["tokens"], finished)

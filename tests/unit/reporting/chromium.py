@@ -8,6 +8,7 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.support.ui import WebDriverWait
 
 
 class Page:
@@ -43,10 +44,8 @@ class Page:
         ActionChains(self.driver).move_to_element_with_offset(element, x, y).perform()
 
     def wait(self, script: str) -> Any:
-        """What the script returns, once it is true; five seconds at most."""
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        return WebDriverWait(self.driver, 5, poll_frequency=0.05).until(lambda driver: driver.execute_script(script))
+        """What the script returns, once it is true; half a minute at most, for a machine that has other work."""
+        return WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda driver: driver.execute_script(script))
 
     def overflows(self) -> list[str]:
         """What reaches beyond the window."""

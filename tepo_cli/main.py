@@ -27,9 +27,11 @@ from tepo_cli.commands.records import app as records_app
 from tepo_cli.commands.regrade import regrade
 from tepo_cli.commands.report import report
 from tepo_cli.commands.reproduce import reproduce
+from tepo_cli.commands.responses import responses
 from tepo_cli.commands.table import table
 from tepo_cli.commands.train import train
 from tepo_cli.commands.warmstart import warmstart
+from tepo_cli.commands.watch import watch
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
@@ -80,9 +82,11 @@ app.command()(claims)
 app.add_typer(records_app, name="records")
 app.command()(audit)
 app.command()(explain)
+app.command()(responses)
 app.command("check-objective")(check_objective)
 app.command()(doctor)
 app.command("list")(listing)
+app.command()(watch)
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:

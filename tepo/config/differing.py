@@ -7,7 +7,8 @@ from typing import Any
 
 from tepo.files import content_hash
 
-_NOT_A_SETTING = ("seed", "store", "wandb.")  # shown by themselves, or without a say in what is trained
+NOT_A_SETTING = ("seed", "store", "wandb.", "train.token_dump_every")
+"""Beginnings of keys that are shown by themselves, or have no say in what is trained."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -31,7 +32,7 @@ def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, An
     result = [""] * len(configs)
     for members in (members for members in groups.values() if len(members) > 1):
         settings = _differing([configs[index] for index in members])
-        keys = [key for key in dict.fromkeys(itertools.chain(*settings)) if not key.startswith(_NOT_A_SETTING)]
+        keys = [key for key in dict.fromkeys(itertools.chain(*settings)) if not key.startswith(NOT_A_SETTING)]
         usual = {key: _usual([one.get(key, "") for one in settings]) for key in keys}
         for index, one in zip(members, settings, strict=True):
             apart = [f"{key}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]

@@ -9,8 +9,12 @@ SAMPLES, KL = "training/responses", "actor/realised_kl_k3"
 AXES = {
     "steps": "training step",
     "samples": "responses drawn",
+    "tokens": "tokens sampled",
+    "time": "wall time of the steps (seconds)",
     "kl": "realised KL of the rollouts, summed (nats per token)",
 }
+SUMMED = {"tokens": "perf/sampled_tokens", "time": "timing_s/step", "kl": KL}
+"""Axes that are the sum of a metric over the steps."""
 
 
 def positions(rows: Sequence[Mapping[str, Any]], against: str) -> dict[float, float]:
@@ -19,8 +23,8 @@ def positions(rows: Sequence[Mapping[str, Any]], against: str) -> dict[float, fl
     steps = [float(row.get(STEP, index)) for index, row in enumerate(rows, start=1)]
     if against == "steps":
         return dict(zip(steps, steps, strict=True))
-    metric = SAMPLES if against == "samples" else KL
+    metric = SUMMED.get(against, SAMPLES)
     if not all(metric in row for row in rows):
         return {}
     values = [float(row[metric]) for row in rows]
-    return dict(zip(steps, values if against == "samples" else accumulate(values), strict=True))
+    return dict(zip(steps, accumulate(values) if against in SUMMED else values, strict=True))

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tepo.config.compose import to_dict
 from tepo.reporting.claims import claims_table
 from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.render import as_text
+from tepo.reporting.thin import thinned
 from tepo.reporting.token_view import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.judged import judge
 from tepo.studies.own_figures import own_figures
+from tepo.studies.page_samples import page_samples
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.registered_table import sentences, table_of
@@ -23,6 +28,9 @@ from tepo.studies.study_table import study_table
 from tepo.studies.two_processes import two_processes
 from tepo.words import counted, setting_text
 
+_POINTS = 200  # of a curve on the page: more are not seen
+_DUMPS = 200  # of tokens on the page
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -30,6 +38,7 @@ class Rendered:
 
     studies: list[PageStudy]
     runs: list[PageRun]
+    samples: list[RunSamples]
     sentences: list[str]
 
 
@@ -38,20 +47,18 @@ def render_all(planned: Planned, scale: str) -> Rendered:
     processes, and the papers' comparisons beside ours; and every trained run of the plan, read meanwhile."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     claimed, said = _claims([units for study, units in planned if study.registered])
-    trained = [
-        unit
-        for unit in unique(unit for _, units in planned for unit in units)
-        if unit.row.objective is not None and unit.metrics()
-    ]
+    distinct = unique(unit for _, units in planned for unit in units)
+    trained = [unit for unit in distinct if unit.row.objective is not None and unit.metrics()]
     with two_processes() as pool:
         largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
-        runs = [_page_run(unit) for unit in trained]
+        runs = [_page_run(unit, max(1, _DUMPS // len(trained))) for unit in trained]
+        samples = page_samples([unit for unit in distinct if not unit.tuning])
         parts = [rendered[study.name].result() for study, _ in ordinary]
     tables = one_family([part.table for part in parts])
     studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
     papers = [PageStudy(claims_table(tables))] if ordinary else []
-    return Rendered([*claimed, *studies, *papers], runs, said)
+    return Rendered([*claimed, *studies, *papers], runs, samples, said)
 
 
 def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]]:
@@ -78,6 +85,7 @@ def page(rendered: Rendered, scale: str) -> str:
         rendered.studies,
         rendered.runs,
         subtitle="every table beside the paper's own figures",
+        samples=rendered.samples,
     )
 
 
@@ -88,14 +96,15 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
     figures = []
     for number, (setting, part) in enumerate(settings.items(), start=1):
-        if shown := [run for run in curves(part) if run.rows]:
+        if shown := thinned([run for run in curves(part) if run.rows], _POINTS):
             name = f"{study.name}-curves" + (f"-{number}" if setting else "")
             caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
-            figures.append(PageFigure(name, caption, svg(training_figure(shown))))
+            figures.append(PageFigure(name, caption, svg(training_figure(shown)), chart_data(shown)))
     return figures
 
 
-def _page_run(unit: Unit) -> PageRun:
+def _page_run(unit: Unit, most: int) -> PageRun:
+    """most: token dumps that are shown."""
     rows = unit.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {
@@ -108,7 +117,7 @@ def _page_run(unit: Unit) -> PageRun:
         config, dumps = to_dict(unit.config), []
     else:
         config = unit.run.config()["full"]
-        dumps = [read_dump(path) for path in unit.run.token_dumps()[-1:]]
+        dumps = [read_dump(path) for path in _spread(unit.run.token_dumps(), most)]
     return PageRun(
         unit.id,
         unit.label,
@@ -121,6 +130,12 @@ def _page_run(unit: Unit) -> PageRun:
         unit.row.look,
         recorded=unit.record is not None,
     )
+
+
+def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
+    """At most so many, evenly over training, with the last."""
+    count = min(most, len(dumps))
+    return [dumps[-1 - index * len(dumps) // count] for index in range(count)][::-1]
 
 
 def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> str:

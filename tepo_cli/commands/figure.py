@@ -25,7 +25,9 @@ def figure(
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
-    against: Annotated[str, typer.Option(help="What curves are drawn against: steps, samples or kl.")] = "steps",
+    against: Annotated[
+        str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
+    ] = "steps",
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
     """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tepo import __version__, provenance
+from tepo.evaluation.rows import read_table
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 
@@ -123,9 +124,39 @@ def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> N
     text = page.read_text()
     assert "<dt>objective.penalty.estimator</dt><dd>full</dd>" in text
     assert "<dt>objective.penalty.coefficient</dt><dd>1</dd>" in text
+    stored = [read_table(run_of(store) / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
+    count = sum(len(problems.unique()) for problems in stored)
+    assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text
     foot = text[text.index('<footer id="provenance"') :]
     assert f"<li>tepo {__version__}" in foot
     assert "different versions" not in text
+
+
+def test_stored_responses_alone_and_beside_another_run(store: Path) -> None:
+    run = run_of(store)
+    (base,) = store.glob("base-*")
+    problems = read_table(run / "eval" / "add3" / "samples.parquet").to_pandas().groupby("problem", sort=False)
+    alone = tepo("responses", run.name[:5], "add3", "--store", store)
+    assert alone.returncode == 0, alone.stderr
+    heads = [line.split("  ")[0] for line in alone.stdout.splitlines() if line[0] != " "]
+    assert heads == list(problems.groups)
+    for right in (int(rows["correct"].sum()) for _, rows in problems):
+        assert f"{run.name[:5]}: {right} of " in alone.stdout
+    both = tepo("responses", run, "add3", "--vs", base.name, "--problem", heads[0], "--store", store)
+    assert [line.split(":")[0].strip() for line in both.stdout.splitlines() if " right" in line and " of " in line] == [
+        str(run),
+        base.name,
+    ]
+    for words, message in {
+        (run.name, "add4"): "did you mean 'add3'",
+        ("nobody", "add3"): "no run 'nobody'",
+        (run.name, "add3", "--show", "disagree"): "--vs RUN",
+        (run.name, "add3", "--problem", "add3-x"): f"for example {heads[0]}",
+    }.items():
+        wrong = tepo("responses", *words, "--store", store)
+        assert wrong.returncode == 2
+        assert message in wrong.stderr
+        assert "Traceback" not in wrong.stderr
 
 
 def test_every_result_says_where_it_comes_from(store: Path) -> None:

@@ -3,7 +3,6 @@
 It loads nothing from anywhere.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,37 +12,29 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tepo.config.differing import flat, settings_apart
+from tepo.config.differing import NOT_A_SETTING, flat, settings_apart
 from tepo.reporting.colours import Look
 from tepo.reporting.made_by import made_by
+from tepo.reporting.page.packed import packed, script_json
+from tepo.reporting.page.sample_data import RunSamples, pack_samples
+from tepo.reporting.page.token_data import summary, token_data
 from tepo.reporting.renderers import html
 from tepo.reporting.table import Table
-from tepo.reporting.token_view import CLASSES, TokenDump, class_counts, mask_of, token_classes
+from tepo.reporting.token_view import TokenDump
 
-VIEWS = (
-    ("advantage", "Advantage", "diverging"),
-    ("ratio", "Ratio", "log"),
-    ("log_ratio", "Token log-ratio", "diverging"),
-    ("entropy", "Entropy", "sequential"),
-    ("entropy_change", "Entropy change", "diverging"),
-    ("mask", "KL mask", "mask"),
-    ("clipped", "Clipped", "mask"),
-    ("kl", "KL", "sequential"),
-    ("weight", "Token weight", "sequential"),
-)
-"""Token views in key order (1 …): value name, title, kind of colour scale.
-
-`mask` is the applied mask, or TEPO's, worked out.
-"""
+STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "tokens.css", "side.css")
+SCRIPTS = ("vendor/uPlot.iife.min.js", "tables.js", "curves.js", "packed.js", "tokens.js", "side.js")
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """name: unique on the page. svg: as `tepo.reporting.curves.svg` gives it."""
+    """name: unique on the page. svg: as `tepo.reporting.curves.svg` gives it. charts: of `chart_data`, for curves that
+    are drawn anew where scripts run."""
 
     name: str
     caption: str
     svg: str
+    charts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,14 +69,17 @@ class PageRun:
 
 
 def build_page(
-    title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32
+    title: str,
+    studies: Sequence[PageStudy],
+    runs: Sequence[PageRun],
+    *,
+    subtitle: str = "",
+    samples: Sequence[RunSamples] = (),
 ) -> str:
-    """The page as HTML text.
-
-    responses: how many of each token dump are shown (their class counts are over all of it).
-    """
+    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit."""
     runs = _told_apart(runs)
-    shown = [(run, dump) for run in runs for dump in run.tokens]
+    names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
+    shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting", "page"),
         autoescape=True,
@@ -106,18 +100,22 @@ def build_page(
         made_by=made_by([session for run in runs for session in run.sessions]),
         recorded=sum(run.recorded for run in runs),
         unrecorded=sum(not run.sessions for run in runs),
-        dumps=[_summary(run, dump) for run, dump in shown],
-        data=_script_json(
-            {"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}
+        dumps=[summary(f"{label}, step {dump.step}", dump) for label, dump in shown],
+        tokens=packed(token_data(shown)),
+        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in samples]),
+        curves=script_json(
+            {figure.name: figure.charts for study in studies for figure in study.figures if figure.charts}
         ),
-        css=Markup(_asset("page.css")),
-        script=Markup(_asset("tables.js") + _asset("tokens.js")),
+        css=Markup("".join(map(_asset, STYLES))),
+        script=Markup("".join(map(_asset, SCRIPTS))),
+        licence=_asset("vendor/uPlot-LICENSE.txt"),
     )
 
 
 def inline_svg(figure: PageFigure) -> Markup:
     """The figure's SVG element with ids of its own, so that several can stand in one document."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", figure.svg[figure.svg.index("<svg") :], flags=re.S)
+    svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths of a point
     prefix = re.sub(r"\W", "-", figure.name) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
@@ -130,12 +128,6 @@ def _asset(name: str) -> str:
     return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")
 
 
-def _script_json(value: Any) -> Markup:
-    """JSON that can stand inside a script element whatever the texts hold."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
-
-
 def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:
     """The runs, those of one label and seed with the settings that tell them apart."""
     apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
@@ -146,49 +138,8 @@ def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:
 
 
 def _differing(runs: Sequence[PageRun]) -> list[str]:
-    """Keys whose value is not the same in all runs, the seed left out."""
+    """Settings whose value is not the same in all runs."""
     configs = [flat(run.config) for run in runs]
     keys = dict.fromkeys(key for config in configs for key in config)
-    return [key for key in keys if key != "seed" and len({config.get(key, "") for config in configs}) > 1]
-
-
-def _summary(run: PageRun, dump: TokenDump) -> dict[str, Any]:
-    return {
-        "run": run,
-        "step": dump.step,
-        "applied": _has_mask(dump),
-        "counts": class_counts(dump.responses),
-        "total": len(dump.responses),
-    }
-
-
-def _has_mask(dump: TokenDump) -> bool:
-    """Whether the objective applied a mask; without one the page shows TEPO's, worked out."""
-    return any("kl_mask" in response.values for response in dump.responses)
-
-
-def _dump_data(run: PageRun, dump: TokenDump, limit: int) -> dict[str, Any]:
-    responses = []
-    for response in dump.responses[:limit]:
-        values = {name: [_short(number) for number in numbers] for name, numbers in response.values.items()}
-        if (mask := mask_of(response)) is not None:
-            values["mask"] = [_short(number) for number in mask]
-        classes = [CLASSES.index(name) for name in token_classes(response.tokens)]
-        facts = {
-            "prompt": response.prompt,
-            "answer": response.answer,
-            "reward": response.reward,
-            "finished": response.finished,
-            "group": response.group,
-        }
-        responses.append({**facts, "tokens": response.tokens, "classes": classes, "values": values})
-    return {
-        "label": f"{run.label}, seed {run.seed}, step {dump.step}",
-        "applied": _has_mask(dump),
-        "responses": responses,
-    }
-
-
-def _short(number: float | None) -> float | None:
-    """Four significant digits: enough for a colour, a third of the bytes."""
-    return None if number is None else float(f"{number:.4g}")
+    settings = [key for key in keys if not key.startswith(NOT_A_SETTING)]
+    return [key for key in settings if len({config.get(key, "") for config in configs}) > 1]

@@ -2,6 +2,7 @@
 parts."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
@@ -11,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from tepo.evaluation.comparison import Verdict
+from tepo.evaluation.comparison import AVERAGE, Verdict
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
 
 _STYLE = {1: "bold", 2: "underline"}
@@ -37,23 +38,42 @@ def plain(table: Table, width: int) -> str:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A block, halved by columns until each part fits the screen."""
+    """A block; where it is too wide for the screen in parts, the first of which has the averages."""
 
     block: Block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        grid = _grid(self.block)
-        count = len(self.block.columns)
-        if count == 1 or Measurement.get(console, options.update(width=10_000), grid).minimum <= options.max_width:
-            yield grid
+        def fits(columns: Sequence[int], label: int) -> bool:
+            grid = _grid(_part(self.block, columns), label)
+            return Measurement.get(console, options.update(width=10_000), grid).minimum <= options.max_width
+
+        every = range(len(self.block.columns))
+        if fits(every, _LABEL_WIDTH):
+            yield _grid(self.block, _LABEL_WIDTH)
             return
-        title = self.block.title.removesuffix(_CONTINUED)
-        for part, name in (
-            (slice(0, (count + 1) // 2), self.block.title),
-            (slice((count + 1) // 2, count), title + _CONTINUED),
-        ):
-            rows = tuple(replace(row, cells=row.cells[part]) for row in self.block.rows)
-            yield _Fitted(replace(self.block, title=name, columns=self.block.columns[part], rows=rows))
+        left, title = _averages_first(self.block), self.block.title
+        longest = _longest(self.block)
+        label = longest if fits(left[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
+        while left:
+            count = next((size for size in range(len(left), 1, -1) if fits(left[:size], label)), 1)
+            yield _grid(replace(_part(self.block, left[:count]), title=title), label)
+            left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
+
+
+def _averages_first(block: Block) -> list[int]:
+    """Indices of the columns: the average and what follows it, then the benchmarks."""
+    first = next((index for index, column in enumerate(block.columns) if column.key == AVERAGE), 0)
+    return [*range(first, len(block.columns)), *range(first)]
+
+
+def _longest(block: Block) -> int:
+    return max((cell_len(row.label) for row in block.rows), default=0)
+
+
+def _part(block: Block, columns: Sequence[int]) -> Block:
+    """The block with some of its columns."""
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in columns)) for row in block.rows)
+    return replace(block, columns=tuple(block.columns[index] for index in columns), rows=rows)
 
 
 def _note(text: str) -> RenderableType:
@@ -70,32 +90,33 @@ def _cell(cell: Cell, column: Column, decimals: int) -> Text:
     return text
 
 
-def _grid(block: Block) -> Grid:
+def _grid(block: Block, label: int) -> Grid:
+    """label: columns of the screen for the labels, at least."""
     grid = Grid(
         title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None
     )
-    grid.add_column("", min_width=_LABEL_WIDTH)
+    # where it need not wrap rich must not narrow it: it would cut the last column
+    word = max((cell_len(word) for row in block.rows for word in row.label.split()), default=0)
+    grid.add_column("", min_width=max(label, word), no_wrap=label >= _longest(block))
     cells = [
         [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
         for row in block.rows
     ]
     for index, column in enumerate(block.columns):
-        text = column.kind is Kind.TEXT
-        parts = [
-            part
-            for cell in (Text(column.title), *(line[index] for line in cells))
-            for part in (cell.plain.split() if text else cell.plain.splitlines())
-        ]
+        texts = [column.title, *(line[index].plain for line in cells)]
+        lines = [part for text in texts for part in text.splitlines()]
+        prose = column.kind is Kind.TEXT and max(map(cell_len, lines)) > _LABEL_WIDTH
+        parts = [word for line in lines for word in line.split()] if prose else lines
         grid.add_column(
             column.title,
-            justify="left" if text else "right",
-            no_wrap=not text,
+            justify="left" if column.kind is Kind.TEXT else "right",
+            no_wrap=not prose,
             min_width=max(map(cell_len, parts), default=0),  # no number and no word is cut
         )
-    lines = iter(cells)
+    values = iter(cells)
     for section, rows in sections(block.rows):
         if section:
             grid.add_row(Text(section, style="italic"))
         for row in rows:
-            grid.add_row(Text(row.label), *next(lines))
+            grid.add_row(Text(row.label), *next(values))
     return grid

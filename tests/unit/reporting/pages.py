@@ -1,11 +1,15 @@
-"""A small page for the tests: two runs, two token dumps, one figure, and texts that would break careless HTML."""
+"""A small page for the tests: two runs, three token dumps, two figures, and texts that would break careless HTML."""
 
+from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.curves import RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import TokenDump, parse_dump
 
 NASTY = "</script><b>&amp;\u2028"
+LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"
 
 
 def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
@@ -37,12 +41,34 @@ def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
     return parse_dump({"format": 1, "step": step, "objective": objective, "responses": responses})
 
 
+def samples() -> list[RunSamples]:
+    """Two runs that disagree about the first and the last problem, and one that is left out."""
+
+    def problem(benchmark: str, number: int, *given: str) -> ProblemAnswers:
+        answers = [Answer(text, text, text == "3", "exact" if text == "3" else "different", 1, True) for text in given]
+        return ProblemAnswers(f"{benchmark}-{number}", f"1+{2 + number}=", "3", tuple(answers))
+
+    first = {
+        "add3": [problem("add3", 0, "3", "3"), problem("add3", 1, "3", "3")],
+        "gcd": [problem("gcd", 0, NASTY, "9"), problem("gcd", 1, "9", "9")],
+    }
+    second = {
+        "add3": [problem("add3", 0, "4", "3"), problem("add3", 1, "3", "3")],
+        "gcd": [problem("gcd", 0, "9", "9"), problem("gcd", 1, "3", "3")],
+    }
+    return [
+        RunSamples("run-1", f"{LONG}, seed 0", first),
+        RunSamples("run-2", "TEPO, seed 1", second),
+        RunSamples("run-3", "TEPO, seed 2", {}),
+    ]
+
+
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
     runs = [
         PageRun(
             "run-1",
-            f"GRPO/DAPO {NASTY}",
+            LONG,
             "grpo_dapo",
             0,
             {"seed": 0, "objective": {"name": "grpo_dapo"}, "train": {"steps": 4}},
@@ -56,7 +82,7 @@ def page(table: Table) -> str:
             1,
             {"seed": 1, "objective": {"name": "tepo"}, "train": {"steps": 4}},
             {"steps": 4},
-            [dump(4, "tepo", mask=True)],
+            [dump(2, "tepo", mask=True), dump(4, "tepo", mask=True)],
         ),
     ]
     curves = [
@@ -68,5 +94,6 @@ def page(table: Table) -> str:
         )
         for run in runs
     ]
-    figures = tuple(PageFigure(name, f"Reward {NASTY}", svg(training_figure(curves))) for name in ("first", "second"))
-    return build_page(f"Laptop {NASTY}", [PageStudy(table, figures)], runs, subtitle="made up")
+    drawn = svg(training_figure(curves)), chart_data(curves)
+    figures = tuple(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second"))
+    return build_page(f"Laptop {NASTY}", [PageStudy(table, figures)], runs, subtitle="made up", samples=samples())

@@ -1,5 +1,7 @@
 """The page as text: self-contained, well-formed, safe against what it shows, complete without JavaScript."""
 
+import base64
+import gzip
 import json
 import re
 from collections import Counter
@@ -9,7 +11,7 @@ import pytest
 
 from tepo.reporting.page import build_page
 from tepo.reporting.table import Table
-from tests.unit.reporting.pages import NASTY, page
+from tests.unit.reporting.pages import LONG, NASTY, page
 
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -42,6 +44,10 @@ class _Document(HTMLParser):
         (self.scripts if self.open and self.open[-1] == "script" else self.text).append(data)
 
 
+def unpacked(script: str) -> dict:
+    return json.loads(gzip.decompress(base64.b64decode(script)))
+
+
 @pytest.fixture(scope="module")
 def text(table: Table) -> str:
     return page(table)
@@ -66,15 +72,16 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
     assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
+        "https://github.com/leeoniya/uPlot",  # its comment of copyright
     }
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
 
 
 def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 2
-    data = json.loads(document.scripts[0])
+    assert len(document.scripts) == 4
+    data = unpacked(document.scripts[0])
     assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 4
     assert NASTY.split("\u2028")[0] in "".join(document.text)
 
 
@@ -93,6 +100,18 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
     assert shown.count("this objective has no mask") == 1
 
 
+def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(
+    text: str, document: _Document
+) -> None:
+    curves = json.loads(document.scripts[2])
+    assert list(curves) == ["first", "second"]
+    assert curves["first"]["rows"][1]["label"] == "TEPO"
+    assert curves["first"]["rows"][1]["curves"][0]["mean"] == [10, 20, 30]
+    assert text.count("<svg role=") == 2
+    assert "The MIT License (MIT)" in "".join(document.text)
+    assert "Leon Sorokin" in "".join(document.text)
+
+
 def test_only_differing_settings_are_columns(text: str) -> None:
     overview = text[text.index('<section id="runs">') :]
     heads = re.findall(r'<th scope="col">([^<]*)</th>', overview)
@@ -100,10 +119,26 @@ def test_only_differing_settings_are_columns(text: str) -> None:
 
 
 def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -> None:
-    plain, masked = json.loads(document.scripts[0])["dumps"]
+    plain, _, masked = unpacked(document.scripts[0])["dumps"]
     assert (plain["applied"], masked["applied"]) == (False, True)
     assert plain["responses"][0]["values"]["mask"] == masked["responses"][0]["values"]["mask"]
     assert 0.3 in plain["responses"][0]["values"]["entropy"]
+
+
+def test_samples_are_there_with_what_was_left_out(text: str, document: _Document) -> None:
+    data = unpacked(document.scripts[1])
+    assert [label for _, label in data["runs"]] == [f"{LONG}, seed 0", "TEPO, seed 1"]
+    benchmark, problem, prompt, gold, answers, picked = data["problems"][0]
+    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
+    assert answers == [["3", "3", True, "exact", 1, True], ["4", "4", False, "different", 1, True]]
+    assert picked == [[[0, 2]], [[1, 1], [0, 1]]]
+    shown = " ".join("".join(document.text).split())
+    assert "4 of 4 benchmark problems, with all their stored responses, of 2 runs; 1 further run is left out" in shown
+    assert "tepo responses RUN BENCHMARK" in shown
+
+
+def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
+    assert page(table) == text
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:

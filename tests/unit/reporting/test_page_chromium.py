@@ -1,9 +1,10 @@
-"""The page in a real browser: sorting, the token view by mouse and keyboard,
+"""The page in a real browser: sorting, the token view and runs side by side by mouse and keyboard,
 light, dark and print, nothing on the console."""
 
 import base64
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ def reload(request: pytest.FixtureRequest, browser: Any) -> Iterator[None]:
     """Each test starts from the fresh page, and none may leave a word on the console."""
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.refresh()
+    deadline = time.monotonic() + 30
+    while not (one(browser, "#token-view").is_displayed() and one(browser, "#side-view").is_displayed()):
+        assert time.monotonic() < deadline, "the page cannot be used"
     yield
     assert browser.get_log("browser") == []
 
@@ -82,12 +86,12 @@ def background(browser: Any, index: int) -> str:
 
 def test_token_view_by_keyboard(browser: Any) -> None:
     box = one(browser, "#response")
-    advantage = background(browser, 0)
-    box.send_keys("4")  # entropy change
     assert one(browser, "#views input:checked").get_attribute("value") == "entropy_change"
-    assert background(browser, 0) != advantage
     falling, rising = background(browser, 0), background(browser, 1)
     assert falling != rising
+    box.send_keys("3")  # advantage, which is the same at every token
+    assert one(browser, "#views input:checked").get_attribute("value") == "advantage"
+    assert background(browser, 0) == background(browser, 1) != falling
     box.send_keys("\ue014\ue014")  # right, right
     assert box.get_attribute("aria-activedescendant") == "t2"
     assert "token 3 of 10" in one(browser, "#token").text
@@ -111,13 +115,84 @@ def test_token_view_by_mouse(browser: Any) -> None:
     assert "masked" in browser.find_elements("css selector", "#response [role=option]")[0].get_attribute("class")
 
 
-def test_another_run_has_its_own_counts(browser: Any) -> None:
-    assert "this objective has no mask" in one(browser, ".counts:not([hidden])").text
+def choose(browser: Any, selector: str, value: str, event: str = "change") -> None:
     browser.execute_script(
-        "const s = document.getElementById('dump'); s.value = '1'; s.dispatchEvent(new Event('change'));"
+        "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+        "one.dispatchEvent(new Event(arguments[2]))",
+        selector,
+        value,
+        event,
     )
-    assert "TEPO, seed 1" in one(browser, ".counts:not([hidden])").text
+
+
+def test_another_run_has_its_own_counts_and_its_steps(browser: Any) -> None:
+    assert "this objective has no mask" in one(browser, ".counts:not([hidden])").text
+    assert not one(browser, "#dump-step").is_enabled()
+    assert "this objective has no mask" not in one(browser, "#explained").text
+    one(browser, "#view-mask").click()
+    assert "this objective has no mask" in one(browser, "#explained").text
+    choose(browser, "#dump-run", "TEPO, seed 1")
+    assert "TEPO, seed 1, step 4" in one(browser, ".counts:not([hidden])").text
     assert "KL mask" in one(browser, "#views").text
+    assert one(browser, "#step").text == "4 (2 of 2)"
+    one(browser, "#dump-step").send_keys("\ue012")  # left
+    assert "TEPO, seed 1, step 2" in one(browser, ".counts:not([hidden])").text
+    assert one(browser, "#dump-step").get_attribute("aria-valuetext") == "step 2"
+    assert one(browser, "#views input:checked").get_attribute("value") == "mask", "the chosen colour stays"
+
+
+def test_a_small_plot_shows_the_chosen_value_by_class(browser: Any) -> None:
+    spread = one(browser, "#spread")
+    assert "Entropy change: median and middle half of each token class" in spread.text
+    assert "all 3 responses" in spread.text
+    classes = [row.text for row in browser.find_elements("css selector", "#spread .classes > :nth-child(3n + 1)")]
+    assert classes == ["digit", "operator", "word", "answer", "other"]
+    one(browser, "#view-mask").click()
+    assert "share of the tokens of each class" in spread.text
+    assert re.search(r"answer\s+50\.0% of 2", spread.text)
+
+
+def problems(browser: Any) -> list[str]:
+    return browser.execute_script("return [...document.getElementById('side-problem').options].map((o) => o.text)")
+
+
+def test_two_runs_side_by_side_where_they_disagree(browser: Any) -> None:
+    assert problems(browser) == ["gcd · 1+3= · 0% / 100%"]
+    left, right = [side.text for side in browser.find_elements("css selector", ".side")]
+    assert "0% of 2 responses right" in left
+    assert "✗ wrong × 2" in left
+    assert "✓ right × 2 exact · 1 token · answer 3" in right
+    choose(browser, "#side-filter", "all")
+    assert len(problems(browser)) == 5, "four of benchmarks, and one that both were trained on"
+    assert one(browser, "#side-count").text == "5 problems"
+    one(browser, "#side-next").click()
+    assert one(browser, "#side-shown code").text == "1+3="
+    choose(browser, "#side-filter", "both")
+    assert problems(browser)[:2] == ["add3 · 1+2= · 100% / 50%", "add3 · 1+3= · 100% / 100%"]
+    choose(browser, "#side-benchmark", "gcd")
+    assert one(browser, "#side-count").text == "no problem fits"
+    assert not one(browser, "#side-next").is_enabled()
+
+
+def test_problems_are_searched_in_prompts_and_responses(browser: Any) -> None:
+    choose(browser, "#side-filter", "all")
+    one(browser, "#search").send_keys("</SCRIPT>")
+    assert problems(browser)[0] == "gcd · 1+2= · 0% / 0%"
+    assert NASTY in one(browser, ".side pre").get_property("textContent")
+    choose(browser, "#search", "", "input")
+    one(browser, "#least").send_keys("2")
+    assert [problem.split(" ")[0] for problem in problems(browser)] == ["training"]
+
+
+def test_tokens_of_training_are_coloured_side_by_side(browser: Any) -> None:
+    choose(browser, "#side-filter", "all")
+    choose(browser, "#side-benchmark", "training (tokens)")
+    colours = "[...document.querySelectorAll('.side pre span')].map((span) => span.style.backgroundColor)"
+    before = browser.execute_script(f"return {colours}")
+    assert len(set(before)) > 2
+    assert one(browser, "#side-colour").is_displayed()
+    choose(browser, "#side-view-name", "entropy")
+    assert browser.execute_script(f"return {colours}") != before
 
 
 def luminance(colour: str) -> float:
@@ -156,8 +231,11 @@ def test_nothing_is_loaded_and_nothing_overflows(browser: Any, tmp_path: Path) -
         )
         == 0
     )
-    browser.set_window_size(500, 900)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    for width in (400, 800, 1400):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), width
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.set_window_size(1300, 1000)
     assert browser.save_screenshot(str(tmp_path / "page.png"))
     assert (tmp_path / "page.png").stat().st_size > 20_000  # a blank page of this size is a few kilobytes

@@ -4,6 +4,7 @@ import csv as csv_reader
 import io
 import re
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -146,3 +147,26 @@ def test_numbers_as_text(cell: Cell, kind: Kind, value: str, interval: str) -> N
     column = Column("x", "x", kind)
     assert format_value(cell, column, 1) == value
     assert format_interval(cell, column, 1) == interval
+
+
+@pytest.mark.parametrize("label", ["TEPO", "KL on all tokens, penalty.coefficient=0.01, learning_rate=1e-4"])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_terminal_keeps_label_and_average_whole_on_a_line(table: Table, width: int, label: str) -> None:
+    measured = table.blocks[0]
+    wide = [Column(f"b{index}", f"benchmark {index}") for index in range(6)]
+    rows = tuple(
+        replace(row, label=f"{label} {index}", cells=(*[row.cells[0]] * 6, *row.cells))
+        for index, row in enumerate(measured.rows)
+    )
+    block = replace(measured, columns=(*wide, *measured.columns), rows=rows)
+    at = next(index for index, column in enumerate(block.columns) if column.key == "average")
+    text = as_text(replace(table, blocks=(block,)), "terminal", width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in text
+    for row in rows[:3]:
+        line = next(line for line in lines if line.startswith(row.label))
+        assert line.removeprefix(row.label).split()[0] == f"{row.cells[at].mean:.1f}"
+        assert f"{row.cells[at].mean:.1f}" in line
+    for column in block.columns:
+        assert column.title in text

@@ -1,0 +1,72 @@
+"""`tepo watch` in a terminal and in a pipe."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.studies.test_live import run
+
+WATCH = [sys.executable, "-m", "tepo_cli", "watch", "--every", "0.2", "--store"]
+
+
+def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:
+    folder = run(tmp_path, 0, "running", [0.25, 0.5])
+    done = subprocess.run([*WATCH, tmp_path], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, line = done.stdout.splitlines()
+    assert head == f"{tmp_path}: 1 running, 0 ended in the last 10 min"
+    assert line == f"{folder.path.name}  tepo  0  2/8  ▁█  50.0%  ▁▁ 0.500  12 s  running"
+
+
+def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    done = subprocess.run([*WATCH, tmp_path / "no"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "no such folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
+    folder = run(tmp_path, 0, "running", [0.25])
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+    process = subprocess.Popen([*WATCH, tmp_path], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    try:
+        assert "1/8" in _until(ours, "1/8")
+        folder.append_metrics({"training/global_step": 2, "critic/score/mean": 0.75, "timing_s/step": 2.0})
+        shown = _until(ours, "2/8")
+        assert folder.path.name in shown
+        assert "75.0%" in shown
+        assert "running" in shown
+        assert "…" not in shown
+        process.send_signal(signal.SIGINT)
+        rest = _until(ours, None)
+        assert process.wait(timeout=20) == 0
+        assert "Traceback" not in rest
+        assert "interrupted" not in rest
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+def _until(terminal: int, text: str | None) -> str:
+    """What it shows until a text, or until its end."""
+    shown, deadline = "", time.monotonic() + 30
+    while time.monotonic() < deadline and (text is None or text not in shown):
+        try:
+            part = os.read(terminal, 65536)
+        except BlockingIOError:
+            time.sleep(0.05)
+            continue
+        except OSError:  # the process has closed it
+            break
+        shown += part.decode(errors="replace")
+    return shown

@@ -16,7 +16,9 @@ from markupsafe import Markup
 from tepo.config.differing import flat, settings_apart
 from tepo.reporting.colours import Look
 from tepo.reporting.made_by import made_by
-from tepo.reporting.renderers import html
+from tepo.reporting.page.forest import forests
+from tepo.reporting.page.head import PageHead, finding
+from tepo.reporting.renderers import csv, html, latex, markdown
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import CLASSES, TokenDump, class_counts, mask_of, token_classes
 
@@ -35,6 +37,9 @@ VIEWS = (
 
 `mask` is the applied mask, or TEPO's, worked out.
 """
+
+STYLES = ("page.css", "first.css", "tables.css", "print.css")
+SCRIPTS = ("tables.js", "cells.js", "copy.js", "tokens.js")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class PageStudy:
 class PageRun:
     """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
     order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them. recorded: it is read
-    from a record, without responses."""
+    from a record, without responses. command: what trains it."""
 
     id: str
     label: str
@@ -70,16 +75,15 @@ class PageRun:
     sessions: Sequence[Mapping[str, Any]] = ()
     look: Look | None = None
     recorded: bool = False
+    command: str = ""
 
     @property
-    def swatch(self) -> str:
-        """Its colour and dash, as CSS."""
-        return html.swatch(self.look, self.method)
+    def swatch(self) -> Markup:
+        """A piece of its line."""
+        return Markup(html.swatch(self.look, self.method))
 
 
-def build_page(
-    title: str, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, subtitle: str = "", responses: int = 32
-) -> str:
+def build_page(head: PageHead, studies: Sequence[PageStudy], runs: Sequence[PageRun], *, responses: int = 32) -> str:
     """The page as HTML text.
 
     responses: how many of each token dump are shown (their class counts are over all of it).
@@ -94,13 +98,15 @@ def build_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    ids = {run.id for run in runs}
     return environment.get_template("page.html.j2").render(
-        title=title,
-        subtitle=subtitle,
+        head=head,
+        **_first([study.table for study in studies], head),
         studies=[
-            (study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures])
+            (study, Markup(html.render(study.table, ids)), [(figure, inline_svg(figure)) for figure in study.figures])
             for study in studies
         ],
+        texts=_script_json({f"table-{study.table.name}": _texts(study.table) for study in studies}),
         runs=[(run, flat(run.config)) for run in runs],
         differing=_differing(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
@@ -110,9 +116,31 @@ def build_page(
         data=_script_json(
             {"views": VIEWS, "classes": CLASSES, "dumps": [_dump_data(run, dump, responses) for run, dump in shown]}
         ),
-        css=Markup(_asset("page.css")),
-        script=Markup(_asset("tables.js") + _asset("tokens.js")),
+        css=Markup("".join(map(_asset, STYLES))),
+        script=Markup("".join(map(_asset, SCRIPTS))),
     )
+
+
+def _first(tables: Sequence[Table], head: PageHead) -> dict[str, Any]:
+    """What the first screen shows."""
+    shown = [forest for table in tables for forest in forests(table)]
+    return {
+        "findings": [(table, text) for table in tables if (text := finding(table))],
+        "forests": shown,
+        "marks": {line.mark for forest in shown for line in forest.lines},
+        "claims": [_claim(sentence) for sentence in head.sentences],
+    }
+
+
+def _claim(sentence: str) -> tuple[str, str]:
+    """The word in bold at its beginning, and the rest."""
+    word, _, rest = sentence.removeprefix("**").partition("** ")
+    return word, rest
+
+
+def _texts(table: Table) -> dict[str, str]:
+    """What the buttons of a table copy."""
+    return {"Markdown": markdown.render(table), "LaTeX": latex.render(table), "CSV": csv.render(table)}
 
 
 def inline_svg(figure: PageFigure) -> Markup:

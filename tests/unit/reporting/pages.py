@@ -2,6 +2,7 @@
 
 from tepo.reporting.curves import RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import TokenDump, parse_dump
 
@@ -69,4 +70,7 @@ def page(table: Table) -> str:
         for run in runs
     ]
     figures = tuple(PageFigure(name, f"Reward {NASTY}", svg(training_figure(curves))) for name in ("first", "second"))
-    return build_page(f"Laptop {NASTY}", [PageStudy(table, figures)], runs, subtitle="made up")
+    head = PageHead(
+        f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], [f"**Holds.** A claim {NASTY}."]
+    )
+    return build_page(head, [PageStudy(table, figures)], runs)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.table import Table
 from tests.unit.reporting.pages import NASTY, page
 
@@ -71,10 +72,10 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
 
 
 def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 2
+    assert len(document.scripts) == 3
     data = json.loads(document.scripts[0])
     assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3
     assert NASTY.split("\u2028")[0] in "".join(document.text)
 
 
@@ -107,6 +108,6 @@ def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:
-    empty = build_page("Nothing yet", [], [])
+    empty = build_page(PageHead("Nothing yet"), [], [])
     assert "<h1>Nothing yet</h1>" in empty
     assert 'id="tokens"' not in empty

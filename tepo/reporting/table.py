@@ -63,7 +63,8 @@ class Column:
 class Row:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured."""
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
+    sentence: what it is about, where the label is a name."""
 
     key: str
     label: str
@@ -73,6 +74,7 @@ class Row:
     look: Look | None = None
     measured: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
+    sentence: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,5 +27,8 @@ def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:
 def _given(study: Study, scale: str, unit: Unit) -> tuple[str, ...]:
     """The overrides that the plan was made with: what follows the study's own words and stands before the seed."""
     given = () if unit.model in study.scale(scale).models else (f"model={unit.model}",)
-    own = recipe_words(study, scale, given)[unit.model, unit.row.name]
+    known = recipe_words(study, scale, given)
+    named = known.get((unit.model, unit.row.name))  # a row that reports its tuned setting does not name it
+    begins = [words for words in known.values() if words == unit.overrides[: len(words)]]
+    own = named or max(begins, key=len)
     return (*given, *unit.overrides[len(own) : -1])

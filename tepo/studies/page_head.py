@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from tepo.reporting.page.head import PageHead
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
+from tepo.words import counted
 
 _PAPERS = "TEPO and GTPO / GRPO-S"
 _FEW = 3  # commits that are named
@@ -14,9 +15,16 @@ def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> Page
     """Title and notes of the study, or of all; the facts are of the runs that were made."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
-    title = studies[0].title if len(studies) == 1 else _PAPERS
-    notes = [note for study in studies for note in study.notes] if len(studies) == 1 else []
-    return PageHead(f"{title}, {scale} scale", _facts(units, scale), notes, sentences)
+    notes = dict.fromkeys(note for study in studies for note in study.notes)
+    return PageHead(f"{_title(planned)}, {scale} scale", _facts(units, scale), tuple(notes), sentences)
+
+
+def _title(planned: Planned) -> str:
+    """Of one or two studies theirs; of more a name for all."""
+    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
+    if len(titles) <= 2:
+        return "; ".join(titles)
+    return _PAPERS if any(study.reference for study, _ in planned) else counted(len(titles), "table")
 
 
 def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:

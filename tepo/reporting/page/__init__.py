@@ -38,6 +38,7 @@ VIEWS = (
 `mask` is the applied mask, or TEPO's, worked out.
 """
 
+_MOST_COLUMNS = 8  # of settings; more are a text a run
 STYLES = ("page.css", "first.css", "tables.css", "print.css")
 SCRIPTS = ("tables.js", "cells.js", "copy.js", "tokens.js")
 
@@ -109,6 +110,7 @@ def build_page(head: PageHead, studies: Sequence[PageStudy], runs: Sequence[Page
         texts=_script_json({f"table-{study.table.name}": _texts(study.table) for study in studies}),
         runs=[(run, flat(run.config)) for run in runs],
         differing=_differing(runs),
+        rare=_rare(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         recorded=sum(run.recorded for run in runs),
         unrecorded=sum(not run.sessions for run in runs),
@@ -178,6 +180,13 @@ def _differing(runs: Sequence[PageRun]) -> list[str]:
     configs = [flat(run.config) for run in runs]
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if key != "seed" and len({config.get(key, "") for config in configs}) > 1]
+
+
+def _rare(runs: Sequence[PageRun]) -> list[str]:
+    """Of each run the settings that are not those of most runs of its objective; empty where settings have columns."""
+    if len(_differing(runs)) <= _MOST_COLUMNS:
+        return []
+    return settings_apart([run.method for run in runs], [run.config for run in runs])
 
 
 def _summary(run: PageRun, dump: TokenDump) -> dict[str, Any]:

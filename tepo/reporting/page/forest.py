@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tepo.evaluation.comparison import Verdict
+from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.renderers.html import swatch
 from tepo.reporting.table import (
     BASELINE,
@@ -32,7 +33,8 @@ _MARKS: dict[str, str] = {
     Verdict.WITHIN_NOISE: "noise",
     Verdict.UNDECIDED: "noise",
 }
-_REACH = 4  # the scale ends at this many times the middle of all ends: one collapsed run must not flatten the others
+_REACH = 8  # the scale ends at this many times the middle of all ends: one collapsed run must not flatten the others
+_A_TO_B = "A − B, in points of accuracy or hundredths of a nat of entropy"  # of registered claims
 _INTERVALS = 4  # of the scale, about
 
 
@@ -101,12 +103,13 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     outcome = next((place for place, column in enumerate(block.columns) if column.key == _OUTCOME), None)
     lines = []
     for row, cell, verdict in rows:
-        word = verdict if outcome is None else f"{row.cells[outcome].text} ({verdict})"
+        said = verdict if outcome is None else row.cells[outcome].text
+        word = verdict if said == verdict else f"{said} ({verdict})"
         words = (_MARKS.get(verdict, "none"), word)
         lines.append(_line(row, cell, words, paper.get(row.key), scale))
     against = baseline_of(block)
-    part = block.title.removeprefix("Measured").removeprefix(": ")
-    compared_with = f"difference of the average to {against}, in points" if against else "A − B"
+    part = block.title.removeprefix("Measured").removeprefix(": ") if against else ""
+    compared_with = f"difference of the average to {against}, in points" if against else _A_TO_B
     title = ": ".join(filter(None, (table.title, part, compared_with)))
     ticks = tuple((scale.position(value), _signed(value)) for value in scale.ticks)
     return Forest(table, title, tuple(lines), ticks, scale.position(0.0))
@@ -117,7 +120,7 @@ def _line(row: Row, cell: Cell, words: tuple[str, str], paper: float | None, sca
     assert cell.mean is not None
     low, high = (cell.mean if end is None else end for end in (cell.low, cell.high))
     return Line(
-        label=row.label,
+        label=row.sentence or row.label,
         swatch=swatch(row.look, row.method),
         mark=words[0],
         verdict=words[1],
@@ -145,7 +148,8 @@ class _Scale:
 
     @classmethod
     def over(cls, rows: Sequence[tuple[Row, Cell, str]], paper: Mapping[str, float]) -> "_Scale":
-        """From the smallest to the largest end, 0 always within."""
+        """From the smallest to the largest end, 0 always within; the untrained model may lie beyond it."""
+        rows = [entry for entry in rows if entry[0].method != UNTRAINED] or rows
         known = [value for _, cell, _ in rows for value in (cell.low, cell.mean, cell.high) if value is not None]
         sizes = sorted(map(abs, known))
         reach = _REACH * sizes[len(sizes) // 2] or 1.0

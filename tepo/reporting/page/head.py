@@ -54,7 +54,7 @@ def _outcomes(block: Block) -> str:
     if index is None:
         return ""
     words = Counter(row.cells[index].text for row, *_ in compared(block))
-    return ", ".join(f"{number} {word}" for word, number in words.items())
+    return ", ".join(f"{number} {'hold' if word == 'holds' and number > 1 else word}" for word, number in words.items())
 
 
 def _named(verdict: str, rows: Sequence[tuple[Row, Cell]]) -> str:

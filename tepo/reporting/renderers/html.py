@@ -22,11 +22,13 @@ from tepo.reporting.table import (
 from tepo.words import counted
 
 _TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
-_WIDE = 9  # columns that an upright sheet of A4 has room for
+_WIDE = 13  # columns that an upright sheet of A4 has room for
 
 
 def swatch(own: Look | None, method: str) -> str:
-    """A piece of the row's line as its curves draw it: the same colour and dash."""
+    """A piece of the row's line as its curves draw it: the same colour and dash. Empty for what has none."""
+    if own is None and not method:
+        return ""
     style = own or look(method)
     dash = f' stroke-dasharray="{" ".join(f"{2 * part:g}" for part in style.dash)}"' if style.dash else ""
     return (
@@ -39,8 +41,9 @@ def render(table: Table, runs: Collection[str] = ()) -> str:
     """runs: ids of runs that the page has an entry of; a row links to its first."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     blocks = "".join(_Markup(table, block, runs).text() for block in table.blocks)
+    wide = " wide" if any(len(block.columns) > _WIDE for block in table.blocks) else ""
     return (
-        f'<section class="result" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
+        f'<section class="result{wide}" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
         f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul></section>\n'
     )
 
@@ -71,9 +74,8 @@ class _Markup:
         block = self.block
         notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
         bodies = "".join(self._body(section, rows) for section, rows in sections(block.rows))
-        wide = " wide" if len(block.columns) > _WIDE else ""
         return (
-            f'<div class="block{wide}"><div class="scroll"><table><caption><span>{escape(block.title)}</span></caption>'
+            f'<div class="block"><div class="scroll"><table><caption><span>{escape(block.title)}</span></caption>'
             f"<thead>{self._groups()}<tr>{self._head()}</tr></thead>{bodies}</table></div>{notes}</div>"
         )
 

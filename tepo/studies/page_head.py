@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from tepo import paths
 from tepo.reporting.page.head import PageHead
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
-from tepo.words import counted
+from tepo.studies.study import Study
 
 _PAPERS = "TEPO and GTPO / GRPO-S"
 _FEW = 3  # commits that are named
@@ -24,7 +25,11 @@ def _title(planned: Planned) -> str:
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
     if len(titles) <= 2:
         return "; ".join(titles)
-    return _PAPERS if any(study.reference for study, _ in planned) else counted(len(titles), "table")
+    return _PAPERS if all(study.registered or _is_shipped(study) for study, _ in planned) else f"{len(titles)} studies"
+
+
+def _is_shipped(study: Study) -> bool:
+    return any((paths.shipped(kind) / f"{study.name}.yaml").is_file() for kind in ("experiments", "ablations"))
 
 
 def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:

@@ -88,6 +88,15 @@ def test_the_sentence_names_the_largest_differences_and_counts_the_rest() -> Non
     )
 
 
+def test_settings_are_one_sentence() -> None:
+    table = compared(("a", -1.0, "worse"))
+    (block,) = table.blocks
+    several = [replace(block, title=f"Measured: rate={rate}") for rate in (1, 2)]
+    text = finding(replace(table, blocks=tuple(several))).replace("\u00a0", " ")
+    assert text.startswith("Against plain, each of 2 settings or models apart, in points: worse: a (rate=1) −1.0 [")
+    assert "a (rate=2) −1.0" in text
+
+
 def test_every_verdict_has_a_shape() -> None:
     for verdict in Verdict:
         (line,) = one(compared(("a", 1.0, str(verdict)))).lines

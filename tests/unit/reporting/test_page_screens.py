@@ -91,6 +91,12 @@ def test_the_first_screen_of_a_phone_shows_what_differs_and_by_how_much(browser:
         assert 0 < browser.execute_script(LOWER_END, selector) <= 900, selector
 
 
+def test_the_narrowest_screen_needs_no_scrolling_sideways(browser: Any, address: str) -> None:
+    emulate(browser, width=320)
+    browser.get(address)
+    assert browser.execute_script(OUTSIDE) == []
+
+
 def test_labels_stay_in_sight_and_leave_room_for_numbers(browser: Any, address: str) -> None:
     emulate(browser, width=400)
     browser.get(address)

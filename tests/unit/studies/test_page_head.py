@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,8 @@ def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> 
 def test_many_studies_have_a_title_for_all() -> None:
     papers = [(load_study(name), []) for name in ("table1", "table2", "table4")]
     assert head_of(papers, "laptop").title == "TEPO and GTPO / GRPO-S, laptop scale"
+    mine = [(replace(study, name=f"mine{study.name}"), units) for study, units in papers]
+    assert head_of(mine, "laptop").title == "3 studies, laptop scale"
 
 
 def test_numbers_in_a_row_are_a_range() -> None:

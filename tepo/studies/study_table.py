@@ -133,7 +133,8 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         notes=[*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
     )
     samples = read_samples(units)
-    table = replace(build_table(samples, spec), command=fill_command(study, scale, units))
+    command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
+    table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
         added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
         table = replace(table, blocks=(*added, *table.blocks))

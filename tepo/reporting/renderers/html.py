@@ -54,12 +54,13 @@ def unmeasured(row: Row) -> bool:
 
 
 def _to_fill(table: Table) -> str:
-    """How many rows were not measured, and the command that runs them."""
-    missing = sum(unmeasured(row) for block in table.blocks if not block.axis for row in block.rows)
-    if not missing or not table.command:
+    """What was not measured, and the command that runs it."""
+    if not table.command:
         return ""
-    what = f"{counted(missing, 'row')} not measured yet. Run this to fill {'it' if missing == 1 else 'them'}:"
-    return f'<p class="fill">{what} <code class="command">{escape(table.command)}</code></p>'
+    missing = sum(unmeasured(row) for block in table.blocks if not block.axis for row in block.rows)
+    what = counted(missing, "row") if missing else "Some seeds or benchmarks"
+    command = f'<code class="command">{escape(table.command)}</code>'
+    return f'<p class="fill">{what} not measured yet. Run this to fill the table: {command}</p>'
 
 
 @dataclass(frozen=True)

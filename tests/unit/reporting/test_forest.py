@@ -110,9 +110,10 @@ def test_rows_that_were_not_run_show_a_command_and_no_dashes() -> None:
     table = replace(table, blocks=(replace(block, rows=(*block.rows, lacking)),), command="tepo ablate 'a study'")
     text = html.render(table)
     assert '<td class="missing none" colspan="3">not measured</td>' in text
-    assert "1 row not measured yet. Run this to fill it: " in text
+    assert "1 row not measured yet. Run this to fill the table: " in text
     assert '<code class="command">tepo ablate &#x27;a study&#x27;</code>' in text
-    assert "Run this" not in html.render(replace(table, blocks=(block,)))
+    assert "Some seeds or benchmarks not measured yet." in html.render(replace(table, blocks=(block,)))
+    assert "Run this" not in html.render(replace(table, command=""))
 
 
 def test_a_row_links_to_a_run_that_the_page_has() -> None:

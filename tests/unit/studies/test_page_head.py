@@ -15,6 +15,7 @@ from tepo.studies.page_head import head_of, ranges
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_studies
 from tepo.studies.study import Study, load_study, parse_study
+from tepo.studies.study_table import study_table
 from tepo.training.run_id import run_id
 from tests.unit.studies.measured import finish
 
@@ -102,3 +103,11 @@ def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
         tepo, train, *words = shlex.split(run.command)
         assert (tepo, train) == ("tepo", "train")
         assert run_id(compose(words)) == unit.id
+
+
+def test_only_a_table_that_lacks_something_shows_a_command(study: Study, tmp_path: Path) -> None:
+    _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
+    assert study_table(study, "laptop", units).command == fill_command(study, "laptop", units)
+    for unit in units:
+        finish(unit, 0.5)
+    assert study_table(study, "laptop", units).command == ""

@@ -110,7 +110,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Table:
     """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
-    comparisons: what the columns Δ and Verdict show. command: what runs all that was not measured; empty: nothing lacks."""
+    comparisons: what the columns Δ and Verdict show. command: what runs what was not measured; empty: nothing lacks."""
 
     name: str
     title: str

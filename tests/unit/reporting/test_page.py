@@ -55,10 +55,6 @@ def document(text: str) -> _Document:
     return parser
 
 
-def test_the_same_results_give_the_same_bytes(table: Table, text: str) -> None:
-    assert page(table) == text
-
-
 def test_well_formed_with_unique_ids_and_links_that_lead_somewhere(document: _Document) -> None:
     assert document.open == []
     assert [name for name, count in document.ids.items() if count > 1] == []

@@ -3,6 +3,7 @@ light, dark and print, nothing on the console."""
 
 import base64
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from tepo.reporting.table import Table
-from tests.unit.reporting.chromium import chromium
 from tests.unit.reporting.pages import NASTY, page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
@@ -18,11 +18,25 @@ pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def browser(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver  # a development dependency: only this file needs it
+
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(table), encoding="utf-8")
-    with chromium() as driver:
-        driver.get(path.as_uri())
-        yield driver
+    options = webdriver.ChromeOptions()
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1300,1000",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.binary_location = shutil.which("chromium") or ""  # both named, or selenium asks the network for them
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.get(path.as_uri())
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(autouse=True)

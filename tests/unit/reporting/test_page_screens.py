@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tepo.reporting.table import Table
-from tests.unit.reporting.chromium import chromium, emulate, press
+from tests.unit.reporting.browser import chromium, emulate, press
 from tests.unit.reporting.pages import page, page_of_many
 
 pytestmark = [pytest.mark.chromium, pytest.mark.axe, pytest.mark.slow]

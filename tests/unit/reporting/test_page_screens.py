@@ -22,7 +22,7 @@ CUT = """return [...document.querySelectorAll(".scroll")].filter((one) => one.ch
     && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 80))"""
 CONTROLS = """return [...document.querySelectorAll("a[href], button, select, input, summary, [tabindex='0']")]
     .filter((one) => one.checkVisibility() && !one.closest(".skip") && (one.type !== "radio" || one.checked)
-        && !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80))"""
+        && !one.disabled && !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80))"""
 VIOLATIONS = """const done = arguments[0];
     axe.run({resultTypes: ["violations"]}).then((result) => done(result.violations.flatMap(
         (one) => one.nodes.map((node) => `${one.id}: ${node.target} ${node.failureSummary}`))));"""

@@ -9,10 +9,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # uv where it is installed, which takes the CPU's build of torch on a machine without a GPU; pip where uv finds no index.
 UV := $(shell command -v uv 2>/dev/null)
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-backend=auto $(1) || )$(PIP) $(1)
+RECORDED := $(patsubst records/%.jsonl.xz,%,$(wildcard records/*.jsonl.xz))
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test unit lint style types docs suite engines peers perf clean
+.PHONY: demo test unit lint style types docs page suite engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -42,6 +43,11 @@ types: $(VENV)/.dev
 # The documentation as a site: site/index.html opens in a browser without a server or a network.
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --quiet
+
+# The page of what is on record, trained by nobody: a release keeps it, and `make docs` puts it into the site once it is there.
+page: $(VENV)/.base
+	mkdir -p dist
+	$(BIN)/tepo report $(RECORDED) --records --out dist/results.html
 
 # The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need.
 engines: $(VENV)/.engines

@@ -39,7 +39,7 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     from tepo.studies.assemble import page, render_all, results
 
     rendered = render_all(planned, scale)
-    write_atomic(out, page(rendered, scale), "--out FILE")
+    write_atomic(out, page(rendered), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
         write_atomic(results_path, results(rendered, planned, scale, _command(sys.argv[1:])), "--results FILE")

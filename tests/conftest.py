@@ -41,6 +41,7 @@ _COMPONENTS = (
     "jupyter",
     "slurm",
     "chromium",
+    "axe",
     "latex",
     "gpu",
 )
@@ -65,6 +66,8 @@ def _missing(marker: str) -> str | None:
             return module(marker)
         case "bitsandbytes" | "lm_eval" | "peft":
             return module(marker, "pip install -r requirements/dev.txt")
+        case "axe":
+            return module("axe_playwright_python", "pip install -r requirements/dev.txt")
         case "jupyter":
             missing = (module(name, "pip install -r requirements/dev.txt") for name in _JUPYTER)
             return next(filter(None, missing), None)

@@ -13,6 +13,7 @@ from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.family import family_note
 from tepo.reporting.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.table import (
+    BASELINE,
     MISSING,
     VERDICT,
     Block,
@@ -27,7 +28,6 @@ from tepo.reporting.table import (
 )
 from tepo.words import with_setting
 
-_BASELINE = "baseline"  # where other rows have a verdict
 _ENDED = "†"
 
 
@@ -106,7 +106,8 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
-    blocks = [_block(part, _scores(frame, part)) for part in spec.parts()]
+    seeds = {str(row): sorted(part.unique()) for row, part in frame.groupby("row")["seed"]}
+    blocks = [_block(part, _scores(frame, part), seeds) for part in spec.parts()]
     comparisons: list[Comparison] = []
     if spec.baseline:
         differences = _differences(frame, spec)
@@ -171,9 +172,11 @@ def _compared(
     rows = []
     for row in block.rows:
         one = comparisons.get(row.key)
-        text = _BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
+        text = BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
-    columns = (*block.columns, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
+    against = f"Against {spec.baseline}"
+    added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
+    columns = (*block.columns, *added)
     return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
 
 
@@ -203,8 +206,9 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     )
 
 
-def _block(part: Part, scores: pd.DataFrame) -> Block:
-    columns = [Column(key, name) for key, name in {**part.benchmarks, AVERAGE: "Avg.", MEAN: "Mean"}.items()]
+def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> Block:
+    columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
+    columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
     measured = {
         (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
         for line in scores.itertuples()
@@ -212,7 +216,18 @@ def _block(part: Part, scores: pd.DataFrame) -> Block:
     lines = []
     for row in part.rows:
         cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
-        lines.append(Row(row.key, row.shown, cells, row.method, row.section, row.look, row.measured))
+        lines.append(
+            Row(
+                row.key,
+                row.shown,
+                cells,
+                row.method,
+                row.section,
+                row.look,
+                row.measured,
+                tuple(map(int, seeds.get(row.key, ()))),
+            )
+        )
     return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
 
 

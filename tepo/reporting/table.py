@@ -39,6 +39,7 @@ class Cell:
 
 MISSING = Cell()
 VERDICT = "verdict"  # the column of words for a difference
+BASELINE = "baseline"  # the word where other rows have a verdict
 
 
 def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
@@ -50,16 +51,20 @@ def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell
 
 @dataclass(frozen=True)
 class Column:
+    """group: a heading over neighbouring columns."""
+
     key: str
     title: str
     kind: Kind = Kind.SCORE
+    group: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone."""
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
+    sentence: what it is about, where the label is a name."""
 
     key: str
     label: str
@@ -68,6 +73,8 @@ class Row:
     section: str = ""
     look: Look | None = None
     measured: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,13 +110,14 @@ class Comparison:
 @dataclass(frozen=True)
 class Table:
     """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
-    comparisons: what the columns Δ and Verdict show."""
+    comparisons: what the columns Δ and Verdict show. command: what runs what was not measured; empty: nothing lacks."""
 
     name: str
     title: str
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    command: str = ""
 
 
 def ranked(block: Block) -> Block:

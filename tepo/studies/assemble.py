@@ -1,5 +1,6 @@
 """What a plan of several studies gives: the page, and the results as Markdown."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.render import as_text
 from tepo.reporting.thin import thinned
@@ -17,6 +19,7 @@ from tepo.reporting.token_view import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.judged import judge
 from tepo.studies.own_figures import own_figures
+from tepo.studies.page_head import head_of
 from tepo.studies.page_samples import page_samples
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
@@ -34,12 +37,12 @@ _DUMPS = 200  # of tokens on the page
 
 @dataclass(frozen=True)
 class Rendered:
-    """What the page and the results show. sentences: the registered claims in words."""
+    """What the page and the results show."""
 
+    head: PageHead
     studies: list[PageStudy]
     runs: list[PageRun]
     samples: list[RunSamples]
-    sentences: list[str]
 
 
 def render_all(planned: Planned, scale: str) -> Rendered:
@@ -57,8 +60,9 @@ def render_all(planned: Planned, scale: str) -> Rendered:
         parts = [rendered[study.name].result() for study, _ in ordinary]
     tables = one_family([part.table for part in parts])
     studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
-    papers = [PageStudy(claims_table(tables))] if ordinary else []
-    return Rendered([*claimed, *studies, *papers], runs, samples, said)
+    papers = [table for table in [claims_table(tables)] if table.blocks[0].rows]
+    head = head_of(planned, scale, said)
+    return Rendered(head, [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 
 
 def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]]:
@@ -78,15 +82,9 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     return PageStudy(table, (*own, *_curves(study, units)))
 
 
-def page(rendered: Rendered, scale: str) -> str:
+def page(rendered: Rendered) -> str:
     """The self-contained HTML page of what `render_all` gave."""
-    return build_page(
-        f"TEPO and GTPO / GRPO-S at {scale} scale",
-        rendered.studies,
-        rendered.runs,
-        subtitle="every table beside the paper's own figures",
-        samples=rendered.samples,
-    )
+    return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
 
 
 def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
@@ -129,6 +127,7 @@ def _page_run(unit: Unit, most: int) -> PageRun:
         unit.sessions(),
         unit.row.look,
         recorded=unit.record is not None,
+        command=shlex.join(["tepo", "train", *unit.overrides]),
     )
 
 
@@ -150,8 +149,8 @@ def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> s
                 f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; "
                 "the paper's figures stand in blocks of their own."
             ),
-            *(["## What was claimed before it was run"] if rendered.sentences else []),
-            *(f"- {sentence}" for sentence in rendered.sentences),
+            *(["## What was claimed before it was run"] if rendered.head.sentences else []),
+            *(f"- {sentence}" for sentence in rendered.head.sentences),
             *(as_text(study.table, "markdown").strip() for study in rendered.studies),
             (
                 f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. "

@@ -39,7 +39,7 @@ def table_of(claims: Claims, judged: Sequence[Judged], known: Sequence[Cost]) ->
             cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)
         else:
             cells = _cells(by_name[claim.name], known)
-        rows.append(Row(claim.name, claim.name, cells))
+        rows.append(Row(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims), *record_notes([unit for one in judged for unit in one.units]))
     return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
 

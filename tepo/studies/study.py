@@ -3,6 +3,7 @@
     title: what the table shows
     reference: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
     baseline: GRPO/DAPO                                  # the label that Δ columns compare with
+    notes: [What a reader must know.]                    # below the table, and at the head of its page
     rows:
       - label: TEPO                                      # all different; `{steps}` in one is what the row trains
         objective: tepo                                  # or `base: true` for the untrained model
@@ -118,6 +119,7 @@ class Study:
     vary: Vary = option({}, "settings that the rows are crossed with")
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
+    notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
     name: str = derived("", "the file's name names the study")
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 

@@ -51,7 +51,7 @@ class StudyResult:
         """Write the self-contained HTML page: tables, curves, configurations, tokens. Returns its path."""
         from tepo.studies.assemble import page, render_all
 
-        write_atomic(Path(path), page(render_all(self.planned, self.scale), self.scale), "save_page(path)")
+        write_atomic(Path(path), page(render_all(self.planned, self.scale)), "save_page(path)")
         return Path(path)
 
     def _repr_markdown_(self) -> str:

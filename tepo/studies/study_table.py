@@ -16,6 +16,7 @@ from tepo.reporting.sensitivity import sensitivity_blocks
 from tepo.reporting.sweep import sweep_blocks
 from tepo.reporting.table import Table
 from tepo.studies.curve_study import curve_part
+from tepo.studies.fill import fill_command
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.study import Study, printed
@@ -129,10 +130,11 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
-        notes=[note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
+        notes=[*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
     )
     samples = read_samples(units)
-    table = build_table(samples, spec)
+    command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
+    table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
         added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
         table = replace(table, blocks=(*added, *table.blocks))

@@ -1,5 +1,6 @@
 """The documentation: the site builds strictly and loads nothing, and what the pages name exists."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,8 @@ import typer.main
 from typer.core import TyperGroup
 
 import tepo
+from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
 from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]
@@ -42,9 +45,12 @@ class Loaded(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    """With a page of results."""
+    folder, results = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("dist") / "results.html"
+    results.write_text(build_page(PageHead("Nothing yet"), [], []))
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    known = {**os.environ, "TEPO_RESULTS_PAGE": str(results)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -55,6 +61,13 @@ def test_every_page_is_in_the_site_and_is_reached_from_every_other(site: Path) -
     for page in names:
         links = set(re.findall(r'class="[^"]*reference internal[^"]*" href="([\w-]+\.html)', (site / page).read_text()))
         assert links | {page} >= names, page
+
+
+def test_the_page_of_results_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+    assert "<h1>Nothing yet</h1>" in (site / "results" / "page.html").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert 'href="results/page.html"' in (site / page.with_suffix(".html").name).read_text(), page
+    assert not (site / "hooks").exists()
 
 
 def test_the_site_loads_nothing_from_a_network(site: Path) -> None:

@@ -15,15 +15,24 @@ from markupsafe import Markup
 from tepo.config.differing import NOT_A_SETTING, flat, settings_apart
 from tepo.reporting.colours import Look
 from tepo.reporting.made_by import made_by
+from tepo.reporting.page.forest import forests
+from tepo.reporting.page.head import PageHead, finding
 from tepo.reporting.page.packed import packed, script_json
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import summary, token_data
-from tepo.reporting.renderers import html
+from tepo.reporting.renderers import csv, html, latex, markdown
 from tepo.reporting.table import Table
 from tepo.reporting.token_view import TokenDump
 
-STYLES = ("vendor/uPlot.min.css", "page.css", "curves.css", "tokens.css", "side.css")
-SCRIPTS = ("vendor/uPlot.iife.min.js", "tables.js", "curves.js", "packed.js", "tokens.js", "side.js")
+_MOST_COLUMNS = 8  # of settings; more are a text a run
+STYLES = (
+    *("vendor/uPlot.min.css", "page.css", "first.css", "tables.css"),
+    *("curves.css", "tokens.css", "side.css", "print.css"),
+)
+SCRIPTS = (
+    *("vendor/uPlot.iife.min.js", "tables.js", "cells.js", "copy.js"),
+    *("curves.js", "packed.js", "tokens.js", "side.js"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class PageStudy:
 class PageRun:
     """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
     order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them. recorded: it is read
-    from a record, without responses."""
+    from a record, without responses. command: what trains it."""
 
     id: str
     label: str
@@ -61,20 +70,16 @@ class PageRun:
     sessions: Sequence[Mapping[str, Any]] = ()
     look: Look | None = None
     recorded: bool = False
+    command: str = ""
 
     @property
-    def swatch(self) -> str:
-        """Its colour and dash, as CSS."""
-        return html.swatch(self.look, self.method)
+    def swatch(self) -> Markup:
+        """A piece of its line."""
+        return Markup(html.swatch(self.look, self.method))
 
 
 def build_page(
-    title: str,
-    studies: Sequence[PageStudy],
-    runs: Sequence[PageRun],
-    *,
-    subtitle: str = "",
-    samples: Sequence[RunSamples] = (),
+    head: PageHead, studies: Sequence[PageStudy], runs: Sequence[PageRun], samples: Sequence[RunSamples] = ()
 ) -> str:
     """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit."""
     runs = _told_apart(runs)
@@ -88,15 +93,18 @@ def build_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    ids = {run.id for run in runs}
     return environment.get_template("page.html.j2").render(
-        title=title,
-        subtitle=subtitle,
+        head=head,
+        **_first([study.table for study in studies], head),
         studies=[
-            (study, Markup(html.render(study.table)), [(figure, inline_svg(figure)) for figure in study.figures])
+            (study, Markup(html.render(study.table, ids)), [(figure, inline_svg(figure)) for figure in study.figures])
             for study in studies
         ],
+        texts=script_json({f"table-{study.table.name}": _texts(study.table) for study in studies}),
         runs=[(run, flat(run.config)) for run in runs],
         differing=_differing(runs),
+        rare=_rare(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         recorded=sum(run.recorded for run in runs),
         unrecorded=sum(not run.sessions for run in runs),
@@ -110,6 +118,28 @@ def build_page(
         script=Markup("".join(map(_asset, SCRIPTS))),
         licence=_asset("vendor/uPlot-LICENSE.txt"),
     )
+
+
+def _first(tables: Sequence[Table], head: PageHead) -> dict[str, Any]:
+    """What the first screen shows."""
+    shown = [forest for table in tables for forest in forests(table)]
+    return {
+        "findings": [(table, text) for table in tables if (text := finding(table))],
+        "forests": shown,
+        "marks": {line.mark for forest in shown for line in forest.lines},
+        "claims": [_claim(sentence) for sentence in head.sentences],
+    }
+
+
+def _claim(sentence: str) -> tuple[str, str]:
+    """The word in bold at its beginning, and the rest."""
+    word, _, rest = sentence.removeprefix("**").partition("** ")
+    return word, rest
+
+
+def _texts(table: Table) -> dict[str, str]:
+    """What the buttons of a table copy."""
+    return {"Markdown": markdown.render(table), "LaTeX": latex.render(table), "CSV": csv.render(table)}
 
 
 def inline_svg(figure: PageFigure) -> Markup:
@@ -143,3 +173,10 @@ def _differing(runs: Sequence[PageRun]) -> list[str]:
     keys = dict.fromkeys(key for config in configs for key in config)
     settings = [key for key in keys if not key.startswith(NOT_A_SETTING)]
     return [key for key in settings if len({config.get(key, "") for config in configs}) > 1]
+
+
+def _rare(runs: Sequence[PageRun]) -> list[str]:
+    """Of each run the settings that are not those of most runs of its objective; empty where settings have columns."""
+    if len(_differing(runs)) <= _MOST_COLUMNS:
+        return []
+    return settings_apart([run.method for run in runs], [run.config for run in runs])

@@ -9,6 +9,7 @@ import pytest
 from tepo.reporting.curves import STEP, RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.table import Table
 from tests.unit.reporting.chromium import Page, chromium
 
@@ -33,7 +34,7 @@ def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     figure = PageFigure("curves", "Training curves", svg(training_figure(runs)), chart_data(runs))
     path = tmp_path_factory.mktemp("curves") / "page.html"
-    path.write_text(build_page("Curves", [PageStudy(table, (figure,))], []), encoding="utf-8")
+    path.write_text(build_page(PageHead("Curves"), [PageStudy(table, (figure,))], []), encoding="utf-8")
     return path
 
 

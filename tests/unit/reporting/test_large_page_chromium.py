@@ -11,6 +11,7 @@ from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.curves import STEP, RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.table import Table
 from tepo.reporting.thin import thinned
@@ -71,7 +72,7 @@ def page(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         PageFigure(f"curves-{number}", "Curves", svg(training_figure(shown)), chart_data(shown)) for number in range(2)
     )
     text = build_page(
-        "Large", [PageStudy(table, figures)], runs, samples=[samples(index, draw) for index in range(RUNS)]
+        PageHead("Large"), [PageStudy(table, figures)], runs, [samples(index, draw) for index in range(RUNS)]
     )
     path = tmp_path_factory.mktemp("large") / "page.html"
     path.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page
 
@@ -78,10 +79,10 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
 
 
 def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 4
+    assert len(document.scripts) == 5
     data = unpacked(document.scripts[0])
     assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 4
+    assert text.count("</script>") == 5
     assert NASTY.split("\u2028")[0] in "".join(document.text)
 
 
@@ -95,6 +96,12 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
         "objective.name",
         "train.steps",
         "this objective has no mask",
+        "made up",
+        "Seeds",
+        "Against GRPO/DAPO, in points: better: KL(A > 0 ∧ ΔH < 0) 100% [x_y] +",
+        "printed in the paper: another model, other problems",
+        "paper +1.74",
+        "1 row not measured yet",
     ):
         assert expected in shown
     assert shown.count("this objective has no mask") == 1
@@ -142,6 +149,6 @@ def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:
-    empty = build_page("Nothing yet", [], [])
+    empty = build_page(PageHead("Nothing yet"), [], [])
     assert "<h1>Nothing yet</h1>" in empty
     assert 'id="tokens"' not in empty

@@ -1,0 +1,98 @@
+"""What stands first on the page: what ran, and a sentence for each table with its figures."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tepo.evaluation.comparison import AVERAGE, Verdict
+from tepo.reporting.page.forest import baseline_of, compared
+from tepo.reporting.table import VERDICT, Block, Cell, Column, Kind, Row, Table, format_interval, format_value
+from tepo.words import counted
+
+_FEW = 3  # rows that a sentence names
+_DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)
+
+
+@dataclass(frozen=True)
+class PageHead:
+    """facts: what ran, name and value. notes: from the file of a study. sentences: the registered claims in Markdown,
+    each beginning with a word in bold."""
+
+    title: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    sentences: Sequence[str] = ()
+
+
+def finding(table: Table) -> str:
+    """What the table says, in words and figures."""
+    blocks = [block for block in table.blocks if compared(block)]
+    if outcomes := " ".join(filter(None, map(_outcomes, blocks))):
+        return outcomes
+    if blocks:
+        return _differences(blocks)
+    if table.comparisons or not any(column.key == AVERAGE for block in table.blocks for column in block.columns):
+        return table.notes[0] if table.notes else ""
+    return _highest(table)
+
+
+def _differences(blocks: Sequence[Block]) -> str:
+    """The rows that differ from the baseline of their block, and how many do not."""
+    rows = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
+    parts = [_named(verdict, [(label, cell) for label, cell, word in rows if word == verdict]) for verdict in _DECIDED]
+    rest = Counter(word for *_, word in rows if word not in list(_DECIDED))
+    parts += [f"{word}: {number}\u00a0of\u00a0{len(rows)}" for word, number in rest.items()]
+    where = f", each of {len(blocks)} settings or models apart" if len(blocks) > 1 else ""
+    return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
+
+
+def _against(block: Block) -> str:
+    """What the rows are compared with, at any setting."""
+    groups = [column.group for column in block.columns if column.key == VERDICT]
+    return groups[0] or f"Against {baseline_of(block)}"
+
+
+def _within(block: Block, row: Row) -> str:
+    """The label, with the model or setting of its block where it does not name that."""
+    part = block.title.partition(": ")[2]
+    return f"{row.label} ({part})" if part and part not in row.label else row.label
+
+
+def _outcomes(block: Block) -> str:
+    """How registered claims came out; empty for a block of other rows."""
+    index = next((place for place, column in enumerate(block.columns) if column.key == "claim"), None)
+    if index is None:
+        return ""
+    words = Counter(row.cells[index].text for row, *_ in compared(block))
+    parts = (f"{number} {'hold' if word == 'holds' and number > 1 else word}" for word, number in words.items())
+    return f"{counted(words.total(), 'claim')} measured: {', '.join(parts)}."
+
+
+def _named(verdict: str, rows: Sequence[tuple[str, Cell]]) -> str:
+    """`worse: A −2.6 [−3.8, −1.4], B …`, the largest differences first."""
+    column = Column("", "", Kind.DELTA)
+    rows = sorted(rows, key=lambda pair: -abs(pair[1].mean or 0.0))
+    names = [f"{label} {_figure(cell, column)}" for label, cell in rows]
+    more = [f"and {len(names) - _FEW} more"] if len(names) > _FEW else []
+    return f"{verdict}: {', '.join([*names[:_FEW], *more])}" if names else ""
+
+
+def _highest(table: Table) -> str:
+    """The row with the highest average of a table that compares none."""
+    rows = [
+        (row, cell)
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if row.measured and column.key == AVERAGE and cell.mean is not None
+    ]
+    if not rows:
+        return "Nothing measured yet."
+    row, cell = max(rows, key=lambda entry: entry[1].mean or 0.0)
+    return f"Highest average of {counted(len(rows), 'row')}: {row.label}, {_figure(cell, Column('', ''))}."
+
+
+def _figure(cell: Cell, column: Column) -> str:
+    """The value with its interval, which no line end divides."""
+    text = f"{format_value(cell, column, 1)} {format_interval(cell, column, 1)}"
+    return text.strip().replace(" ", "\u00a0")

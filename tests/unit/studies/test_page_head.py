@@ -1,0 +1,113 @@
+"""What the page says of a study: title and notes from its file, what ran, and the command for what it lacks."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.config.compose import compose
+from tepo.files import write_json
+from tepo.studies.assemble import render_all
+from tepo.studies.fill import fill_command
+from tepo.studies.page_head import head_of, ranges
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import plan_studies
+from tepo.studies.study import Study, load_study, parse_study
+from tepo.studies.study_table import study_table
+from tepo.training.run_id import run_id
+from tests.unit.studies.measured import finish
+
+OWN = """
+title: Two steps
+baseline: plain
+notes: [Trained on a train., "A second sentence: with a colon."]
+rows:
+  - {label: plain, objective: grpo_dapo}
+  - {label: with a penalty, objective: tepo, laptop: [objective.penalty.coefficient=1]}
+scales:
+  laptop: {models: [laptop], seeds: [3, 4, 5], overrides: ["data.benchmarks=[add3]"]}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN)
+    return parse_study(path)
+
+
+def planned(study: Study, store: Path, **given: Sequence) -> list[tuple[Study, list[Unit]]]:
+    return plan_studies([study], "laptop", store=store, **given)
+
+
+def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> None:
+    plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
+    units = plan[0][1]
+    for unit in units[:3]:
+        finish(unit, 0.5)
+    cost = {"data": "laptop", "objective": "tepo", "steps": 2, "benchmarks": 1, "cpu_s": 1800.0}
+    write_json(units[0].folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
+    head = head_of(plan, "laptop")
+    assert head.title == "Two steps, laptop scale"
+    assert list(head.notes) == ["Trained on a train.", "A second sentence: with a colon."]
+    assert head.facts == {
+        "Scale": "laptop",
+        "Model": "laptop",
+        "Data": "laptop",
+        "Runs": "3 of 6 measured",
+        "Seeds": "3 to 5",
+        "Steps": "2",
+        "Ran": "2026-01-02",
+        "Cost": "0.50 CPU hours",
+    }
+
+
+def test_many_studies_have_a_title_for_all() -> None:
+    papers = [(load_study(name), []) for name in ("table1", "table2", "table4")]
+    assert head_of(papers, "laptop").title == "TEPO and GTPO / GRPO-S, laptop scale"
+    mine = [(replace(study, name=f"mine{study.name}"), units) for study, units in papers]
+    assert head_of(mine, "laptop").title == "3 studies, laptop scale"
+
+
+def test_numbers_in_a_row_are_a_range() -> None:
+    assert ranges([7, 0, 1, 2, 4, 5, 5]) == "0 to 2, 4, 5, 7"
+    assert ranges([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, []),
+        ({"seeds": [3]}, ["--seeds", "3"]),
+        ({"overrides": ["train.steps=2", "train.epochs=2"]}, ["--set", "train.steps=2", "--set", "train.epochs=2"]),
+    ],
+)
+def test_the_command_runs_what_was_planned(study: Study, given: dict, words: list[str]) -> None:
+    _, units = planned(study, Path("runs"), **given)[0]
+    command = shlex.split(fill_command(study, "laptop", units))
+    assert command == ["tepo", "ablate", "mine", "--scale", "laptop", *words]
+
+
+def test_the_command_names_another_store(study: Study, tmp_path: Path) -> None:
+    _, units = planned(study, tmp_path / "my runs")[0]
+    assert shlex.split(fill_command(study, "laptop", units))[-2:] == ["--store", str(tmp_path / "my runs")]
+
+
+def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
+    _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
+    for unit in units:
+        finish(unit, 0.5)
+    for run, unit in zip(render_all([(study, units)], "laptop").runs, units, strict=True):
+        tepo, train, *words = shlex.split(run.command)
+        assert (tepo, train) == ("tepo", "train")
+        assert run_id(compose(words)) == unit.id
+
+
+def test_only_a_table_that_lacks_something_shows_a_command(study: Study, tmp_path: Path) -> None:
+    _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
+    assert study_table(study, "laptop", units).command == fill_command(study, "laptop", units)
+    for unit in units:
+        finish(unit, 0.5)
+    assert study_table(study, "laptop", units).command == ""

@@ -104,10 +104,7 @@ class Training:
 
     def forward(self, pushed: int, squares: float) -> float:
         """Seconds of a forward pass on one GPU. squares: sum of the squared lengths of the sequences in it."""
-        shape = self.shape
-        weights = 2 * (shape.layers * shape.layer_parameters + shape.head_parameters) * pushed
-        attention = 2 * shape.layers * shape.heads * shape.head_dim * squares  # causal: half of 4 L H D T^2
-        return (weights + attention) / (OPERATIONS * self.card.operations)
+        return self.shape.forward_operations(pushed, squares) / (OPERATIONS * self.card.operations)
 
     def optimiser_step(self) -> float:
         """Gradients reduced and weights gathered, in bf16. Between nodes each GPU carries a share of a ring."""

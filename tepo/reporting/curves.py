@@ -59,7 +59,6 @@ TRAINING_PANELS = (
     Panel("actor/pg_clipfrac", "Clip fraction", "% of tokens", 100),
     Panel("actor/grad_norm", "Gradient norm"),
     Panel("response_length/mean", "Response length", "tokens"),
-    Panel("timing_s/step", "Time per step", "seconds"),
 )
 
 

@@ -9,6 +9,7 @@ from tepo.reporting.curves import svg, training_figure
 from tepo.reporting.family import one_family
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.render import as_text
+from tepo.reporting.step_time_figure import step_time_figure
 from tepo.reporting.token_view import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.judged import judge
@@ -92,6 +93,8 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
             name = f"{study.name}-curves" + (f"-{number}" if setting else "")
             caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
             figures.append(PageFigure(name, caption, svg(training_figure(shown))))
+            if times := step_time_figure(shown):
+                figures.append(PageFigure(f"{name}-times", f"{caption}, where the time of a step went", svg(times)))
     return figures
 
 

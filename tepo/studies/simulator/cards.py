@@ -23,6 +23,7 @@ ALL_REDUCE = 10e-6
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
 NODE = 8  # GPUs
 GIB = 2**30
+WORK = 3.5 * GIB  # vLLM's own, as measured for the planner
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,7 @@ class Decoding:
     @property
     def capacity(self) -> int:
         """Tokens that the cache holds."""
-        work = 3.5 * GIB  # vLLM's own, as measured for the planner
-        free = self.tensor * (self.memory * self.card.bytes - work) - 2 * self.shape.parameters
+        free = self.tensor * (self.memory * self.card.bytes - WORK) - 2 * self.shape.parameters
         return int(free / (2 * self.shape.cache_numbers))
 
     @property
@@ -117,5 +117,5 @@ class Training:
         return inside + between + states
 
 
-PASSES = 4  # of an update with recomputation, in forward passes
+PASSES = 3  # of an update, in forward passes; one more with recomputation
 SYNC = 2.0  # seconds to hand the weights to a sampler that wakes up in the same process, as estimated for ZeRO-2

@@ -52,7 +52,7 @@ def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> 
     fitted = fit(config, card, reference=reference)
     if fitted.problem:
         return None
-    from tepo.studies.simulator.planned import benchmark_time  # imports torch
+    from tepo.studies.step_time import benchmark_time  # imports torch
 
     measuring = benchmark_time(config, shape_of(config.model.path), card, fitted.memory)
     return (trained * config.train.steps * fitted.time.total + measuring) / 3600

@@ -14,7 +14,7 @@ from tepo.training.engines import engine_backend
 from tepo.training.memory import GIB, Gpus, Memory, memory, sequence_bytes
 
 if TYPE_CHECKING:
-    from tepo.studies.simulator.planned import StepTime
+    from tepo.studies.step_time import StepTime
 
 _SAVED = {
     "weights": "weights",
@@ -51,7 +51,7 @@ class Fit:
         """Of a step; simulated when it is asked for, once for all that takes the same."""
         key = takes(self.config), self.machine, self.memory
         if key not in _SIMULATED:
-            from tepo.studies.simulator.planned import step_time  # imports torch
+            from tepo.studies.step_time import step_time  # imports torch
 
             _SIMULATED[key] = step_time(self.config, shape_of(self.config.model.path), self.machine, self.memory)
         return _SIMULATED[key]

@@ -11,7 +11,7 @@ from tepo.studies.card_hours import CardHours, card_hours
 from tepo.studies.fit import fit
 from tepo.studies.machines import cards
 from tepo.studies.plan import make_plan
-from tepo.studies.simulator.planned import benchmark_time
+from tepo.studies.step_time import benchmark_time
 from tepo.studies.study import load_study
 
 CARDS = {card.gpu: card for card in cards()}

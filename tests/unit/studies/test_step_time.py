@@ -8,9 +8,10 @@ import pytest
 
 from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN
+from tepo.studies import step_time
 from tepo.studies.fit import fit
 from tepo.studies.machines import KEPT_SHARE, machines
-from tepo.studies.simulator import cards, planned, rollouts, updates
+from tepo.studies.simulator import cards, rollouts, updates
 from tepo.studies.simulator.workload import PROMPT, Lognormal
 
 SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8")
@@ -72,7 +73,7 @@ def test_less_cache_takes_longer() -> None:
     config = compose(["scale=paper"])
     roomy = fit(config, H100)
     starved = replace(roomy.memory, cache=roomy.memory.cache / 8)
-    assert planned.step_time(config, SEVEN, H100, starved).rollout > 1.2 * roomy.time.rollout
+    assert step_time.step_time(config, SEVEN, H100, starved).rollout > 1.2 * roomy.time.rollout
 
 
 def test_no_step_beats_the_bandwidth_of_its_longest_response() -> None:
@@ -86,11 +87,11 @@ def test_a_benchmark_is_read_and_drawn_to_its_end() -> None:
     config = compose(["scale=single_gpu", "data.benchmarks=[aime24]"])
     card, shape = BY_NAME["1 H100"], KNOWN["Qwen/Qwen2.5-0.5B"]
     found = fit(config, card)
-    seconds = planned.benchmark_time(config, shape, card, found.memory)
+    seconds = step_time.benchmark_time(config, shape, card, found.memory)
     decoding = cards.Decoding(cards.H100, shape, 0.9, 256)
     assert seconds > decoding.seconds(300, 1, PROMPT)
     twice = replace(config, data=replace(config.data, benchmarks=["aime24", "aime24"]))
-    assert planned.benchmark_time(twice, shape, card, found.memory) == pytest.approx(2 * seconds, rel=0.05)
+    assert step_time.benchmark_time(twice, shape, card, found.memory) == pytest.approx(2 * seconds, rel=0.05)
 
 
 def test_whether_it_fits_is_said_without_a_simulation() -> None:

@@ -133,7 +133,7 @@ class ClockedQueue:
         for job, index in self.groups.begin(jobs):
             if index == 0:
                 self.drawn[job.number] = self.workload.group(job.number, self.params.n)
-            self.engine.add((job.number, index), self.drawn[job.number].lengths[index])
+            self.engine.add((job.number, index), self.drawn[job.number].lengths[index], len(job.prompt))
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         engine, groups = self.engine, []

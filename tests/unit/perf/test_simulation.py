@@ -8,6 +8,7 @@ import pytest
 
 from perf import simulate_sizes
 from perf.simulate_cpu import CpuRate, fit, simulated
+from perf.simulate_cpu_ranks import call_of, replay
 from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.evaluation.rows import table_of, write_table
@@ -171,3 +172,12 @@ def test_the_document_has_the_stored_sizes(capsys: pytest.CaptureFixture[str]) -
     rows = [line for line in capsys.readouterr().out.splitlines() if line]
     assert len(rows) == 2 * (2 + len(simulate_sizes.SIZES))
     assert [row for row in rows if row not in text] == []
+
+
+def test_a_rollout_of_two_ranks_is_replayed_with_what_it_drew() -> None:
+    """Every token costs the same here, whoever draws it; on a machine that is three times as slow by the clock too."""
+    groups = [{"7": [5, [10, 20, 30, 40]], "9": [5, [64] * 4]}, {"8": [5, [3] * 4], "10": [5, [1, 2, 3, 4]]}]
+    row = {"prompts": 4, "rounds": 1, "start": 7, "cpu": [0.2, 0.1], "wall": 0.6, "groups": groups, "right": [1] * 4}
+    tokens = sum(length for each in groups for _, length in call_of(each))
+    assert tokens == 100 + 256 + 12 + 10
+    assert sum(replay(CpuRate(0, 0.001, 0, 0), row)) == pytest.approx(0.001 * tokens)

@@ -7,8 +7,7 @@ assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
-from tepo.studies.simulator.cards import BANDWIDTH, OPERATIONS, SYNC
-from tepo.studies.simulator.workload import PROMPT
+from tepo.studies.simulator.cards import BANDWIDTH, OPERATIONS, PROMPT, SYNC
 from tepo.training.engines import engine_backend
 from tepo.training.memory import GIB
 

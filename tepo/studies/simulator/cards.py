@@ -23,6 +23,7 @@ ALL_REDUCE = 10e-6
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
 NODE = 8  # GPUs
 GIB = 2**30
+PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
 WORK = 3.5 * GIB  # vLLM's own, as measured for the planner
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
+from tepo.studies.simulator.cards import PROMPT as PROMPT
 
 
 @dataclass(frozen=True)

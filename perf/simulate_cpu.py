@@ -80,7 +80,7 @@ def fit(measured: Sequence[tuple[int, float, list[tuple[int, int]]]]) -> CpuRate
     units = np.eye(4).tolist()
     parts = np.array([[simulated(CpuRate(*unit), call) for unit in units] for _, _, call in measured])
     seconds = np.array([spent for _, spent, _ in measured])
-    return CpuRate(*nnls(parts / seconds[:, None], np.ones(len(seconds)))[0])
+    return CpuRate(*nnls(parts / seconds[:, None], np.ones(len(seconds)))[0].tolist())
 
 
 def main() -> None:

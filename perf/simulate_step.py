@@ -6,6 +6,7 @@
 answers of a real evaluation, `--lengths`). Qwen2.5-7B and Qwen3-14B on 8 and 16 H100, by rounds, by the queue, by the
 queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe. Constants and their
 sources: tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
+More GPUs: `python -m perf.simulate_sizes`.
 Not simulated: checkpoints, grading, validation.
 """
 
@@ -122,12 +123,6 @@ class Case:
             self.step("verl's DAPO", verl, updates.verl(training, verl.lengths, *sizes, PROMPT)),
         ]
 
-    def balanced(self) -> Step:
-        """Queue + balance alone."""
-        setup, training = self.setup(self.model.memory), Training(H100, self.model.shape, self.gpus)
-        done = [(queue, updates.ours(training, setup.config, queue.lengths)) for _, queue in self.queued(setup)]
-        return _mean([self.step("queue + balance", *each) for each in done])
-
     def one_step_off(self) -> Step:
         """The fastest split of the GPUs into those that sample the next step and those that train this one."""
 
@@ -158,21 +153,11 @@ def _mean(steps: Sequence[Step]) -> Step:
     return replace(steps[0], imbalance=max(step.imbalance for step in steps), **fields)
 
 
-def bottleneck(step: Step, case: Case) -> str:
-    """What most of a step's time waits for."""
-    if step.rollout < step.logprobs + step.updates:
-        return "operations of the update" if step.imbalance < 1.1 else "the longest sequences of an update"
-    longest = case.setup(case.model.memory).decoding.seconds(case.workload.limit, 1, PROMPT)
-    return "the longest response" if longest > 0.6 * step.rollout else "bandwidth and cache of decoding"
-
-
-def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16), sizes: tuple[int, ...] = (32, 64, 128)) -> Any:
+def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16)) -> Any:
     """All that the command prints."""
     checks, mean = published.check()
     seven = MODELS[0]
     steps = [step for model in MODELS for size in gpus for step in Case(model, size, workload).steps()]
-    scaled = [step for step in steps if step.model == seven.name and step.schedule == "queue + balance"]
-    scaled += [Case(seven, size, workload).balanced() for size in sizes]
     return {
         "published": {
             "mean": mean,
@@ -181,9 +166,6 @@ def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16), sizes: tuple[in
         },
         "steps": [asdict(step) for step in steps],
         "evaluation": {str(size): Case(seven, size, workload).evaluations() for size in gpus},
-        "scaling": [
-            asdict(step) | {"bottleneck": bottleneck(step, Case(seven, step.gpus, workload))} for step in scaled
-        ],
     }
 
 
@@ -215,8 +197,6 @@ def show(found: Any) -> None:
     for size, ways in found["evaluation"].items():
         for way, (seconds, idle) in ways.items():
             print(f"evaluation, {SAMPLES:,} samples, {size} GPUs, {way}: {seconds / 60:.1f} min, {idle:.0%} idle")
-    for row in found["scaling"]:
-        print(f"{row['gpus']:4} GPUs: step {row['total']:.1f} s; first bottleneck: {row['bottleneck']}")
     for line in verdicts(found):
         print(line)
 
@@ -254,7 +234,7 @@ def main() -> None:
     else:
         found = measure(Measured(given.lengths) if given.lengths else Lognormal(2000, 8192))
     if given.write:
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
+        RESULT.write_text(json.dumps(json.loads(RESULT.read_text()) | found, indent=1) + "\n")
     show(found)
 
 

@@ -93,6 +93,9 @@ def show_fit(config: RunConfig, settings: str = "") -> None:
     for one in fits:
         if one.problem:
             say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+    times = [f"{one.machine.name} {_seconds(one)}" for one in fits if not one.problem]
+    if times:
+        say_wrapped(f"seconds of a step (rollout + old log-probs + updates + rest): {'; '.join(times)}")
     prices = ", ".join(
         f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in fits})
     )
@@ -107,6 +110,11 @@ def _figures(one: Fit, steps: int) -> list[str]:
     sizes = [*parts, memory.sampler, memory.cache, *phases, one.machine.bytes]
     cells = [f"{size / GIB:.1f}" if size else "–" for size in sizes]
     return [*cells, *(["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"])]
+
+
+def _seconds(one: Fit) -> str:
+    time = one.time
+    return " + ".join(f"{part:.0f}" for part in (time.rollout, time.logprobs, time.updates, time.offload + time.sync))
 
 
 def _remedy(one: Fit) -> str:

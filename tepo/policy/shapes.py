@@ -48,6 +48,12 @@ class Shape:
         attention = 2 * (2 * self.hidden + self.head_dim * (self.heads + self.kv_heads))
         return self.layers * rank * (attention + 3 * (self.hidden + self.inner))
 
+    def forward_operations(self, tokens: float, pairs: float) -> float:
+        """Of a forward pass over so many tokens. The input matrix is looked up, not multiplied. pairs: sum of squared
+        lengths of the sequences; causal attention works on half of them, twice."""
+        products = self.layers * self.layer_parameters + self.head_parameters
+        return 2 * products * tokens + 2 * self.layers * self.heads * self.head_dim * pairs
+
     @property
     def cache_numbers(self) -> int:
         """Numbers of key-value cache per token."""

@@ -48,6 +48,15 @@ class Job:
     key: int
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What a queue drew for nothing. tokens: of responses that it did not return. preemptions: how often it took the
+    cache of a response under way from it, to read it again later."""
+
+    tokens: int
+    preemptions: int
+
+
 class Queue(Protocol):
     """Groups under way at a sampler, with the weights it holds: abort or finish them before its next `sync`.
     Response i of a group is a function of (weights, prompt, key, i) alone."""
@@ -64,9 +73,9 @@ class Queue(Protocol):
         """
         ...
 
-    def abort(self) -> None:
+    def abort(self) -> GivenUp | None:
         """Give up all that is under way; nothing of it is returned later, and its memory is free. The queue can be used
-        again."""
+        again. Returns what was lost since the last call, None where that is not known."""
         ...
 
 

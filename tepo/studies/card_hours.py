@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tepo.config.schema import RunConfig
 from tepo.policy.shapes import shape_of
 from tepo.studies.fit import fit, needs_reference, takes
-from tepo.studies.machines import Machine, benchmark_time
+from tepo.studies.machines import Machine
 from tepo.studies.plan import Unit
 
 
@@ -52,5 +52,7 @@ def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> 
     fitted = fit(config, card, reference=reference)
     if fitted.problem:
         return None
+    from tepo.studies.step_time import benchmark_time  # imports torch
+
     measuring = benchmark_time(config, shape_of(config.model.path), card, fitted.memory)
     return (trained * config.train.steps * fitted.time.total + measuring) / 3600

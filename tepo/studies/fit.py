@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
-from tepo.studies.machines import Machine, StepTime, step_time
+from tepo.studies.machines import Machine, ranks_of
 from tepo.training.engines import engine_backend
 from tepo.training.memory import GIB, Gpus, Memory, memory, sequence_bytes
+
+if TYPE_CHECKING:
+    from tepo.studies.step_time import StepTime
 
 _SAVED = {
     "weights": "weights",
@@ -22,6 +25,7 @@ _SAVED = {
     "sampler": "the sampler",
 }  # parts of `Memory` in words
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
+_SIMULATED: dict[tuple[str, Machine, Memory], "StepTime"] = {}
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 
 
@@ -34,13 +38,23 @@ class Fit:
     adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
     """
 
+    config: RunConfig
     machine: Machine
     memory: Memory
-    time: StepTime
     problem: str
     changes: tuple[str, ...] | None
     savings: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
+
+    @property
+    def time(self) -> "StepTime":
+        """Of a step; simulated when it is asked for, once for all that takes the same."""
+        key = takes(self.config), self.machine, self.memory
+        if key not in _SIMULATED:
+            from tepo.studies.step_time import step_time  # imports torch
+
+            _SIMULATED[key] = step_time(self.config, shape_of(self.config.model.path), self.machine, self.memory)
+        return _SIMULATED[key]
 
     def cost(self, steps: int) -> float:
         """Dollars of a run."""
@@ -54,9 +68,8 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """
     shape = shape_of(config.model.path)
     needed, problem = _check(config, shape, machine, reference)
-    time = step_time(config, shape, machine, needed)
     if not problem:
-        return Fit(machine, needed, time, problem, ())
+        return Fit(config, machine, needed, problem, ())
 
     def fits(words: tuple[str, ...]) -> bool:
         return not _check(_changed(config, words), shape, machine, reference)[1]
@@ -64,7 +77,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     changes = next(filter(fits, _remedies(config, machine.ranks)), None)
     adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
     savings = tuple(_savings(config, shape, machine, changes or ()))
-    return Fit(machine, needed, time, problem, changes, savings, adapters)
+    return Fit(config, machine, needed, problem, changes, savings, adapters)
 
 
 def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
@@ -105,7 +118,7 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
 
 def _gpus(config: RunConfig, machine: Machine) -> Gpus:
     """Those of a machine that the engine uses."""
-    ranks = machine.ranks if engine_backend(config.engine.kind).several_ranks else 1
+    ranks = ranks_of(config, machine)
     return Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
 
 

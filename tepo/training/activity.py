@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 class Activity:
     """Of the thread that trains. section: by the names of `timing_s/*`. waiting: for other ranks, in a collective of
-    ours. waited: seconds of it so far. longest: by section, the longest stretch of work between two collectives."""
+    ours. waits: seconds of it so far by section. longest: by section, the longest stretch of work between two
+    collectives. spent: by section, seconds in its blocks that nobody has taken yet."""
 
     def __init__(self) -> None:
-        self.section, self.waiting, self.waited = "start", False, 0.0
+        self.section, self.waiting = "start", False
+        self.waits: dict[str, float] = {}
         self.longest: dict[str, float] = {}
+        self.spent: dict[str, float] = {}
         self._since = time.monotonic()
 
     @property
@@ -22,12 +25,13 @@ class Activity:
     @contextlib.contextmanager
     def inside(self, section: str) -> Iterator[None]:
         """A block that belongs to a section."""
-        before = self.section
+        before, begin = self.section, time.monotonic()
         self._turn(section)
         try:
             yield
         finally:
             self._turn(before)
+            self.spent[section] = self.spent.get(section, 0.0) + time.monotonic() - begin
 
     def begin(self, section: str) -> None:
         """What follows belongs to a section."""
@@ -42,7 +46,7 @@ class Activity:
             yield
         finally:
             self.waiting = False
-            self.waited += self.stay
+            self.waits[self.section] = self.waits.get(self.section, 0.0) + self.stay
             self._since = time.monotonic()
 
     def _turn(self, section: str) -> None:

@@ -156,10 +156,22 @@ class TorchComm:
         self.device = device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
+    @contextlib.contextmanager
+    def _meeting(self) -> Iterator[None]:
+        """A collective, apart from what this rank's own GPU has still to do: the host runs ahead of it."""
+        self._settle()
+        with ACTIVITY.meeting():
+            yield
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def all_sum(self, value: Tensor) -> Tensor:
         """Elementwise sum over ranks, where the value lay."""
         total = value.detach().clone().to(self.device)
-        with ACTIVITY.meeting():
+        with self._meeting():
             dist.all_reduce(total)
             return total.to(value.device)
 
@@ -167,7 +179,7 @@ class TorchComm:
         """The 1-D tensors of all ranks in rank order; lengths may differ."""
         own = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
-        with ACTIVITY.meeting():
+        with self._meeting():
             dist.all_gather(sizes, torch.tensor([len(own)], device=self.device))
             lengths = [int(size) for size in sizes]
         padded = own.new_zeros(max(lengths))
@@ -179,7 +191,7 @@ class TorchComm:
     def all_gather_object(self, value: Any) -> list[Any]:
         """Picklable values of all ranks in rank order."""
         values: list[Any] = [None] * self.world_size
-        with ACTIVITY.meeting():
+        with self._meeting():
             dist.all_gather_object(values, value)
         return values
 

@@ -18,6 +18,7 @@ from tepo.policy.allocator import grow_segments
 from tepo.provenance import recorded
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
+from tepo.training.activity import ACTIVITY
 from tepo.training.checks import check_machine, check_settings
 from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
@@ -28,6 +29,7 @@ from tepo.training.progress import Pending, Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
 from tepo.training.signs import Limits, Watch
+from tepo.training.telemetry import step_figures
 from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
@@ -109,6 +111,7 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> E
     with open_parts(config, run) as parts:
         check_unchanged(config, run)
         progress = parts.start
+        ACTIVITY.spent.clear()  # of an earlier run in this process
         log = MetricsLog(config, run, report) if parts.first else None
         with log or contextlib.nullcontext(), stopping.deferred(distributed.check_neighbours):
             if log:
@@ -163,6 +166,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
         check_rewards(rewards, config.train.collapse_window)
         metrics = before | update(parts.updater, drawn.rollout, step, recorder)
+        recorder.work.train(drawn.rollout, config.train.epochs)
         if last:
             parts.updater.check_probabilities(drawn.rollout)
         with recorder.time("sync"):
@@ -185,8 +189,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **metrics,
-        **recorder.slowest(parts.engine.comm),
-        **recorder.timings(),
+        **step_figures(parts, recorder),
     }
     if log:
         log.write(row)
@@ -230,8 +233,9 @@ def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
     parts.sampler.sleep()
     for step, rollout in drawn:
         flat = FlatRollout(rollout.groups, parts.device)
+        recorder.work.sampled += sum(sum(counts.lengths) for counts in rollout.counts)
         with recorder.time("old_log_prob"):
-            updater.old_values(flat)
+            recorder.work.score(flat, updater.old_values(flat))
             # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
             gap = updater.check_drawn(flat, step) if train.staleness else {}
         pending.append(Pending(step, flat, rollout.metrics() | gap))

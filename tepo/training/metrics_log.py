@@ -7,12 +7,13 @@ from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.training.run_folder import RunFolder
+from tepo.training.work import MACHINE
 from tepo.words import install_line
 
 Report = Callable[[int, dict[str, Any]], None]
 
 # What differs between two equal runs; everything else is bit-identical.
-VOLATILE = ("timing_s/", "perf/cpu", "perf/gpu", "perf/slowest_rank", "rollout/left_over")
+VOLATILE = ("timing_s/", "perf/gpu", "rollout/left_over", *MACHINE)
 
 
 class MetricsLog:

@@ -15,6 +15,7 @@ from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
 from tepo.training.token_dump import KeptTokens, per_token
 from tepo.training.update import MiniBatch
+from tepo.training.work import Work
 
 
 class Recorder:
@@ -34,11 +35,12 @@ class Recorder:
         self.moved = Moved()
         self.seconds: dict[str, float] = {}
         self.taken: dict[str, int] = {}
+        self.work = Work()
         self._metrics: Metrics | None = None
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
-        self._waited = ACTIVITY.waited
+        self._waits = dict(ACTIVITY.waits)
         ACTIVITY.begin("step")
 
     @contextlib.contextmanager
@@ -78,16 +80,10 @@ class Recorder:
         updates = {name: float(np.mean([float(value) for value in values])) for name, values in self._values.items()}
         return self._metrics.means(comm) | updates
 
-    def slowest(self, comm: Comm | None) -> dict[str, float]:
-        """On several ranks, the one that waited least for others in this step, and how many seconds longer the one
-        waited that waited most."""
-        if comm is None or comm.world_size == 1:
-            return {}
-        waited = torch.cat(comm.all_gather(torch.tensor([ACTIVITY.waited - self._waited])))
-        return {
-            "perf/slowest_rank": float(waited.argmin()),
-            "perf/slowest_rank_lag_s": float(waited.max() - waited.min()),
-        }
+    @property
+    def waits(self) -> dict[str, float]:
+        """Seconds that this rank has waited for others since the step began, by section."""
+        return {section: seconds - self._waits.get(section, 0.0) for section, seconds in ACTIVITY.waits.items()}
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;

@@ -19,7 +19,7 @@ from tepo.config.schema import RunConfig
 from tepo.errors import Diverged
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
-from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
 from tepo.training.drawn import Counts, Rollout
 from tepo.training.ending import Ended
 from tepo.training.engine import Comm
@@ -73,6 +73,7 @@ class Collector:
         ]
         _, counts, groups = zip(*sorted(self._gather(own, recorder), key=itemgetter(0)), strict=True)
         rollout = Rollout([group for group in groups if group], list(counts), choice.added - choice.decided)
+        recorder.work.given_up.append(under_way.lost_beyond(choice.end))
         if not rollout.groups:
             raise _ended(rollout, step)
         return rollout
@@ -114,7 +115,7 @@ def _ended(rollout: Rollout, step: int) -> Ended:
 class UnderWay:
     """The prompts that this rank has under way in a step: at the sampler, then at the grader, in a thread beside.
 
-    groups: number -> the graded group.
+    groups: number -> the graded group. tokens: number -> those of a sampled group. lost: by the queue, once closed.
     """
 
     def __init__(self, collector: Collector, step: int, recorder: Recorder):
@@ -128,6 +129,8 @@ class UnderWay:
         self.sampled: dict[int, Prompt] = {}
         self.judged: dict[int, Future[Group]] = {}
         self.groups: dict[int, Group] = {}
+        self.tokens: dict[int, int] = {}
+        self.lost: GivenUp | None = None
 
     def add(self, prompts: Sequence[Prompt]) -> None:
         """This rank's part of a block; it may be empty."""
@@ -148,6 +151,7 @@ class UnderWay:
         if self.sampled:
             with self.recorder.time("gen"):
                 for number, responses in self.queue.finished(_SECONDS):
+                    self.tokens[number] = sum(len(response.tokens) for response in responses)
                     self.judged[number] = self.aside.submit(self._grade, self.sampled.pop(number), responses)
         with self.recorder.time("reward"):
             wait(self.judged.values(), 0 if self.sampled else _SECONDS)
@@ -157,8 +161,15 @@ class UnderWay:
 
     def close(self) -> None:
         """Give up what is still under way."""
-        self.queue.abort()
+        self.lost = self.queue.abort()
         self.aside.shutdown(cancel_futures=True)
+
+    def lost_beyond(self, end: int) -> GivenUp | None:
+        """What this rank drew for nothing, once closed: what the queue gave up, and the groups from a number on."""
+        if self.lost is None:
+            return None
+        unused = sum(tokens for number, tokens in self.tokens.items() if number >= end)
+        return GivenUp(self.lost.tokens + unused, self.lost.preemptions)
 
     def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:
         """A group with its rewards."""

@@ -188,8 +188,8 @@ class Updater:
         return self.alarm.check(*logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
 
     @torch.no_grad()
-    def old_values(self, rollout: FlatRollout) -> None:
-        """pi_old's log-probs and entropies.
+    def old_values(self, rollout: FlatRollout) -> int:
+        """pi_old's log-probs and entropies. Returns how many passes over the rollout that took.
         The sampler's own are taken where they serve; where the objective compares full distributions or corrects the
         gap between the two, where the sampler gave no entropies, and in bfloat16, in which the two round apart by more
         than GSPO's clip distances, the trainer computes them on its own path (reading A2). So it does for a rollout
@@ -197,19 +197,25 @@ class Updater:
         needs = self.objective.needs
         # What is compared: a difference must not be rounding, nor 0 by definition.
         compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
+        passes = 0
         own = compared or self.config.model.dtype != "float32" or self.config.train.staleness > 0
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._old_distribution(rollout)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
+            passes += 1
         elif rollout.old_entropies is None or own:
             rollout.old_logprobs, rollout.old_entropies = self._spread(rollout)
+            passes += 1
         if self.initial is not None:
             with adapters_off(self.initial):  # with LoRA it is the trained model itself
                 if needs.full_kl and needs.full_kl_anchor == "initial":
                     rollout.old_distribution = self._distribution(rollout, self.initial)
+                    passes += 1
                 if needs.initial_logprobs:
                     rollout.initial_logprobs = self._initial(rollout, self.initial)
+                    passes += 1
+        return passes
 
     def _initial(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
         """Log-probs [N] of the initial policy."""

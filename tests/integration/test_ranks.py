@@ -39,6 +39,20 @@ def test_a_second_run_in_the_same_processes_meets_again(jobs: list[list[str]]) -
         assert row["training/rollout_logprobs_diff_max"] < 1e-3
 
 
+def test_waiting_and_what_was_lost_are_those_of_both_ranks(jobs: list[list[str]]) -> None:
+    for run in [RunFolder.of(compose(words)) for words in jobs]:
+        (row,) = run.metrics()
+        shares = {name: value for name, value in row.items() if name.startswith("perf/bubble/")}
+        assert {"perf/bubble/gen", "perf/bubble/update_actor", "perf/bubble/step"} <= shares.keys()
+        assert all(0 <= share < 1 for share in shares.values())
+        assert shares["perf/bubble/step"] > 0
+        assert row["perf/slowest_rank"] in (0, 1)
+        assert row["perf/max_memory_rank"] in (0, 1)
+        assert row["rollout/preemptions"] == 0
+        assert row["rollout/aborted_tokens"] >= row["rollout/left_over"]
+        assert row["perf/throughput"] == pytest.approx(row["perf/total_num_tokens"] / row["timing_s/step"] / 2)
+
+
 def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> None:
     """Each in a process of its own, which sees no launcher; the CPU time of that is counted."""
     config = compose(jobs[-1])

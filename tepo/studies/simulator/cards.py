@@ -23,6 +23,8 @@ ALL_REDUCE = 10e-6
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
 NODE = 8  # GPUs
 GIB = 2**30
+PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
+WORK = 3.5 * GIB  # vLLM's own, as measured for the planner
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,7 @@ class Decoding:
     @property
     def capacity(self) -> int:
         """Tokens that the cache holds."""
-        work = 3.5 * GIB  # vLLM's own, as measured for the planner
-        free = self.tensor * (self.memory * self.card.bytes - work) - 2 * self.shape.parameters
+        free = self.tensor * (self.memory * self.card.bytes - WORK) - 2 * self.shape.parameters
         return int(free / (2 * self.shape.cache_numbers))
 
     @property
@@ -104,10 +105,7 @@ class Training:
 
     def forward(self, pushed: int, squares: float) -> float:
         """Seconds of a forward pass on one GPU. squares: sum of the squared lengths of the sequences in it."""
-        shape = self.shape
-        weights = 2 * (shape.layers * shape.layer_parameters + shape.head_parameters) * pushed
-        attention = 2 * shape.layers * shape.heads * shape.head_dim * squares  # causal: half of 4 L H D T^2
-        return (weights + attention) / (OPERATIONS * self.card.operations)
+        return self.shape.forward_operations(pushed, squares) / (OPERATIONS * self.card.operations)
 
     def optimiser_step(self) -> float:
         """Gradients reduced and weights gathered, in bf16. Between nodes each GPU carries a share of a ring."""
@@ -120,5 +118,5 @@ class Training:
         return inside + between + states
 
 
-PASSES = 4  # of an update with recomputation, in forward passes
+PASSES = 3  # of an update, in forward passes; one more with recomputation
 SYNC = 2.0  # seconds to hand the weights to a sampler that wakes up in the same process, as estimated for ZeRO-2

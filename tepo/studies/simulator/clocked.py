@@ -1,10 +1,12 @@
 """What the rollout's own code talks to when there is a clock in place of the GPU: engine, sampler, queue, ranks."""
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -12,8 +14,9 @@ import numpy as np
 
 from tepo.objectives.simulated_ranks import SimulatedRank
 from tepo.problems.problem import Problem
-from tepo.sampling.sampler import Job, Response, SamplingParams
+from tepo.sampling.sampler import Job, Queue, Response, SamplingParams
 from tepo.sampling.vllm_groups import Groups
+from tepo.sampling.waves import Waves
 from tepo.studies.simulator.workload import PROMPT, Drawn, Workload
 from tepo.training.prompt_stream import Prompt
 
@@ -130,7 +133,7 @@ class ClockedQueue:
         for job, index in self.groups.begin(jobs):
             if index == 0:
                 self.drawn[job.number] = self.workload.group(job.number, self.params.n)
-            self.engine.add((job.number, index), self.drawn[job.number].lengths[index])
+            self.engine.add((job.number, index), self.drawn[job.number].lengths[index], len(job.prompt))
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         engine, groups = self.engine, []
@@ -159,10 +162,22 @@ class ClockedSampler:
 
     engine: Engine
     workload: Workload
+    batches: bool = False  # the prompts of an `add` in batches that run to their end, as the embedded sampler does
     score = None
 
-    def start(self, params: SamplingParams) -> ClockedQueue:
-        return ClockedQueue(self.engine, self.workload, params)
+    def start(self, params: SamplingParams) -> Queue:
+        queue = ClockedQueue(self.engine, self.workload, params)
+        return Waves(lambda jobs: None, partial(self._batch, queue)) if self.batches else queue
+
+    def _batch(self, queue: ClockedQueue, jobs: Sequence[Job]) -> list[list[Response]]:
+        """Groups of as many of the first jobs as fit side by side."""
+        room = max(1, self.engine.decoding.max_rows // queue.params.n)
+        jobs = jobs[: math.ceil(len(jobs) / math.ceil(len(jobs) / room))]
+        queue.add(jobs)
+        done: dict[int, list[Response]] = {}
+        while len(done) < len(jobs):
+            done.update(queue.finished())
+        return [done[job.number] for job in jobs]
 
 
 class Stream:

@@ -21,6 +21,7 @@ class Setup:
     decoding: Decoding
     engines: int
     workload: Workload
+    batches: bool = False  # see `ClockedSampler`
 
     @property
     def size(self) -> int:
@@ -52,7 +53,8 @@ def by_queue(setup: Setup, start: int, before: int) -> Rollout:
 
     def collect(simulated: SimulatedRank) -> Kept:
         engine = engines[simulated.rank]
-        sampler, comm = ClockedSampler(engine, setup.workload), ClockedRank(simulated, engine)
+        sampler = ClockedSampler(engine, setup.workload, setup.batches)
+        comm = ClockedRank(simulated, engine)
         collector = Collector(setup.config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
         return collector.collect(start, 1, before, Recorder())
 

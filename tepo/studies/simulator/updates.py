@@ -47,7 +47,9 @@ def ours(training: Training, config: RunConfig, lengths: Sequence[Sequence[int]]
 
     runs = even_chunks(rollout.group_count, config.train.mini_batches)
     passes = [seconds(rollout.sequences_of(groups)) for groups in runs]
-    one_epoch = sum(PASSES * max(each) + training.optimiser_step() for each in passes)
+    model = config.model
+    pushed = PASSES + model.gradient_checkpointing - (model.lora_rank > 0)  # frozen: no gradient of weights
+    one_epoch = sum(pushed * max(each) + training.optimiser_step() for each in passes)
     imbalance = max(max(each) / np.mean(each) for each in passes)
     first = max(seconds(range(rollout.sequence_count)))
     return Trained(first, config.train.epochs * one_epoch, float(imbalance))
@@ -73,7 +75,7 @@ def _by_groups(rollout: FlatRollout, sequences: Sequence[int], ranks: int) -> li
 def verl(training: Training, lengths: Sequence[Sequence[int]], mini_batches: int, epochs: int, prompt: int) -> Trained:
     """verl's FSDP workers: the batch is dealt to ranks in equal counts of about equal tokens, then each rank cuts its
     own part into mini-batches, so that an update waits for the rank with most tokens in it. Each response is pushed
-    with its own prompt."""
+    with its own prompt, and layers are computed again in the backward."""
     every = np.array([length for group in lengths for length in group])
     lanes, ranks = np.argsort(-every, kind="stable"), training.ranks
     columns = np.arange(len(every)) % (2 * ranks)
@@ -86,6 +88,6 @@ def verl(training: Training, lengths: Sequence[Sequence[int]], mini_batches: int
 
     cut = [np.array_split(share, mini_batches) for share in shares]
     passes = [[seconds(parts[number]) for parts in cut] for number in range(mini_batches)]
-    one_epoch = sum(PASSES * max(each) + training.optimiser_step() for each in passes)
+    one_epoch = sum((PASSES + 1) * max(each) + training.optimiser_step() for each in passes)
     imbalance = max(max(each) / np.mean(each) for each in passes)
     return Trained(max(map(seconds, shares)), epochs * one_epoch, float(imbalance))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
+from tepo.studies.simulator.cards import PROMPT as PROMPT
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Lognormal:
         half = self.spread / np.sqrt(2)
         logs = self._middle + half * rng.standard_normal() + half * rng.standard_normal(size)
         lengths = np.clip(np.exp(logs).astype(int), 1, self.limit).tolist()
-        right = int(rng.integers(1, size)) if rng.random() < self.kept else size * int(rng.random() < 0.5)
+        right = int(rng.integers(1, max(size, 2))) if rng.random() < self.kept else size * int(rng.random() < 0.5)
         return Drawn(lengths, right)
 
     @cached_property

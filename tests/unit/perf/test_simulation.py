@@ -1,11 +1,15 @@
 """The simulated step: bounds are bounds, no token is lost, and every schedule trains the same groups."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perf import simulate_sizes
 from perf.simulate_cpu import CpuRate, fit, simulated
+from perf.simulate_cpu_ranks import call_of, replay
+from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.shapes import KNOWN
@@ -141,3 +145,39 @@ def test_constants_of_a_real_engine_are_recovered() -> None:
     found = fit([(len(call), simulated(true, call), call) for call in lists])
     other = [(9, 3 + 11 * number % 60) for number in range(90)]
     assert simulated(found, other) == pytest.approx(simulated(true, other), rel=1e-6)
+
+
+def test_parts_of_a_step_add_up_and_the_largest_is_the_bottleneck() -> None:
+    overrides = ["train.prompts_per_step=256", "train.samples_per_prompt=2", "train.mini_batch_prompts=64"]
+    size = simulate_sizes.of_size(2, Lognormal(20, 80), overrides)
+    assert size.sequences == 512
+    assert all(value >= 0 for value in size.parts.values())
+    case = Setup(compose(["scale=paper", *overrides]), DECODING, 2, Lognormal(20, 80))
+    assert size.longest == pytest.approx(DECODING.seconds(80, 1, PROMPT))
+    assert size.bottlenecks[0] == max(size.parts, key=lambda name: size.parts[name])
+    trained = updates.ours(Training(H100, SHAPE, 2), case.config, rollouts.by_queue(case, 0, 512).lengths)
+    spent = size.computing + size.imbalance + size.exchange
+    assert spent == pytest.approx(trained.logprobs + trained.updates)
+
+
+def test_python_takes_longer_for_more_sequences() -> None:
+    config = setup().config
+    few, many = (simulate_sizes.python_seconds(config, [[50] * 4] * count, 2) for count in (8, 256))
+    assert many > 2 * few > 0
+
+
+def test_the_document_has_the_stored_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate_sizes.show(json.loads(RESULT.read_text())["scaling"])
+    text = Path("docs/performance.md").read_text()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert len(rows) == 2 * (2 + len(simulate_sizes.SIZES))
+    assert [row for row in rows if row not in text] == []
+
+
+def test_a_rollout_of_two_ranks_is_replayed_with_what_it_drew() -> None:
+    """Every token costs the same here, whoever draws it; on a machine that is three times as slow by the clock too."""
+    groups = [{"7": [5, [10, 20, 30, 40]], "9": [5, [64] * 4]}, {"8": [5, [3] * 4], "10": [5, [1, 2, 3, 4]]}]
+    row = {"prompts": 4, "rounds": 1, "start": 7, "cpu": [0.2, 0.1], "wall": 0.6, "groups": groups, "right": [1] * 4}
+    tokens = sum(length for each in groups for _, length in call_of(each))
+    assert tokens == 100 + 256 + 12 + 10
+    assert sum(replay(CpuRate(0, 0.001, 0, 0), row)) == pytest.approx(0.001 * tokens)

@@ -1,0 +1,205 @@
+"""The simulated rollout against a real one on two ranks: vLLM's CPU build on the laptop model, in CPU seconds.
+
+Two processes under torchrun draw rollouts with the project's `Collector`. Four constants (those of `perf.simulate_cpu`)
+are fitted to rollouts that draw each prompt once and end. Judged are rollouts of other sizes that draw more prompts
+until enough groups are mixed, and give up what is left over: `Collector` runs again, on engines with a clock, with the
+lengths and verdicts that came out. Compared are the CPU seconds of both ranks and those of the rank that had more.
+Ranks meet by wall clock: the simulated engines are as slow by it as the real ones were.
+Run: OMP_NUM_THREADS=1 python -m perf.simulate_cpu_ranks
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from perf.sampler import LAPTOP
+from perf.simulate_cpu import WITHIN, CpuRate, fit
+from tepo.config.compose import compose
+from tepo.config.schema import RunConfig
+from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
+from tepo.policy.load_policy import load_policy
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.sampler import Job, SamplingParams
+from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
+from tepo.studies.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
+from tepo.studies.simulator.workload import Drawn
+from tepo.training import distributed
+from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.training.recorder import Recorder
+from tepo.training.rollout import Collector
+
+RANKS, ROWS, TURNS = 2, 64, 5
+FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step
+
+
+def config_of(prompts: int, rounds: int) -> RunConfig:
+    sizes = [f"train.prompts_per_step={prompts}", f"train.mini_batch_prompts={prompts}", f"train.max_rounds={rounds}"]
+    return compose([*sizes, "train.samples_per_prompt=4", "train.max_new_tokens=64", "sampler=vllm"])
+
+
+@dataclass
+class Listening:
+    """A sampler that remembers the groups of this rank: number -> length of the prompt, lengths of the responses."""
+
+    sampler: VllmSampler
+    groups: dict[int, tuple[int, list[int]]]
+
+    def start(self, params: SamplingParams) -> "Heard":
+        return Heard(self.sampler.start(params), self.groups, {})
+
+
+@dataclass
+class Heard:
+    """Its queue."""
+
+    queue: EngineQueue
+    groups: dict[int, tuple[int, list[int]]]
+    prompts: dict[int, int]
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.prompts |= {job.number: len(job.prompt) for job in jobs}
+        self.queue.add(jobs)
+
+    def finished(self, seconds: float | None = None) -> list:
+        done = self.queue.finished(seconds)
+        self.groups |= {number: (self.prompts[number], [len(one.tokens) for one in each]) for number, each in done}
+        return done
+
+    def abort(self) -> Any:
+        return self.queue.abort()
+
+
+def rank_main(out: Path) -> None:
+    """What each of the two processes does."""
+    torch.set_num_threads(1)
+    comm = distributed.start(torch.device("cpu"))
+    policy = load_policy(str(LAPTOP))
+    stop = stop_tokens(policy.model, policy.tokenizer)
+    sampler = VllmSampler(EngineOptions(str(LAPTOP), "float32", 128, max_rows=ROWS), stop, memory_fraction=0.25)
+    rows: list[dict[str, Any]] = []
+    with Grader(GraderOptions(timeout=2.0, workers=1)) as grader:
+        for turn in range(-1, TURNS):  # the first is not kept
+            for prompts, rounds in [(size, 1) for size in FITTED] + [(size, 8) for size in JUDGED]:
+                config = config_of(prompts, rounds)
+                heard = Listening(sampler, {})
+                collector = Collector(config, PromptStream(config, policy.tokenizer), heard, grader, comm)  # type: ignore[arg-type]
+                start = 1000 * (turn + 1)
+                comm.barrier()
+                begin, cpu = time.perf_counter(), time.process_time()
+                rollout = collector.collect(start, 1, 0, Recorder())
+                spent, wall = time.process_time() - cpu, time.perf_counter() - begin
+                ranks = comm.all_gather_object((spent, wall, heard.groups))
+                rows.append(
+                    {
+                        "prompts": prompts,
+                        "rounds": rounds,
+                        "start": start,
+                        "cpu": [each[0] for each in ranks],
+                        "wall": max(each[1] for each in ranks),
+                        "groups": [each[2] for each in ranks],
+                        "right": [counts.right for counts in rollout.counts],
+                    }
+                )
+    if comm.rank == 0:
+        out.write_text(json.dumps(rows[len(FITTED) + len(JUDGED) :]))
+    sampler.close()
+
+
+@dataclass
+class Replayed:
+    """`Workload`: the groups of a real rollout; one that nobody finished is like another."""
+
+    groups: dict[int, Drawn]
+    limit: int = 64
+
+    def group(self, number: int, size: int) -> Drawn:
+        if number not in self.groups:
+            return list(self.groups.values())[number % len(self.groups)]
+        return self.groups[number]
+
+
+@dataclass
+class Prompts(Stream):
+    """Of the mean length."""
+
+    length: int
+
+    def take(self, start: int, count: int) -> list[Prompt]:
+        return [replace(prompt, tokens=[0] * self.length) for prompt in super().take(start, count)]
+
+
+def replay(rate: CpuRate, row: dict[str, Any]) -> list[float]:
+    """CPU seconds of each rank, by `Collector` on clocks."""
+    known = {int(number): group for each in row["groups"] for number, group in each.items()}
+    right = dict(enumerate(row["right"], start=row["start"]))
+    workload = Replayed({number: Drawn(lengths, right.get(number, 0)) for number, (_, lengths) in known.items()})
+    slow = row["wall"] / max(row["cpu"])
+    clock = replace(rate, **{name: slow * getattr(rate, name) for name in ("step", "row", "cached", "request")})
+    engines = [Engine(clock) for _ in range(RANKS)]
+    prompts = Prompts(round(np.mean([prompt for prompt, _ in known.values()])))
+
+    config = config_of(row["prompts"], row["rounds"])
+
+    def collect(simulated: SimulatedRank) -> None:
+        engine = engines[simulated.rank]
+        comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload)
+        collector = Collector(config, prompts, sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
+        collector.collect(row["start"], 1, 0, Recorder())
+
+    on_ranks(collect, RANKS)
+    return [engine.busy / slow for engine in engines]
+
+
+def call_of(groups: dict[str, tuple[int, list[int]]]) -> list[tuple[int, int]]:
+    """Lengths of prompts and responses."""
+    return [(prompt, length) for prompt, lengths in groups.values() for length in lengths]
+
+
+def judge(rows: Sequence[dict[str, Any]]) -> None:
+    """Fit on the one kind of rollouts, print how the other comes out."""
+    fitted = [row for row in rows if row["rounds"] == 1]
+    calls = [
+        (row["prompts"], cpu, call_of(groups))
+        for row in fitted
+        for cpu, groups in zip(row["cpu"], row["groups"], strict=True)
+    ]
+    rate = fit(calls)
+    print(f"fitted to rollouts of {FITTED} prompts that end after them: {rate}")
+    for size in JUDGED:
+        both, slower = [], []
+        for row in (row for row in rows if row["rounds"] > 1 and row["prompts"] == size):
+            found = replay(rate, row)
+            both.append(sum(found) / sum(row["cpu"]))
+            slower.append(max(found) / max(row["cpu"]))
+        drawn = median(len(row["right"]) for row in rows if row["rounds"] > 1 and row["prompts"] == size)
+        for name, shares in (("both ranks", both), ("the rank with more", slower)):
+            verdict = "within 20%" if abs(median(shares) - 1) <= WITHIN else "NOT within 20%"
+            each = " ".join(f"{share:.2f}" for share in shares)
+            said = f"simulated / measured {median(shares):.2f} ({each})  {verdict}"
+            print(f"{size} groups of {drawn:.0f} prompts, {name}: {said}")
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        rank_main(Path(sys.argv[1]))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "rows.json"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
+        subprocess.run([*launcher, "-m", "perf.simulate_cpu_ranks", str(out)], check=True)
+        judge(json.loads(out.read_text()))
+
+
+if __name__ == "__main__":
+    main()

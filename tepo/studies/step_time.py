@@ -1,0 +1,93 @@
+"""What a run takes on a machine of a plan, by simulation: the phases of a step, and measuring it on its benchmarks."""
+
+import math
+from dataclasses import dataclass, replace
+
+from tepo.config.schema import RunConfig
+from tepo.policy.shapes import KNOWN, Shape, number_bytes
+from tepo.problems.benchmarks import load_benchmark
+from tepo.sampling.samplers import longest_sequence, sampler_backend
+from tepo.studies.machines import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, RESPONSE_SHARE, Machine, ranks_of
+from tepo.studies.simulator import updates
+from tepo.studies.simulator.cards import SYNC, WORK, Card, Decoding, Training
+from tepo.studies.simulator.clocked import Engine
+from tepo.studies.simulator.rollouts import Setup, by_queue
+from tepo.studies.simulator.workload import Lognormal
+from tepo.training.engines import shares_weights
+from tepo.training.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step by phase; offload: of the optimiser in main memory, which the GPU waits for; sync: of the
+    weights to the sampler."""
+
+    rollout: float
+    logprobs: float
+    updates: float
+    offload: float
+    sync: float
+
+    @property
+    def total(self) -> float:
+        return self.rollout + self.logprobs + self.updates + self.offload + self.sync
+
+
+def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
+    """A step like the second of a run: the one before consumed what the assumed keep rate asks for. Servers are taken
+    to be as many GPUs again, with nothing else in their memory."""
+    train, ranks = config.train, ranks_of(config, machine)
+    decoding = _decoding(config, shape, machine, memory)
+    batches = sampler_backend(config.sampler.kind).full_rows
+    setup = Setup(config, decoding, ranks, _responses(config, train.max_new_tokens), batches)
+    rollout = by_queue(setup, 0, math.ceil(train.prompts_per_step / KEPT_SHARE))
+    done = updates.ours(Training(_card(config, machine), shape, ranks), config, rollout.lengths)
+    scored = done.logprobs * (2 if memory.reference else 1)
+    sync = 0.0 if shares_weights(config) else SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
+    return StepTime(rollout.seconds, scored, done.updates, _offload(config, shape, ranks), sync)
+
+
+def benchmark_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> float:
+    """Seconds of measuring a run on its benchmarks, one after the other, on one GPU of the machine; responses are
+    assumed as long as in training, the longest as long as the benchmark allows."""
+    engine = Engine(_decoding(config, shape, machine, memory))
+    for one in (load_benchmark(name) for name in config.data.benchmarks):
+        workload = _responses(config, one.max_new_tokens)
+        for problem in range(one.count):
+            for sample, length in enumerate(workload.group(problem, one.samples).lengths):
+                engine.add((problem, sample), length)
+        while engine.run(math.inf):
+            pass
+    return engine.clock
+
+
+def _responses(config: RunConfig, limit: int) -> Lognormal:
+    return Lognormal(RESPONSE_SHARE * config.train.max_new_tokens, limit, kept=KEPT_SHARE)
+
+
+def _card(config: RunConfig, machine: Machine) -> Card:
+    """One GPU of the machine. Of numbers of four bytes it moves half as many a second."""
+    bandwidth = machine.bandwidth * 2 / number_bytes(config.model.dtype)
+    return Card(machine.gpu, machine.bytes, machine.operations, bandwidth, machine.nvlink, machine.network)
+
+
+def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:
+    """An engine with the cache that the planner leaves it. One that keeps full rows has as many as fit."""
+    card, size = _card(config, machine), number_bytes(config.model.dtype)
+    weights, rows = size * shape.parameters, config.sampler.max_rows
+    cache = max(LEFT * card.bytes - weights, 0.0) if memory.cache is None else memory.cache
+    tokens = cache / (size * shape.cache_numbers)
+    if sampler_backend(config.sampler.kind).full_rows:
+        rows = max(1, min(rows, int(tokens / longest_sequence(config))))
+    needed = 2 * shape.parameters + WORK + 2 * shape.cache_numbers * tokens
+    return replace(Decoding(card, shape, 0.0, rows), memory=needed / card.bytes)
+
+
+def _offload(config: RunConfig, shape: Shape, ranks: int) -> float:
+    """Seconds of all updates of a step in main memory: master and both moments are read and written there, the gradient
+    is read; it and the weight cross between memories."""
+    if not config.engine.offload:
+        return 0.0
+    share = (shape.adapter_parameters(config.model.lora_rank) or shape.parameters) / ranks
+    crossing = 4 + number_bytes(config.model.dtype)
+    return config.train.epochs * config.train.mini_batches * share * (28 / HOST_BANDWIDTH + crossing / LINK)

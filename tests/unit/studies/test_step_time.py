@@ -1,0 +1,105 @@
+"""What a plan simulates: it runs what a run would run, and stays above what the hardware allows."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tepo.config.compose import compose
+from tepo.policy.shapes import KNOWN
+from tepo.studies import step_time
+from tepo.studies.fit import fit
+from tepo.studies.machines import KEPT_SHARE, machines
+from tepo.studies.simulator import cards, rollouts, updates
+from tepo.studies.simulator.workload import PROMPT, Lognormal
+
+SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8")
+SHORT = (*SMALL, "train.max_new_tokens=1024")
+BY_NAME = {machine.name: machine for machine in machines()}
+H100 = BY_NAME["8 H100"]
+SEVEN = KNOWN["Qwen/Qwen2.5-7B"]
+
+
+def test_a_step_is_that_of_the_simulator() -> None:
+    config = compose(["scale=paper", *SHORT])
+    found = fit(config, H100)
+    memory = found.memory
+    decoding = cards.Decoding(cards.H100, SEVEN, 0.5, 256)
+    workload = Lognormal(256, 1024, kept=KEPT_SHARE)
+    share = (memory.cache + 2 * SEVEN.parameters + cards.WORK) / H100.bytes
+    setup = rollouts.Setup(config, replace(decoding, memory=share), 8, workload)
+    rollout = rollouts.by_queue(setup, 0, 16)
+    done = updates.ours(cards.Training(cards.H100, SEVEN, 8), config, rollout.lengths)
+    assert found.time.rollout == pytest.approx(rollout.seconds)
+    assert (found.time.logprobs, found.time.updates) == pytest.approx((done.logprobs, done.updates))
+    assert found.time.sync == cards.SYNC
+
+
+def test_a_reference_policy_is_a_second_pass_and_recomputation_one_more_in_updates() -> None:
+    plain = fit(compose(["scale=paper", *SHORT]), H100)
+    anchored = fit(plain.config, H100, reference=True)
+    assert anchored.time.logprobs == pytest.approx(2 * plain.time.logprobs)
+    kept = fit(compose(["scale=paper", *SHORT, "model.gradient_checkpointing=false"]), BY_NAME["8 H200"])
+    again = fit(plain.config, BY_NAME["8 H200"])
+    card = replace(cards.H100, bandwidth=BY_NAME["8 H200"].bandwidth)
+    train = plain.config.train
+    optimiser = train.epochs * train.mini_batches * cards.Training(card, SEVEN, 8).optimiser_step()
+    assert (again.time.updates - optimiser) == pytest.approx(4 / 3 * (kept.time.updates - optimiser))
+
+
+def test_adapters_need_no_gradient_of_the_weights() -> None:
+    configs = [compose(["scale=single_gpu", *SHORT, f"model.lora_rank={rank}"]) for rank in (0, 32)]
+    full, lora = (fit(config, BY_NAME["1 H100"]).time for config in configs)
+    assert lora.updates == pytest.approx(0.75 * full.updates)
+
+
+def test_with_a_margin_of_one_prompts_that_are_drawn_again_wait() -> None:
+    one, more = (compose(["scale=paper", f"sampler.margin={margin}"]) for margin in (1, 1.2))
+    assert fit(one, H100).time.rollout > 1.2 * fit(more, H100).time.rollout
+
+
+def test_the_embedded_sampler_waits_for_the_longest_of_each_batch() -> None:
+    """No row of a batch is given to another response before all have ended."""
+    vllm, torch = (
+        fit(compose(["scale=single_gpu", f"sampler={kind}", "sampler.max_rows=64"]), BY_NAME["1 H100"])
+        for kind in ("vllm", "torch")
+    )
+    assert torch.time.rollout > 1.2 * vllm.time.rollout
+    assert torch.time.sync == 0
+
+
+def test_less_cache_takes_longer() -> None:
+    config = compose(["scale=paper"])
+    roomy = fit(config, H100)
+    starved = replace(roomy.memory, cache=roomy.memory.cache / 8)
+    assert step_time.step_time(config, SEVEN, H100, starved).rollout > 1.2 * roomy.time.rollout
+
+
+def test_no_step_beats_the_bandwidth_of_its_longest_response() -> None:
+    """Weights are read once a token, whatever is drawn beside."""
+    for name in ("8 A100", "8 H100", "8 H200"):
+        seconds = 8192 * 2 * (SEVEN.parameters - SEVEN.head_parameters) / BY_NAME[name].bandwidth
+        assert fit(compose(["scale=paper"]), BY_NAME[name]).time.rollout > seconds
+
+
+def test_a_benchmark_is_read_and_drawn_to_its_end() -> None:
+    config = compose(["scale=single_gpu", "data.benchmarks=[aime24]"])
+    card, shape = BY_NAME["1 H100"], KNOWN["Qwen/Qwen2.5-0.5B"]
+    found = fit(config, card)
+    seconds = step_time.benchmark_time(config, shape, card, found.memory)
+    decoding = cards.Decoding(cards.H100, shape, 0.9, 256)
+    assert seconds > decoding.seconds(300, 1, PROMPT)
+    twice = replace(config, data=replace(config.data, benchmarks=["aime24", "aime24"]))
+    assert step_time.benchmark_time(twice, shape, card, found.memory) == pytest.approx(2 * seconds, rel=0.05)
+
+
+def test_whether_it_fits_is_said_without_a_simulation() -> None:
+    """The simulation imports torch."""
+    code = (
+        "import sys; from tepo.config.compose import compose; from tepo.studies.fit import fit; "
+        "from tepo.studies.machines import machines; "
+        "assert any(not fit(compose(['scale=paper']), one).problem for one in machines()); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -7,7 +7,6 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 
 import contextlib
 import http.client
-import itertools
 import os
 import queue
 import shutil
@@ -28,7 +27,7 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.files import commit_folder
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
+from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
 from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
 
@@ -156,7 +155,8 @@ class VllmServerSampler:
         check_servers(urls)
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
-        self.pool = ThreadPoolExecutor(_PARALLEL * len(urls))
+        self.side_by_side = _PARALLEL * len(urls)
+        self.pool = ThreadPoolExecutor(self.side_by_side)
         self.queues: WeakSet[ServerQueue] = WeakSet()
 
     def start(self, params: SamplingParams) -> "ServerQueue":
@@ -207,28 +207,30 @@ class VllmServerSampler:
 class ServerQueue:
     """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
 
-    All responses of a prompt come from one server, which caches the prompt.
+    All responses of a prompt come from one server, which caches the prompt: the one with the fewest under way.
     """
 
     def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
         self.sampler, self.params = sampler, params
-        self.urls = itertools.cycle(sampler.urls)
-        self.running: dict[Future[Response], tuple[int, int]] = {}
+        self.running: dict[Future[Response], tuple[int, int, int]] = {}  # group, index, server
         self._renew()
 
     def _renew(self) -> None:
         self.running.clear()
+        self.under_way = [0] * len(self.sampler.urls)  # responses at each server
         self.groups, self.connections = Groups(self.params), Connections()
         self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
 
     def add(self, jobs: Sequence[Job]) -> None:
         """See `Queue.add`. Raises UserError for a prompt that leaves too little room."""
-        check_lengths([job.prompt for job in jobs], self.params.max_new_tokens, self.sampler.max_length)
-        servers = {job.number: next(self.urls) for job in jobs}
+        self.groups.check(jobs, self.sampler.max_length)
+        server = 0
         for job, index in self.groups.begin(jobs):
-            body = self._body(job.prompt, sample_seed(job.key, index))
-            request = self.sampler.pool.submit(_complete, servers[job.number], body, self.connections)
-            self.running[request] = job.number, index
+            server = fewest(self.under_way) if index == 0 else server
+            self.under_way[server] += 1
+            body = self._body(job, index)
+            request = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, self.connections)
+            self.running[request] = job.number, index, server
             request.add_done_callback(self.done.put)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -241,7 +243,9 @@ class ServerQueue:
                 request = self.done.get(timeout=left)
             except queue.Empty:
                 break
-            groups += self.groups.put(*self.running.pop(request), request.result())
+            number, index, server = self.running.pop(request)
+            self.under_way[server] -= 1
+            groups += self.groups.put(number, index, request.result())
         return groups
 
     def abort(self) -> None:
@@ -251,13 +255,14 @@ class ServerQueue:
         self.connections.cut()
         self._renew()
 
-    def _body(self, prompt: Sequence[int], seed: int) -> dict[str, Any]:
+    def _body(self, job: Job, index: int) -> dict[str, Any]:
+        params = self.groups.of(job)
         return {
             "model": "policy",
-            "prompt": list(prompt),
-            "seed": seed,
-            "temperature": self.params.temperature,
-            "max_tokens": self.params.max_new_tokens,
+            "prompt": list(job.prompt),
+            "seed": sample_seed(job.key, index),
+            "temperature": params.temperature,
+            "max_tokens": params.max_new_tokens,
             "logprobs": 0,
             "return_token_ids": True,
             "ignore_eos": True,  # the ids that stop are the ones we were given

@@ -5,7 +5,7 @@ results come without torch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.current import check_current
+from tepo.evaluation.report import Report, silent
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.settings import Settings
 from tepo.policy.fingerprint import base_fingerprint
@@ -29,14 +30,8 @@ if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
     from tepo.sampling.sampler import Sampler
 
-Report = Callable[[str, int, int], None]
-"""Called with a benchmark, its rows done and its rows in all, as they come."""
 Generator = AbstractContextManager[tuple["Sampler", Any]]
 """A sampler with the policy's tokenizer, closed at the end."""
-
-
-def silent(benchmark: str, rows: int, total: int) -> None:
-    """A report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +68,22 @@ def measure(
     result, or one that was begun, is of other weights, of another definition of the benchmark or of other settings.
     """
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
-    missing = [benchmark for benchmark in benchmarks if results[benchmark.name] is None]
+    missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
     if missing:
+        from tepo.evaluation.begun import Task
         from tepo.evaluation.evaluate import evaluate
-        from tepo.evaluation.responses import Tools
 
-        with generator(missing) as (sampler, tokenizer):
-            for benchmark in missing:
-                folder = run.evaluation(benchmark.name, settings.limit, settings.seed)
-                with Grader(benchmark.grader) as grader:
-                    tools = Tools(sampler, tokenizer, grader)
-                    progress = partial(report, benchmark.name)
-                    results[benchmark.name] = evaluate(benchmark, tools, folder, settings, progress)
+        with generator(missing) as (sampler, tokenizer), ExitStack() as stack:
+            graders = {options: stack.enter_context(Grader(options)) for options in {one.grader for one in missing}}
+            tasks = [
+                Task(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
+                for one in missing
+            ]
+            # One after another where none could fill another's gaps: a kill leaves the first ones finished.
+            queues = [[task] for task in tasks] if sampler.side_by_side is None else [tasks]
+            for queue in queues:
+                for result in evaluate(queue, sampler, tokenizer, settings, report):
+                    results[result.benchmark] = result
     return [result for result in results.values() if result is not None]
 
 

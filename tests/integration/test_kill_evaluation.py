@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate
-from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
@@ -24,8 +24,8 @@ def measure(folder: Path) -> None:
     policy, benchmark = load_policy("package:laptop"), load_benchmark("mul3")
     with Grader(benchmark.grader) as grader:
         sampler = TorchSampler(policy.model, policy.tokenizer)
-        tools = Tools(sampler, policy.tokenizer, grader)
-        evaluate(benchmark, tools, folder, Settings(limit=128, rows_per_part=16))
+        task = Task(benchmark, grader, folder)
+        evaluate([task], sampler, policy.tokenizer, Settings(limit=128, rows_per_part=16))
 
 
 def parts(folder: Path) -> dict[str, int]:

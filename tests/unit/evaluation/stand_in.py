@@ -10,7 +10,8 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.sampler import Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams
+from tepo.sampling.waves import Waves
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,19 @@ class Letters:
 
 class Dice:
     """Answers a digit drawn from the key alone, in a box; one in ten responses is cut off.
-    Counts the prompts it was asked."""
+    Counts the prompts it was asked. Like the embedded sampler, it samples what is added together by itself."""
+
+    score = side_by_side = None
 
     def __init__(self, stop_after: int | None = None):
         self.asked: list[str] = []
         self.stop_after = stop_after
+
+    def start(self, params: SamplingParams) -> Waves:
+        def run(jobs: Sequence[Job]) -> list[list[Response]]:
+            return self.sample([job.prompt for job in jobs], [job.key for job in jobs], jobs[0].params or params)
+
+        return Waves(lambda jobs: None, run)
 
     def sample(
         self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
@@ -51,6 +60,8 @@ class Dice:
         return Response(tokens, np.full(len(tokens), np.float32(-draw)), None, finished)
 
     def sync(self, weights: Mapping[str, torch.Tensor]) -> None: ...
+
+    def sleep(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -102,9 +103,9 @@ def serve_command(
 @contextlib.contextmanager
 def local_server(
     options: EngineOptions, *, port: int, log: Path, tensor_parallel: int = 1, cpu: bool = False
-) -> Iterator[str]:
-    """A server on this machine for the length of the block; yields its URL. Raises UserError when the port is taken, or
-    when it does not come up (with the end of its log)."""
+) -> Iterator[Callable[[], str]]:
+    """A server that starts on this machine, for the length of the block; yields what waits for it and gives its URL.
+    Raises UserError when the port is taken, and when it does not come up (with the end of its log)."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -118,8 +119,7 @@ def local_server(
     with log.open("w") as sink:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
     try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}", process, log, time.monotonic() + _START_SECONDS)
-        yield f"http://127.0.0.1:{port}"
+        yield partial(_wait_until_healthy, f"http://127.0.0.1:{port}", process, log)
     finally:
         process.terminate()
         try:
@@ -129,11 +129,12 @@ def local_server(
             process.wait()
 
 
-def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path, deadline: float) -> None:
+def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
+    deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException):
             urllib.request.urlopen(f"{url}/health", timeout=5).close()
-            return
+            return url
         time.sleep(0.5)
     raise UserError(
         f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}",

@@ -30,7 +30,7 @@ def dealt(setup: Setup) -> Evaluation:
     sampler = ClockedServers([Engine(setup.decoding) for _ in range(setup.engines)], setup.workload)
     lengths = [
         len(one.tokens)
-        for units in sampled(list(map(_pile, PAPER)), sampler)
+        for units in sampled(list(map(_pile, PAPER)), sampler)  # type: ignore[arg-type]
         for unit in units
         for group in unit.groups.values()
         for one in group

@@ -6,10 +6,12 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 """
 
 import contextlib
+import ctypes
 import http.client
 import os
 import queue
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -117,7 +119,9 @@ def local_server(
             ) from None
     command, environment = serve_command(options, port=port, tensor_parallel=tensor_parallel, cpu=cpu)
     with log.open("w") as sink:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_end_with_us
+        )
     try:
         yield partial(_wait_until_healthy, f"http://127.0.0.1:{port}", process, log)
     finally:
@@ -127,6 +131,11 @@ def local_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _end_with_us() -> None:
+    """In the child: it must not hold its GPU when we are killed."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:

@@ -64,7 +64,7 @@ class VllmServerBackend:
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             starting = []
-            for copy, (own, port) in enumerate(zip(_visible(options), _free_ports(options.data_parallel), strict=True)):
+            for copy, (own, port) in enumerate(zip(_visible(options), free_ports(options.data_parallel), strict=True)):
                 with _environment(own):
                     server = local_server(
                         engine,
@@ -122,7 +122,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Different ones: a server takes its port only once it has loaded."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -64,7 +64,7 @@ def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
         ]
         urls = [ready() for ready in starting]
         kept: dict[str, int] = {}
-        for _ in range(3):
+        for _ in range(2):
             process = Started(measure_by_servers, urls, tmp_path / "killed")
             until(lambda kept=kept: len(both(tmp_path)) > len(kept), process)
             time.sleep(draw.random() * 0.1)

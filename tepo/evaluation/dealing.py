@@ -39,7 +39,7 @@ class Pile:
 
     def jobs(self, problems: range, first: int) -> list[Job]:
         """first: the number of the benchmark's first problem."""
-        return [Job(first + index, self.prompts[index], self.keys[index], self.params) for index in problems]
+        return [Job(first + index, self.prompts[index], self.keys[index], params=self.params) for index in problems]
 
 
 @dataclass

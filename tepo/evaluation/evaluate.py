@@ -1,44 +1,76 @@
-"""Running a benchmark: sample, grade, one row a sample on disk, scores.
+"""Running benchmarks: sample, grade, one row a sample on disk, scores.
 Killed at any moment, it goes on where it was."""
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tepo.errors import UserError
+from tepo.evaluation.begun import Begun, Keeper, Task
+from tepo.evaluation.dealing import sampled
 from tepo.evaluation.intervals import estimate_share
-from tepo.evaluation.responses import Tools, judge, sample_rows
+from tepo.evaluation.report import Report, silent
+from tepo.evaluation.responses import ask, judge
 from tepo.evaluation.result import TASK, Result, load_result, save_result
-from tepo.evaluation.rows import SAMPLES, part_path, read_part, remove_parts, table_of, write_table
+from tepo.evaluation.rows import SAMPLES, remove_parts, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Settings
 from tepo.files import write_json
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
 from tepo.provenance import recorded
+from tepo.sampling.sampler import Sampler
 
 
 def evaluate(
-    benchmark: Benchmark,
-    tools: Tools,
-    folder: Path,
-    settings: Settings,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Result:
-    """Evaluate a policy on a benchmark into `folder`, or finish what an earlier call began there,
-    or return what is finished.
+    tasks: Sequence[Task], sampler: Sampler, tokenizer: Any, settings: Settings, report: Report = silent
+) -> list[Result]:
+    """Evaluate a policy on benchmarks, all in one queue of the sampler; finish what an earlier call began in their
+    folders, and return what is finished there.
 
-    progress: called with (rows done, rows in all) at the start and after each part. Raises UserError when the folder
-    holds another evaluation.
+    report: called for each benchmark at the start and when rows of it are stored. Raises UserError when a folder holds
+    another evaluation.
     """
-    problems = benchmark.load_problems()[: settings.limit]
-    # The slices are part of the task: a resumed evaluation must batch as the first one did to give the same numbers.
-    task = {
+    results: dict[str, Result] = {}
+    begun: list[Begun] = []
+    for task in tasks:
+        problems = task.benchmark.load_problems()[: settings.limit]
+        identity = _identity(task.benchmark, problems, settings)
+        finished = _claim(task.folder, identity)
+        if finished:
+            results[task.benchmark.name] = finished
+        else:
+            begun.append(Begun(task, identity, ask(task.benchmark, problems, tokenizer, settings)))
+    if not begun:
+        return list(results.values())
+
+    def complete(one: Begun) -> None:
+        results[one.name] = _finish(one)
+
+    together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
+    piles = [one.pile(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
+    part = min(together[one.name] * one.asked.params.n for one in begun)
+    with ExitStack() as sessions:
+        for one in begun:
+            sessions.enter_context(recorded(one.task.folder, "evaluate"))
+        keeper = Keeper(begun, tokenizer, part, report, complete)
+        with closing(keeper), closing(sampled(piles, sampler)) as ended:
+            for units in ended:
+                keeper.take(units)
+    return [results[task.benchmark.name] for task in tasks]
+
+
+def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Settings) -> dict[str, Any]:
+    """What is evaluated and how; a resumed evaluation must have the same. The slices are part of it: what the embedded
+    sampler decodes together decides the last bits."""
+    return {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
         "grading": benchmark.grading,
@@ -50,26 +82,16 @@ def evaluate(
         "thinking": settings.thinking,
         "rows_per_part": settings.rows_per_part,
     }
-    finished = _claim(folder, task)
-    if finished:
-        return finished
-    with recorded(folder, "evaluate"):
-        step, rows = max(1, settings.rows_per_part // benchmark.samples), len(problems) * benchmark.samples
-        progress(0, rows)
-        parts = []
-        for index, start in enumerate(range(0, len(problems), step)):
-            chunk = problems[start : start + step]
-            part = read_part(folder, index, len(chunk) * benchmark.samples)
-            if part is None:
-                part = table_of(sample_rows(benchmark, chunk, tools, settings))
-                write_table(part_path(folder, index), part)
-            parts.append(part)
-            progress(min(start + step, len(problems)) * benchmark.samples, rows)
-        table = refresh_verdicts(benchmark, pa.concat_tables(parts), tools.grader)
-        result = conclude(benchmark, table, tools.grader.fingerprint, task)
-        write_table(folder / SAMPLES, table)
-        save_result(folder, result)
-        remove_parts(folder)
+
+
+def _finish(begun: Begun) -> Result:
+    """The result of an evaluation that has all of its rows."""
+    task, folder = begun.task, begun.task.folder
+    table = refresh_verdicts(task.benchmark, table_of(begun.rows()), task.grader)
+    result = conclude(task.benchmark, table, task.grader.fingerprint, begun.identity)
+    write_table(folder / SAMPLES, table)
+    save_result(folder, result)
+    remove_parts(folder)
     return result
 
 

@@ -2,7 +2,7 @@
 
 No library of tables is imported here: a training run validates by it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,14 +38,19 @@ def judge(
     return verdicts
 
 
-def sample_rows(
-    benchmark: Benchmark,
-    problems: Sequence[Problem],
-    tools: Tools,
-    settings: Settings,
-) -> list[dict[str, Any]]:
-    """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
-    tokenizer, grader = tools.tokenizer, tools.grader
+@dataclass(frozen=True)
+class Asked:
+    """Problems of a benchmark as a policy is asked them: tokens and key of each, and how responses are drawn."""
+
+    benchmark: Benchmark
+    problems: Sequence[Problem]
+    prompts: Sequence[Sequence[int]]
+    keys: Sequence[int]
+    params: SamplingParams
+
+
+def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Asked:
+    """Problems of a benchmark, `benchmark.samples` responses to each."""
     statements = [problem.prompt for problem in problems]
     prompts = encode_prompts(
         statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
@@ -55,24 +60,43 @@ def sample_rows(
     params = SamplingParams(
         n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
     )
-    groups = tools.sampler.sample(prompts, keys, params)
-    responses = [response for group in groups for response in group]
+    return Asked(benchmark, problems, prompts, keys, params)
+
+
+def sample_rows(
+    benchmark: Benchmark,
+    problems: Sequence[Problem],
+    tools: Tools,
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
+    asked = ask(benchmark, problems, tools.tokenizer, settings)
+    groups = tools.sampler.sample(asked.prompts, asked.keys, asked.params)
+    return judged_rows(asked, dict(enumerate(groups)), tools.tokenizer, tools.grader)
+
+
+def judged_rows(
+    asked: Asked, groups: Mapping[int, Sequence[Response]], tokenizer: Any, grader: Grader
+) -> list[dict[str, Any]]:
+    """A row for each response, decoded and graded. groups: the responses of problems, by their indices."""
+    benchmark, responses = asked.benchmark, [response for group in groups.values() for response in group]
     texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
-    owners = [problem for problem, group in zip(problems, groups, strict=True) for _ in group]
+    owners = [index for index, group in groups.items() for _ in group]
     verdicts = judge(
         benchmark,
         grader,
-        [problem.id for problem in owners],
-        [(problem.answer, text) for problem, text in zip(owners, texts, strict=True)],
+        [asked.problems[owner].id for owner in owners],
+        [(asked.problems[owner].answer, text) for owner, text in zip(owners, texts, strict=True)],
     )
-    shown = tokenizer.batch_decode(prompts)
+    shown = dict(zip(groups, tokenizer.batch_decode([asked.prompts[index] for index in groups]), strict=True))
     rows = []
-    for index, (problem, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
+    for index, (owner, response, text, verdict) in enumerate(zip(owners, responses, texts, verdicts, strict=True)):
+        problem = asked.problems[owner]
         row = {
             "problem": problem.id,
             "sample": index % benchmark.samples,
             "family": problem.family,
-            "prompt": shown[index // benchmark.samples],
+            "prompt": shown[owner],
             "gold": problem.answer,
         }
         row |= {

@@ -1,12 +1,13 @@
 """One row a sample, on disk: parts while an evaluation runs, one Parquet file when it is done.
 
-Each part holds the rows of a fixed slice of the problems and appears by rename, so an evaluation that is killed keeps
-every finished part and repeats at most the one it was in.
+A part holds all rows of some problems and appears by rename, so an evaluation that is killed keeps every part. Which
+problems share a part depends on what ended when; the file at the end does not.
 """
 
 import io
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,22 @@ def read_table(path: Path) -> pa.Table:
     return table.cast(SCHEMA)
 
 
-def part_path(folder: Path, index: int) -> Path:
-    """Where the rows of slice `index` go."""
-    return folder / _PARTS / f"{index:05d}.parquet"
+def write_part(folder: Path, first: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store all rows of some problems. first: the lowest index of a problem among them, which names the part."""
+    write_table(folder / _PARTS / f"{first:05d}.parquet", table_of(rows))
 
 
-def read_part(folder: Path, index: int, rows: int) -> pa.Table | None:
-    """A finished part, or None when it is missing, damaged or of another size (it is then sampled again)."""
-    try:
-        table = read_table(part_path(folder, index))
-    except UserError:
-        return None
-    return table if table.num_rows == rows else None
+def read_parts(folder: Path, samples: int) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each problem that has all of its samples in one part, in the order of the samples. A damaged part
+    counts as if it were not there."""
+    stored: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((folder / _PARTS).glob("*.parquet")):
+        with suppress(UserError):
+            part: dict[str, list[dict[str, Any]]] = {}
+            for row in read_table(path).to_pylist():
+                part.setdefault(row["problem"], []).append(row)
+            stored |= {name: rows for name, rows in part.items() if len(rows) == samples}
+    return stored
 
 
 def remove_parts(folder: Path) -> None:

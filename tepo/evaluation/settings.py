@@ -11,8 +11,8 @@ class Settings:
 
     policy: JSON-able identity of the weights (path, step, hash). seed: of the sampling; the draws of a problem depend
     on (seed, benchmark, problem id) alone, so a limited run or a subset gives the same responses. limit: only the first
-    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses in a part, the most that a kill
-    can cost.
+    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses that the
+    embedded sampler decodes together; of other samplers, the most that have ended and are not on disk.
     """
 
     policy: Mapping[str, Any] = field(default_factory=dict)

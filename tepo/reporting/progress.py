@@ -39,17 +39,20 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], 
 
 @contextmanager
 def benchmark_bar(total: int, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar over benchmarks, shown from the first call on: with a benchmark, its rows done and its rows in
-    all."""
+    """A progress bar over benchmarks, of which several may be under way, shown from the first call on: with a
+    benchmark, its rows done and its rows in all."""
     with ExitStack() as stack:
-        finished: set[str] = set()
+        reported: dict[str, tuple[int, int]] = {}
         advance: list[Callable[[float, str], None]] = []
 
         def report(name: str, rows: int, wanted: int) -> None:
             if not advance:
                 advance.append(stack.enter_context(bar("benchmarks", total, quiet)))
-            if rows == wanted:
-                finished.add(name)
-            advance[0](len(finished) + (rows < wanted) * rows / wanted, f"{name} {rows}/{wanted}")
+            reported[name] = rows, wanted
+            note = f"{name} {rows}/{wanted}"
+            if (under_way := sum(done < of for done, of in reported.values())) > 1:
+                every = [sum(numbers) for numbers in zip(*reported.values(), strict=True)]
+                note = f"{every[0]}/{every[1]} responses, {under_way} benchmarks under way"
+            advance[0](sum(done / of for done, of in reported.values()), note)
 
         yield report

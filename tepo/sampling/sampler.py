@@ -40,12 +40,13 @@ class Job:
     """A group to sample.
 
     number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
-    (`tepo.randomness.derive`).
+    (`tepo.randomness.derive`). params: where they are not those of the queue; the same for all jobs of an `add`.
     """
 
     number: int
     prompt: Sequence[int]
     key: int
+    params: SamplingParams | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,12 @@ while the sampler sleeps."""
 
 class Sampler(Protocol):
     """Groups of responses from the current policy."""
+
+    @property
+    def side_by_side(self) -> int | None:
+        """Responses that it decodes at a time, on all of its engines, whatever is added when. None where the jobs of an
+        `add` are decoded by themselves, and the last bits of a response depend on all of them."""
+        ...
 
     @property
     def score(self) -> Score | None:

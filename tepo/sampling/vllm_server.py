@@ -6,18 +6,20 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 """
 
 import contextlib
+import ctypes
 import http.client
-import itertools
 import os
 import queue
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -28,7 +30,7 @@ from torch import Tensor
 from tepo.errors import UserError
 from tepo.files import commit_folder
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
+from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
 from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
 
@@ -103,9 +105,9 @@ def serve_command(
 @contextlib.contextmanager
 def local_server(
     options: EngineOptions, *, port: int, log: Path, tensor_parallel: int = 1, cpu: bool = False
-) -> Iterator[str]:
-    """A server on this machine for the length of the block; yields its URL. Raises UserError when the port is taken, or
-    when it does not come up (with the end of its log)."""
+) -> Iterator[Callable[[], str]]:
+    """A server that starts on this machine, for the length of the block; yields what waits for it and gives its URL.
+    Raises UserError when the port is taken, and when it does not come up (with the end of its log)."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -117,10 +119,11 @@ def local_server(
             ) from None
     command, environment = serve_command(options, port=port, tensor_parallel=tensor_parallel, cpu=cpu)
     with log.open("w") as sink:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_end_with_us
+        )
     try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}", process, log, time.monotonic() + _START_SECONDS)
-        yield f"http://127.0.0.1:{port}"
+        yield partial(_wait_until_healthy, f"http://127.0.0.1:{port}", process, log)
     finally:
         process.terminate()
         try:
@@ -130,11 +133,17 @@ def local_server(
             process.wait()
 
 
-def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path, deadline: float) -> None:
+def _end_with_us() -> None:
+    """In the child: it must not hold its GPU when we are killed."""
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+
+
+def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
+    deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException):
             urllib.request.urlopen(f"{url}/health", timeout=5).close()
-            return
+            return url
         time.sleep(0.5)
     raise UserError(
         f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}",
@@ -156,7 +165,8 @@ class VllmServerSampler:
         check_servers(urls)
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
-        self.pool = ThreadPoolExecutor(_PARALLEL * len(urls))
+        self.side_by_side = _PARALLEL * len(urls)
+        self.pool = ThreadPoolExecutor(self.side_by_side)
         self.queues: WeakSet[ServerQueue] = WeakSet()
 
     def start(self, params: SamplingParams) -> "ServerQueue":
@@ -207,28 +217,30 @@ class VllmServerSampler:
 class ServerQueue:
     """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
 
-    All responses of a prompt come from one server, which caches the prompt.
+    All responses of a prompt come from one server, which caches the prompt: the one with the fewest under way.
     """
 
     def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
         self.sampler, self.params = sampler, params
-        self.urls = itertools.cycle(sampler.urls)
-        self.running: dict[Future[Response], tuple[int, int]] = {}
+        self.running: dict[Future[Response], tuple[int, int, int]] = {}  # group, index, server
         self._renew()
 
     def _renew(self) -> None:
         self.running.clear()
+        self.under_way = [0] * len(self.sampler.urls)  # responses at each server
         self.groups, self.connections = Groups(self.params), Connections()
         self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
 
     def add(self, jobs: Sequence[Job]) -> None:
         """See `Queue.add`. Raises UserError for a prompt that leaves too little room."""
-        check_lengths([job.prompt for job in jobs], self.params.max_new_tokens, self.sampler.max_length)
-        servers = {job.number: next(self.urls) for job in jobs}
+        self.groups.check(jobs, self.sampler.max_length)
+        server = 0
         for job, index in self.groups.begin(jobs):
-            body = self._body(job.prompt, sample_seed(job.key, index))
-            request = self.sampler.pool.submit(_complete, servers[job.number], body, self.connections)
-            self.running[request] = job.number, index
+            server = fewest(self.under_way) if index == 0 else server
+            self.under_way[server] += 1
+            body = self._body(job, index)
+            request = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, self.connections)
+            self.running[request] = job.number, index, server
             request.add_done_callback(self.done.put)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -241,7 +253,9 @@ class ServerQueue:
                 request = self.done.get(timeout=left)
             except queue.Empty:
                 break
-            groups += self.groups.put(*self.running.pop(request), request.result())
+            number, index, server = self.running.pop(request)
+            self.under_way[server] -= 1
+            groups += self.groups.put(number, index, request.result())
         return groups
 
     def abort(self) -> None:
@@ -251,13 +265,14 @@ class ServerQueue:
         self.connections.cut()
         self._renew()
 
-    def _body(self, prompt: Sequence[int], seed: int) -> dict[str, Any]:
+    def _body(self, job: Job, index: int) -> dict[str, Any]:
+        params = self.groups.of(job)
         return {
             "model": "policy",
-            "prompt": list(prompt),
-            "seed": seed,
-            "temperature": self.params.temperature,
-            "max_tokens": self.params.max_new_tokens,
+            "prompt": list(job.prompt),
+            "seed": sample_seed(job.key, index),
+            "temperature": params.temperature,
+            "max_tokens": params.max_new_tokens,
             "logprobs": 0,
             "return_token_ids": True,
             "ignore_eos": True,  # the ids that stop are the ones we were given

@@ -5,7 +5,7 @@ results come without torch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.current import check_current
+from tepo.evaluation.report import Report, silent
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.settings import Settings
 from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
-from tepo.sampling.samplers import SamplerOptions, sampler_backend
+from tepo.sampling.samplers import SamplerOptions, longest_sequence, sampler_backend
 from tepo.training.final_model import final_model
 from tepo.training.run_folder import RunFolder
 
@@ -29,14 +30,8 @@ if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
     from tepo.sampling.sampler import Sampler
 
-Report = Callable[[str, int, int], None]
-"""Called with a benchmark, its rows done and its rows in all, as they come."""
 Generator = AbstractContextManager[tuple["Sampler", Any]]
 """A sampler with the policy's tokenizer, closed at the end."""
-
-
-def silent(benchmark: str, rows: int, total: int) -> None:
-    """A report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +68,22 @@ def measure(
     result, or one that was begun, is of other weights, of another definition of the benchmark or of other settings.
     """
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
-    missing = [benchmark for benchmark in benchmarks if results[benchmark.name] is None]
+    missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
     if missing:
+        from tepo.evaluation.begun import Task
         from tepo.evaluation.evaluate import evaluate
-        from tepo.evaluation.responses import Tools
 
-        with generator(missing) as (sampler, tokenizer):
-            for benchmark in missing:
-                folder = run.evaluation(benchmark.name, settings.limit, settings.seed)
-                with Grader(benchmark.grader) as grader:
-                    tools = Tools(sampler, tokenizer, grader)
-                    progress = partial(report, benchmark.name)
-                    results[benchmark.name] = evaluate(benchmark, tools, folder, settings, progress)
+        with generator(missing) as (sampler, tokenizer), ExitStack() as stack:
+            graders = {options: stack.enter_context(Grader(options)) for options in {one.grader for one in missing}}
+            tasks = [
+                Task(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
+                for one in missing
+            ]
+            # One after another where none could fill another's gaps: a kill leaves the first ones finished.
+            queues = [[task] for task in tasks] if sampler.side_by_side is None else [tasks]
+            for queue in queues:
+                for result in evaluate(queue, sampler, tokenizer, settings, report):
+                    results[result.benchmark] = result
     return [result for result in results.values() if result is not None]
 
 
@@ -116,23 +115,37 @@ def measure_run(
     chosen = [load_benchmark(name) for name in benchmarks]
     there = all(stored(run, benchmark, settings) for benchmark in chosen)
     with nullcontext() if there else run.lock("measure"):
-        return measure(run, chosen, settings, partial(_runs_sampler, config, weights, run.exchange, settings), report)
+        return measure(run, chosen, settings, partial(_runs_sampler, config, weights, run, settings), report)
 
 
 def _runs_sampler(
-    config: RunConfig, weights: Weights, exchange: Path, settings: Settings, benchmarks: Sequence[Benchmark]
+    config: RunConfig, weights: Weights, run: RunFolder, settings: Settings, benchmarks: Sequence[Benchmark]
 ) -> Generator:
     """The sampler that a configuration trains with, with room for these benchmarks too."""
     train, tokenizer = config.train, tokenizer_of(weights)
     longest = max(_longest(benchmark, tokenizer, settings) for benchmark in benchmarks)
     room = max(train.max_new_tokens, longest - train.max_prompt_tokens)
-    return trainers_sampler(replace(config, train=replace(train, max_new_tokens=room)), weights, exchange)
+    return trainers_sampler(replace(config, train=replace(train, max_new_tokens=room)), weights, run)
+
+
+def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Generator:
+    """The sampler that a configuration trains with, of the given weights. Where each rank trains with an engine of its
+    own, there is one on each GPU of this machine that the ranks had."""
+    from tepo.training.distributed import local_world_size
+
+    backend, copies = sampler_backend(config.sampler.kind), local_world_size()
+    if copies == 1 or backend.shares_weights or backend.remote:
+        return _one_sampler(config, weights, run.exchange)
+    options = SamplerOptions(
+        config.sampler.kind, config.model.dtype, data_parallel=copies, max_length=longest_sequence(config)
+    )
+    return _opened(weights, options, run)
 
 
 @contextmanager
-def trainers_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
-    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where it loads them
-    itself, the policy here only says what ends a response, and stays on the CPU."""
+def _one_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
+    """One in this process, with the GPU for itself, or what servers there are. Where it loads the weights itself, the
+    policy here only says what ends a response, and stays on the CPU."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
     from tepo.policy.lora import full_state
@@ -178,19 +191,19 @@ def measure_model(request: Request, benchmarks: Sequence[str], report: Report = 
     return measure(request.run, chosen, settings, partial(_models_sampler, request), report)
 
 
-@contextmanager
-def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Iterator[tuple["Sampler", Any]]:
+def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Generator:
     """A sampler of the model with room for the longest prompt and response of these benchmarks."""
     weights, tokenizer = request.weights, tokenizer_of(request.weights)
     longest = max(_longest(benchmark, tokenizer, request.settings) for benchmark in benchmarks)
-    options = replace(
-        request.sampler,
-        max_length=longest,
-        revision=weights.revision,
-        trust_remote_code=weights.trust_remote_code,
-    )
-    with options.backend.open_model(weights.path, options, request.run.server_logs) as sampler:
-        yield sampler, tokenizer
+    return _opened(weights, replace(request.sampler, max_length=longest), request.run)
+
+
+@contextmanager
+def _opened(weights: Weights, options: SamplerOptions, run: RunFolder) -> Iterator[tuple["Sampler", Any]]:
+    """A sampler that loads the weights itself, on as many GPUs as the options say."""
+    options = replace(options, revision=weights.revision, trust_remote_code=weights.trust_remote_code)
+    with options.backend.open_model(weights.path, options, run.server_logs) as sampler:
+        yield sampler, tokenizer_of(weights)
 
 
 def tokenizer_of(weights: Weights) -> Any:

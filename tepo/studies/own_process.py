@@ -2,9 +2,11 @@
 
 vLLM asserts one engine with sleep mode in a process, closing it ends torch's process group, and an engine that sees a
 launcher's variables waits for the other ranks. What the trainer held on the GPU would be missing from the sampler's
-memory, too. The process stores what it measured, and the caller reads that.
+memory, too. The process knows of the ranks only how many there are on this machine, whose GPUs it takes: the others
+have ended, or end now. It stores what it measured, and the caller reads that.
 """
 
+import gc
 import json
 import os
 import pickle
@@ -16,12 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 
-_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
 
 
 def measures_apart(config: RunConfig, trained_here: bool) -> bool:
@@ -35,6 +39,8 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
 
     Raises the UserError that it raised, RunFailed where it ended in another way.
     """
+    gc.collect()
+    torch.cuda.empty_cache()  # what this process only keeps of its GPU is not free to the other
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER)}
     before = _children_s()
     with tempfile.TemporaryDirectory() as folder:

@@ -88,7 +88,7 @@ def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
 
     weights = Weights.of_run(run, config.model.trust_remote_code)
     options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
-    with trainers_sampler(config, weights, run.exchange) as (sampler, tokenizer), Grader(options) as grader:
+    with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
         return Validation(config, Tools(sampler, tokenizer, grader), None).measure()
 
 

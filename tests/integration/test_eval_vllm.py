@@ -1,6 +1,7 @@
 """`tepo eval --backend vllm` with the real vLLM: greedy responses and scores are the torch backend's."""
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import torch
 
 from tepo.training.final_model import final_model
 from tepo.training.loop import train
-from tests.integration.commands import tepo
+from tests.integration.commands import started, tepo, until
 from tests.unit.training.small import small
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -17,21 +18,27 @@ GREEDY = (
     "title: Greedy\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 5}\n"
     "count: 24\nsamples: 1\ntemperature: 0\nmax_new_tokens: 72\n"
 )
+DRAWN = (
+    "title: Drawn\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 6}\n"
+    "count: 6\nsamples: 4\ntemperature: 1\nmax_new_tokens: 72\n"
+)
 
 
 def evaluated(folder: Path, model: Path, *words: str) -> Path:
-    """The folder of the evaluation that the command made."""
+    """The folder of the evaluations that the command made."""
     (folder / "evals").mkdir(exist_ok=True)
     (folder / "evals/greedy.yaml").write_text(GREEDY)
+    (folder / "evals/drawn.yaml").write_text(DRAWN)
     store = folder / "-".join(["runs", *words]).replace("--", "")
-    done = tepo("eval", "greedy", "--model", model, "--store", store, "--quiet", *words, TEPO_PATH=str(folder))
+    done = tepo("eval", "greedy", "drawn", "--model", model, "--store", store, "--quiet", *words, TEPO_PATH=str(folder))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "greedy" in done.stdout
-    return next(store.rglob("result.json")).parent
+    return next(store.rglob("result.json")).parents[1]
 
 
-def compare(one: Path, other: Path) -> None:
+def compare(one: Path, other: Path, benchmark: str = "greedy") -> None:
     """The same responses and scores; log-probs as near as two kernels are."""
+    one, other = one / benchmark, other / benchmark
     mine, theirs = (pq.read_table(folder / "samples.parquet").to_pylist() for folder in (one, other))
     assert len(mine) == 24
     for left, right in zip(mine, theirs, strict=True):
@@ -39,17 +46,46 @@ def compare(one: Path, other: Path) -> None:
         assert left == right
     scores = [json.loads((folder / "result.json").read_text())["scores"] for folder in (one, other)]
     assert scores[0] == scores[1]
-    assert 0 < scores[0]["avg@1"] < 1
+    assert 0 < next(iter(scores[0].values())) < 1
 
 
 def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
     """Of a checkpoint of ours, whose tied weights vLLM must find under the name that it reads."""
     model = final_model(train(small(tmp_path / "trained", "train.steps=1")))
     embedded = evaluated(tmp_path, model, "--backend", "torch")
-    compare(embedded, evaluated(tmp_path, model, "--backend", "vllm"))
+    inside = evaluated(tmp_path, model, "--backend", "vllm")
+    compare(embedded, inside)
     copies = evaluated(tmp_path, model, "--backend", "vllm", "--data-parallel", "2")
     compare(embedded, copies)
-    assert len(list((copies.parent / ".servers").glob("server_*.log"))) == 2
+    compare(inside, copies, "drawn")
+    assert len(list((copies / ".servers").glob("server_*.log"))) == 2
+
+
+def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    words = ("eval", "add3", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
+    command = started(*words, "--backend", "vllm", "--data-parallel", "2")
+    until(lambda: len(servers(command.pid)) == 2, command)
+    begun = servers(command.pid)
+    assert all(map(runs, begun))
+    command.kill()
+    end = time.monotonic() + 60
+    while any(map(runs, begun)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(runs, begun))
+
+
+def servers(pid: int) -> list[int]:
+    """Those that a command has started."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child for child in children if b"api_server" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended; of one that nobody has waited for the entry stays."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="one GPU: refused before the engine is asked")

@@ -3,20 +3,28 @@
 import json
 import random
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate
-from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
 from tepo.policy.load_policy import load_policy
+from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
+from tepo.sampling.samplers.vllm_server import free_ports
+from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.torch_sampler import TorchSampler
+from tepo.sampling.vllm_sampler import EngineOptions
+from tepo.sampling.vllm_server import VllmServerSampler, local_server
 from tests.integration.commands import Started, until
+from tests.unit.evaluation.stand_in import LastBox
 
 
 def measure(folder: Path) -> None:
@@ -24,13 +32,59 @@ def measure(folder: Path) -> None:
     policy, benchmark = load_policy("package:laptop"), load_benchmark("mul3")
     with Grader(benchmark.grader) as grader:
         sampler = TorchSampler(policy.model, policy.tokenizer)
-        tools = Tools(sampler, policy.tokenizer, grader)
-        evaluate(benchmark, tools, folder, Settings(limit=128, rows_per_part=16))
+        task = Task(benchmark, grader, folder)
+        evaluate([task], sampler, policy.tokenizer, Settings(limit=128, rows_per_part=16))
 
 
 def parts(folder: Path) -> dict[str, int]:
     """Finished parts and when each was written."""
     return {path.name: path.stat().st_mtime_ns for path in (folder / "parts").glob("*.parquet")}
+
+
+def measure_by_servers(urls: list[str], folder: Path) -> None:
+    """Two benchmarks dealt to vLLM servers, stored every few problems."""
+    names = ("max4", "mul3")
+    policy = load_policy("package:laptop")
+    stop = stop_tokens(policy.model, policy.tokenizer)
+    tasks = [Task(load_benchmark(name), LastBox(), folder / name) for name in names]
+    with closing(VllmServerSampler(urls, stop, max_length=128, exchange=folder / "exchange")) as sampler:
+        evaluate(tasks, sampler, policy.tokenizer, Settings(limit=100, rows_per_part=32))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
+    """Which engine draws a response, and beside which others, changes its log-probs by rounding and nothing else."""
+    draw, engine = random.Random(6), EngineOptions(resolve("package:laptop"), "float32", 128)
+    with ExitStack() as stack:
+        logs = [tmp_path / f"log{number}" for number in range(2)]
+        starting = [
+            stack.enter_context(local_server(engine, port=port, log=log, cpu=True))
+            for port, log in zip(free_ports(2), logs, strict=True)
+        ]
+        urls = [ready() for ready in starting]
+        kept: dict[str, int] = {}
+        for _ in range(2):
+            process = Started(measure_by_servers, urls, tmp_path / "killed")
+            until(lambda kept=kept: len(both(tmp_path)) > len(kept), process)
+            time.sleep(draw.random() * 0.1)
+            process.kill()
+            assert not list((tmp_path / "killed").glob("*/result.json")), "finished before it could be killed"
+            assert kept.items() <= both(tmp_path).items(), "a finished part was sampled again"
+            kept = both(tmp_path)
+        for folder, some in (("killed", urls), ("alone", urls[1:])):
+            done = Started(measure_by_servers, some, tmp_path / folder).end()
+            assert done.returncode == 0, done.stderr
+    for name in ("max4", "mul3"):
+        killed, alone = (pq.read_table(tmp_path / folder / name / "samples.parquet") for folder in ("killed", "alone"))
+        assert alone.num_rows == 400
+        assert np.allclose(killed["logprob"], alone["logprob"], atol=1e-3)
+        assert killed.drop_columns("logprob").equals(alone.drop_columns("logprob"))
+
+
+def both(folder: Path) -> dict[str, int]:
+    """Finished parts of both benchmarks and when each was written."""
+    return {f"{name}/{part}": at for name in ("max4", "mul3") for part, at in parts(folder / "killed" / name).items()}
 
 
 @pytest.mark.slow

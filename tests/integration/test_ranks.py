@@ -23,8 +23,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
+        patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
         for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
-            ended = rank.end(300)
+            ended = rank.end()
             assert ended.returncode == 0, ended.stderr[-3000:]
     return done
 
@@ -54,7 +55,8 @@ def test_waiting_and_what_was_lost_are_those_of_both_ranks(jobs: list[list[str]]
 
 
 def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> None:
-    """Each in a process of its own, which sees no launcher; the CPU time of that is counted."""
+    """Each in a process of its own, which sees no launcher; the CPU time of that is counted. There is an engine for
+    each rank of the machine."""
     config = compose(jobs[-1])
     trained, base = RunFolder.of(config), RunFolder.of_base(config)
     assert RunFolder.of(compose(jobs[0])).measured() == []
@@ -63,3 +65,4 @@ def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> No
         (cost,) = json.loads((run.path / "cost.json").read_text())
         assert cost["benchmarks"] == 1
         assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
+        assert len(list(run.server_logs.glob("server_*.log"))) == 2

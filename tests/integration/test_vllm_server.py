@@ -34,8 +34,8 @@ def served(tmp_path_factory):
     policy, folder = load_policy("package:laptop"), tmp_path_factory.mktemp("server")
     options = EngineOptions(resolve("package:laptop"), "float32", 128)
     prompts = [policy.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("12+34=", "7*8=")]
-    with local_server(options, port=free_port(), log=folder / "log", cpu=True) as url:
-        yield policy, url, folder / "exchange", prompts
+    with local_server(options, port=free_port(), log=folder / "log", cpu=True) as ready:
+        yield policy, ready(), folder / "exchange", prompts
 
 
 @contextlib.contextmanager
@@ -193,6 +193,8 @@ def test_a_taken_port(tmp_path):
 def test_a_server_that_cannot_start_says_why(tmp_path):
     with (
         pytest.raises(UserError, match="did not start: Invalid repository"),
-        local_server(EngineOptions(str(tmp_path), "float32", 8), port=free_port(), log=tmp_path / "log", cpu=True),
+        local_server(
+            EngineOptions(str(tmp_path), "float32", 8), port=free_port(), log=tmp_path / "log", cpu=True
+        ) as ready,
     ):
-        pass
+        ready()

@@ -51,7 +51,7 @@ class SamplerBackend(Protocol):
     full_rows: bool
     """A row of its cache keeps room for the longest prompt and response from the start."""
     part_rows: int
-    """Rows of an evaluation that it is given at once."""
+    """Rows of an evaluation that are stored at once, and decoded together where it decodes what is added by itself."""
     packages: Mapping[str, str]
     """Distributions, of which it needs one, and how to get each."""
 

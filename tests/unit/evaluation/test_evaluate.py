@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tepo.errors import UserError
+from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
-from tepo.evaluation.responses import Tools
 from tepo.evaluation.result import load_result
 from tepo.evaluation.rows import table_of
 from tepo.evaluation.settings import Settings
@@ -20,9 +20,9 @@ from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
 def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
-    tools = Tools(sampler or Dice(), Letters(), grader or LastBox())
-    benchmark = options.pop("benchmark", ones())
-    return evaluate(benchmark, tools, folder, Settings(**{"rows_per_part": 12, "seed": 7} | options))
+    task = Task(options.pop("benchmark", ones()), grader or LastBox(), folder)
+    (result,) = evaluate([task], sampler or Dice(), Letters(), Settings(**{"rows_per_part": 12, "seed": 7} | options))
+    return result
 
 
 def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
@@ -93,7 +93,7 @@ def test_a_damaged_part_is_sampled_again(tmp_path):
     expected = run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", Dice(10))
-    part = tmp_path / "cut/parts/00001.parquet"
+    part = tmp_path / "cut/parts/00003.parquet"
     part.write_bytes(part.read_bytes()[:100])
     assert run(tmp_path / "cut") == expected
 

@@ -6,9 +6,9 @@ import pytest
 from tepo import provenance
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
+from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.regrade import evaluations, regrade
-from tepo.evaluation.responses import Tools
 from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
@@ -17,7 +17,8 @@ from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "load_benchmark", lambda name: ones())
-    evaluate(ones(), Tools(Dice(), Letters(), LastBox()), tmp_path / "run" / "eval" / "ones", Settings(seed=1))
+    task = Task(ones(), LastBox(), tmp_path / "run" / "eval" / "ones")
+    evaluate([task], Dice(), Letters(), Settings(seed=1))
     return tmp_path / "run" / "eval" / "ones"
 
 

@@ -13,7 +13,7 @@ from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.shapes import KNOWN
-from tepo.studies.simulator import published, rollouts, updates
+from tepo.studies.simulator import evaluations, published, rollouts, updates
 from tepo.studies.simulator.cards import H100, Decoding, Training
 from tepo.studies.simulator.clocked import Engine
 from tepo.studies.simulator.rollouts import Setup
@@ -130,6 +130,22 @@ def test_lengths_of_a_real_evaluation(tmp_path: Path) -> None:
     assert first.lengths[: first.right] == [20] * first.right, "the right ones come first, with their lengths"
     assert second.right == 0
     assert workload.limit == 20
+
+
+def test_an_evaluation_draws_the_same_samples_on_any_number_of_engines() -> None:
+    found, one = evaluations.dealt(setup(3)), evaluations.dealt(setup(1))
+    assert (found.samples, found.least * 3) == (8844, pytest.approx(one.least))
+    assert found.least <= found.seconds < one.seconds
+    assert 0 <= found.idle < 0.1
+    assert one.seconds < evaluations.in_blocks(setup(1), 8844, 64).seconds
+
+
+def test_the_papers_benchmarks_take_minutes_on_a_node() -> None:
+    """Of a 7B at 8k, on 8 H100 that it shares with nothing."""
+    long = Setup(compose(["scale=paper"]), Decoding(H100, SHAPE, 0.85, 256), 8, Lognormal(2000, 8192))
+    found = evaluations.dealt(long)
+    assert found.seconds < 6 * 60
+    assert found.idle < 0.1
 
 
 @pytest.mark.slow

@@ -11,14 +11,15 @@ from tepo.errors import RunFailed, UserError
 from tepo.studies.own_process import in_own_process, measures_apart
 
 pytestmark = pytest.mark.slow
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "KEPT")
 
 
 def write_environment(path: Path) -> None:
-    """The launcher's variables, and half a second of work."""
+    """The launcher's variables that it sees, and half a second of work."""
     end = time.process_time() + 0.5
     while time.process_time() < end:
         pass
-    path.write_text(" ".join(sorted(set(os.environ) & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "KEPT"})))
+    path.write_text(" ".join(sorted(set(os.environ) & set(VARIABLES))))
 
 
 def fail(kind: str) -> None:
@@ -32,10 +33,10 @@ def fail(kind: str) -> None:
 
 
 def test_it_sees_no_launcher_and_its_time_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "KEPT"):
+    for name in VARIABLES:
         monkeypatch.setenv(name, "1")
     assert 0.5 < in_own_process(write_environment, tmp_path / "seen") < 60
-    assert (tmp_path / "seen").read_text() == "KEPT"
+    assert (tmp_path / "seen").read_text() == "KEPT LOCAL_WORLD_SIZE"  # the second: how many GPUs were the run's
 
 
 def test_what_goes_wrong_in_it_is_raised_here() -> None:

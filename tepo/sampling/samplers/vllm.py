@@ -56,7 +56,8 @@ class VllmBackend:
                 raise _cannot_cut(config, f"{heads} cannot be cut over {size} GPUs")
 
     def check_available(self, config: RunConfig) -> None:
-        size, here = config.sampler.tensor_parallel, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        size = config.sampler.tensor_parallel
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # not every launcher says it
         if here % size:
             raise _cannot_cut(config, f"an engine of {size} ranks would lie on several nodes, which have {here} each")
         from tepo.sampling.vllm_sampler import check_installed

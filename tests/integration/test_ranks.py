@@ -23,7 +23,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
-        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
+        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done), "base"):
             ended = rank.end(300)
             assert ended.returncode == 0, ended.stderr[-3000:]
     return done

@@ -5,8 +5,11 @@ weights. All of them add the same requests in the same order and make the same s
 collectives of a forward pass. So whatever depends on a clock or on a single rank is agreed on here first.
 """
 
+import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -69,3 +72,15 @@ class Lockstep:
         if self.size > 1:
             dist.all_gather_object(values, value, self.group)
         return values
+
+
+def forget_shared_memory(size: int) -> None:
+    """Take its name from the memory that this rank shares with those of its engine on a CPU. vLLM names it by their
+    ranks alone and starts only where there is none of that name; a process that was killed leaves one behind. Who has
+    joined keeps the memory."""
+    if size > 1:
+        rank = int(os.environ["RANK"])
+        first = rank // size * size
+        group = glob.escape(f"[{'-'.join(map(str, range(first, first + size)))}]-cpushm_{rank - first}")
+        for segment in Path("/dev/shm").glob(f"*-tp:*-{group}"):
+            segment.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from tepo.backends import TESTED
 from tepo.errors import UserError
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
-from tepo.sampling.shared_engine import Lockstep
+from tepo.sampling.shared_engine import Lockstep, forget_shared_memory
 from tepo.sampling.vllm_calls import missing_calls
 from tepo.sampling.vllm_groups import Groups, check_lengths, sample_seed, to_response
 from tepo.words import install_line
@@ -160,6 +160,7 @@ class VllmSampler:
             else {"gpu_memory_utilization": memory_fraction}
         )
         ranks_here = os.environ.get(_RANKS_HERE)
+        forget_shared_memory(options.tensor_parallel)  # of one that was killed
         try:
             self.llm = self.vllm.LLM(
                 options.path,
@@ -188,6 +189,7 @@ class VllmSampler:
             os.environ.pop(_RANKS_HERE, None)
             if ranks_here is not None:
                 os.environ[_RANKS_HERE] = ranks_here
+        forget_shared_memory(options.tensor_parallel)
         self.ranks = Lockstep(options.tensor_parallel)
 
     def start(self, params: SamplingParams) -> "EngineQueue":

@@ -1,9 +1,6 @@
 """One vLLM engine held by two ranks, on a CPU: the same responses as of an engine of one, and the same training."""
 
-import fcntl
 import json
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +21,15 @@ from tests.unit.training.small import SMALL, few_problems
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
 
 RUN = (*SMALL, "train.steps=2", "sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "seed=1")
+SHARED = Path("/dev/shm")
 VALIDATED = ("train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3]")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def alone_on_this_machine() -> Iterator[None]:
-    """vLLM's CPU build names the memory that ranks share by their numbers: two such runs would write into the same."""
-    with (Path(tempfile.gettempdir()) / "tepo-ranks-of-one-engine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Drawn]]]:
-    """What each rank of an engine of one and of two got."""
+    """What each rank of an engine of one and of two got; one that was killed had left its shared memory."""
+    for rank in range(2):
+        (SHARED / f"-tp:0-[0-1]-cpushm_{rank}").write_bytes(bytes(64))
     folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "two")}
     started = [program("tests.integration.shared_engine_run", folders["one"], "1")]
     for rank in (*started, *ranks("tests.integration.shared_engine_run", folders["two"], "2")):
@@ -98,6 +90,11 @@ def with_an_even_number_of_heads(folder: Path) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(resolve("package:laptop")).save_pretrained(folder)
     return folder
+
+
+def test_no_name_of_shared_memory_is_left_behind(engines: dict[str, list[dict[str, Drawn]]]) -> None:
+    assert engines
+    assert list(SHARED.glob("-tp:0-*")) == []
 
 
 @pytest.fixture(scope="module")

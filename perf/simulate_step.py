@@ -4,10 +4,11 @@
 
 64 prompts by 8 responses of 2k tokens on average, at most 8,192; half of the groups are mixed (or lengths and right
 answers of a real evaluation, `--lengths`). Qwen2.5-7B and Qwen3-14B on 8 and 16 H100, by rounds, by the queue, by the
-queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe. Constants and their
-sources: tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
+queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe; then these models
+and Qwen2.5-32B with sampling engines of several GPUs (`sampler.tensor_parallel`). Constants and their sources:
+tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
 More GPUs: `python -m perf.simulate_sizes`.
-Not simulated: checkpoints, grading, validation.
+Not simulated: checkpoints, grading, validation, an optimiser in main memory (which the 32B has).
 """
 
 import argparse
@@ -21,6 +22,8 @@ from tepo.config.compose import compose
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.studies.simulator import evaluations, published, rollouts, updates
 from tepo.studies.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.studies.simulator.engine_sizes import MODELS as CUT
+from tepo.studies.simulator.engine_sizes import engine_sizes
 from tepo.studies.simulator.evaluations import Evaluation
 from tepo.studies.simulator.rollouts import Rollout, Setup
 from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured, Workload
@@ -168,6 +171,7 @@ def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16)) -> Any:
             str(size): {way: asdict(one) for way, one in Case(seven, size, workload).evaluations().items()}
             for size in (1, *gpus)
         },
+        "engine_sizes": [asdict(row) for name in CUT for size in gpus for row in engine_sizes(name, size, workload)],
     }
 
 
@@ -202,8 +206,19 @@ def show(found: Any) -> None:
                 f"evaluation, {one['samples']:,} samples, {counted(int(size), 'GPU')}, {way}:"
                 f" {one['seconds'] / 60:.1f} min (at least {one['least'] / 60:.1f}), {one['idle']:.1%} idle"
             )
+    show_engine_sizes(found["engine_sizes"])
     for line in verdicts(found):
         print(line)
+
+
+def show_engine_sizes(rows: Sequence[Any]) -> None:
+    heads = f"{'an engine':>9} {'full rows':>9} {'rollout':>8} {'busy':>5} {'step':>6}"
+    print(f"\n{'queue + balance':15} {'GPUs':>4} {heads}")
+    for row in rows:
+        print(
+            f"{row['model']:15} {row['gpus']:4} {row['size']:9} {row['rows']:9} {row['rollout']:8.1f}"
+            f" {row['busy']:5.0%} {row['total']:6.1f}"
+        )
 
 
 def verdicts(found: Any) -> Iterator[str]:

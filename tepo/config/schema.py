@@ -61,6 +61,8 @@ class SamplerConfig:
     gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
     # null: what the planner says the trainer leaves; on a CPU 0.4
     memory_fraction: float | None = option(None, "vLLM: share of the GPU, or GiB of cache on a CPU", low=POSITIVE)
+    # the last bits of its log-probs differ with it, as they do with the number of ranks
+    tensor_parallel: Literal[1, 2, 4, 8] = option(1, "vllm: neighbouring ranks of a node that hold one engine together")
     servers: list[str] = option([], "vllm_server: their URLs")
     margin: float = option(1.2, "prompts under way, over those that should hold the missing groups", low=1)
 

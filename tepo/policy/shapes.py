@@ -57,7 +57,16 @@ class Shape:
     @property
     def cache_numbers(self) -> int:
         """Numbers of key-value cache per token."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        return self.cut_cache_numbers(1)
+
+    def cut_cache_numbers(self, parts: int) -> int:
+        """The same on each of so many GPUs that share the heads. Where there are more of them than key-value heads,
+        several hold the same one."""
+        return 2 * self.layers * max(self.kv_heads // parts, 1) * self.head_dim
+
+    def divisible(self, parts: int) -> bool:
+        """Whether the heads can be shared out to so many GPUs, the key-value heads too, or each of them to several."""
+        return self.heads % parts == 0 and max(self.kv_heads, parts) % min(self.kv_heads, parts) == 0
 
     @classmethod
     def of_config(cls, config: Any) -> "Shape":

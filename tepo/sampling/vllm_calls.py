@@ -16,6 +16,7 @@ _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
         "LLM.sleep": ("level",),
         "LLM.wake_up": ("tags",),
     },
+    "distributed/parallel_state.py": {"GroupCoordinator.first_rank": ()},
     "v1/engine/llm_engine.py": {
         "LLMEngine.abort_request": ("request_ids",),
         "LLMEngine.add_request": ("request_id", "prompt", "params"),

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tepo.backends import TESTED
 from tepo.errors import UserError
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
+from tepo.sampling.shared_engine import Lockstep, forget_shared_memory
 from tepo.sampling.vllm_calls import missing_calls
 from tepo.sampling.vllm_groups import Groups, sample_seed, to_response
 from tepo.sampling.vllm_requests import SeenRequests
@@ -123,6 +125,7 @@ class EngineOptions:
     """What an engine in this process and a server are started with.
 
     path: model folder or hub id. max_length: longest prompt plus response. max_rows: sequences generated side by side.
+    tensor_parallel: GPUs, or ranks of this launcher, that share its weights.
     """
 
     path: str
@@ -131,10 +134,12 @@ class EngineOptions:
     max_rows: int = 256
     revision: str | None = None
     trust_remote_code: bool = False
+    tensor_parallel: int = 1
 
 
 class VllmSampler:
-    """Implements `tepo.sampling.sampler.Sampler` with one in-process vLLM engine.
+    """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all
+    ranks of the engine make the same calls with the same requests, and get the same responses.
 
     stop_tokens: ids that end a response (kept in it). memory_fraction: share of the GPU, or GiB of key-value cache on
     CPU. sleep: on a GPU, let `sleep()` give the memory back between rollouts.
@@ -157,6 +162,7 @@ class VllmSampler:
             else {"gpu_memory_utilization": memory_fraction}
         )
         ranks_here = os.environ.get(_RANKS_HERE)
+        forget_shared_memory(options.tensor_parallel)  # of one that was killed
         try:
             self.llm = self.vllm.LLM(
                 options.path,
@@ -173,6 +179,7 @@ class VllmSampler:
                 generation_config="vllm",  # none of the model's own top-p, top-k or repetition penalty
                 skip_tokenizer_init=True,
                 distributed_executor_backend="external_launcher" if launched else None,
+                tensor_parallel_size=options.tensor_parallel,
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
                 **source,
@@ -184,6 +191,8 @@ class VllmSampler:
             os.environ.pop(_RANKS_HERE, None)
             if ranks_here is not None:
                 os.environ[_RANKS_HERE] = ranks_here
+        forget_shared_memory(options.tensor_parallel)
+        self.ranks = Lockstep(options.tensor_parallel)
 
     def start(self, params: SamplingParams) -> "EngineQueue":
         """See `Sampler.start`."""
@@ -198,10 +207,12 @@ class VllmSampler:
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
         """Log-probs (float32 [T], temperature 1) of given responses after given prompts, computed afresh without the
-        prefix cache: with `sample`'s own they tell a stale cache from wrong weights. None while asleep."""
+        prefix cache: with `sample`'s own they tell a stale cache from wrong weights. None while asleep. The ranks of an
+        engine may give it different sequences."""
         if self.asleep:
             return None
-        pairs = [(list(prompt), list(response)) for prompt, response in sequences]
+        parts = self.ranks.gathered([(list(prompt), list(response)) for prompt, response in sequences])
+        pairs, start = list(chain(*parts)), sum(map(len, parts[: self.ranks.index]))
         params = self.vllm.SamplingParams(
             prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False
         )
@@ -212,14 +223,16 @@ class VllmSampler:
             if pairs
             else []
         )
-        return [
+        scored = [
             np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32)
             for out, (_, response) in zip(outputs, pairs, strict=True)
         ]
+        return scored[start : start + len(parts[self.ranks.index])]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take new weights (6-9 ms for a tiny model) and forget every cached prefix; wakes a sleeping engine in two
-        parts, so that old weights, new weights and the cache never lie in memory together (vllm#15254)."""
+        parts, so that old weights, new weights and the cache never lie in memory together (vllm#15254). Each rank of an
+        engine gives all weights in full: vLLM's loaders keep the rank's part of each."""
         check_head(weights)
         if self.asleep:
             torch.cuda.empty_cache()  # what torch keeps of the updates is not free to vLLM's own allocator
@@ -268,7 +281,7 @@ class EngineQueue:
         self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
-        """See `Queue.finished`. The engine makes at least one step."""
+        """See `Queue.finished`. The engine makes at least one step, as many on each of its ranks."""
         end = None if seconds is None else time.monotonic() + seconds
         groups: list[tuple[int, list[Response]]] = []
         while self.running:
@@ -276,7 +289,7 @@ class EngineQueue:
                 done = out.outputs[0]
                 response = to_response(done.token_ids, done.logprobs.logprobs, done.finish_reason)
                 groups += self.groups.put(*self.running.pop(out.request_id), response)
-            if groups if end is None else time.monotonic() >= end:
+            if groups if end is None else self.sampler.ranks.agreed(time.monotonic() >= end):
                 break
         return groups
 

@@ -56,7 +56,6 @@ def serve_command(
     options: EngineOptions,
     *,
     port: int,
-    tensor_parallel: int = 1,
     host: str = "127.0.0.1",
     cpu: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
@@ -85,7 +84,7 @@ def serve_command(
     ]
     command += [
         "--tensor-parallel-size",
-        str(tensor_parallel),
+        str(options.tensor_parallel),
         "--logprobs-mode",
         "processed_logprobs",
         "--generation-config",
@@ -104,7 +103,7 @@ def serve_command(
 
 @contextlib.contextmanager
 def local_server(
-    options: EngineOptions, *, port: int, log: Path, tensor_parallel: int = 1, cpu: bool = False
+    options: EngineOptions, *, port: int, log: Path, cpu: bool = False
 ) -> Iterator[Callable[[], str]]:
     """A server that starts on this machine, for the length of the block; yields what waits for it and gives its URL.
     Raises UserError when the port is taken, and when it does not come up (with the end of its log)."""
@@ -117,7 +116,7 @@ def local_server(
                 where="the vLLM server",
                 fix="choose another port, or end the program that holds it",
             ) from None
-    command, environment = serve_command(options, port=port, tensor_parallel=tensor_parallel, cpu=cpu)
+    command, environment = serve_command(options, port=port, cpu=cpu)
     with log.open("w") as sink:
         process = subprocess.Popen(
             command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_end_with_us

@@ -133,7 +133,8 @@ def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory)
     if found.loading > machine.bytes:
         return f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
-        room = f"{size * shape.parameters / GIB:.0f} GiB of weights and a sequence of full length"
+        weights = size * shape.parameters / config.sampler.tensor_parallel
+        room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
         return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
     host = max(found.host, found.load_host)
     if host > machine.host:
@@ -154,7 +155,7 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
         if words != split:
             yield words
         for own in sampler_backend(config.sampler.kind).remedies(config):
-            yield (*words, own)
+            yield (*words, *own.split())
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)

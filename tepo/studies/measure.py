@@ -153,6 +153,7 @@ def _one_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterato
     from tepo.training.parts import gpus_here, make_sampler, pick_device, shape_at
 
     device = pick_device(config.engine.device)
+    config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
     gpus = gpus_here(device)
     if gpus.bytes:
         config = with_all(config, shape_at(config, weights.path), gpus)

@@ -150,8 +150,9 @@ def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) ->
 
 
 def sequence_bytes(config: RunConfig, shape: Shape) -> int:
-    """Keys and values of one prompt and response of full length."""
-    return number_bytes(config.model.dtype) * shape.cache_numbers * longest_sequence(config)
+    """Keys and values of one prompt and response of full length, on each GPU of an engine."""
+    numbers = shape.cut_cache_numbers(config.sampler.tensor_parallel)
+    return number_bytes(config.model.dtype) * numbers * longest_sequence(config)
 
 
 def tokens_at_once(config: RunConfig) -> int:

@@ -20,6 +20,7 @@ from tepo.errors import Diverged
 from tepo.problems.grader import Grader, given_up
 from tepo.randomness import derive
 from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.shared_engine import EngineOfRank
 from tepo.training.drawn import Counts, Rollout
 from tepo.training.ending import Ended
 from tepo.training.engine import Comm
@@ -38,7 +39,8 @@ def _one_thread() -> Executor:
 
 @dataclass
 class Collector:
-    """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold the same groups.
+    """What draws rollouts: each engine samples a part of the prompts, a rank of it grades them, then all ranks hold the
+    same groups.
     comm: None in a single process. aside: makes what grades beside the sampling."""
 
     config: RunConfig
@@ -47,6 +49,11 @@ class Collector:
     grader: Grader
     comm: Comm | None
     aside: Callable[[], Executor] = _one_thread
+
+    @property
+    def engine(self) -> EngineOfRank:
+        """The one that this rank holds, alone or with its neighbours."""
+        return EngineOfRank.of(self.comm, self.config.sampler.tensor_parallel)
 
     def collect(self, start: int, step: int, before: int, recorder: Recorder) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
@@ -59,11 +66,10 @@ class Collector:
         train = self.config.train
         cap = train.prompts_per_step * train.max_rounds
         choice = FirstMixed(start, train.prompts_per_step, cap, before, self.config.sampler.margin)
-        ranks = slice(None) if self.comm is None else slice(self.comm.rank, None, self.comm.world_size)
         with closing(UnderWay(self, step, recorder)) as under_way:
             while not choice.complete:
                 for block in choice.blocks():
-                    under_way.add(self.stream.take(block.start, len(block))[ranks])
+                    under_way.add(self.engine.share(self.stream.take(block.start, len(block))))
                 for number, mixed in self._verdicts(under_way, recorder):
                     choice.grade(number, mixed)
         own = [
@@ -115,7 +121,8 @@ def _ended(rollout: Rollout, step: int) -> Ended:
 class UnderWay:
     """The prompts that this rank has under way in a step: at the sampler, then at the grader, in a thread beside.
 
-    groups: number -> the graded group. tokens: number -> those of a sampled group. lost: by the queue, once closed.
+    groups: number -> the graded group; none on a rank whose engine another speaks for. tokens: number -> those of a
+    sampled group. lost: by the queue, once closed.
     """
 
     def __init__(self, collector: Collector, step: int, recorder: Recorder):
@@ -133,7 +140,7 @@ class UnderWay:
         self.lost: GivenUp | None = None
 
     def add(self, prompts: Sequence[Prompt]) -> None:
-        """This rank's part of a block; it may be empty."""
+        """This engine's part of a block; it may be empty."""
         if not prompts:
             return
         seed = self.collector.config.seed
@@ -151,8 +158,10 @@ class UnderWay:
         if self.sampled:
             with self.recorder.time("gen"):
                 for number, responses in self.queue.finished(_SECONDS):
-                    self.tokens[number] = sum(len(response.tokens) for response in responses)
-                    self.judged[number] = self.aside.submit(self._grade, self.sampled.pop(number), responses)
+                    prompt = self.sampled.pop(number)
+                    if self.collector.engine.leads:
+                        self.tokens[number] = sum(len(response.tokens) for response in responses)
+                        self.judged[number] = self.aside.submit(self._grade, prompt, responses)
         with self.recorder.time("reward"):
             wait(self.judged.values(), 0 if self.sampled else _SECONDS)
         done = {number: self.judged.pop(number).result() for number in list(self.judged) if self.judged[number].done()}

@@ -33,7 +33,7 @@ _UNHASHED = {
         "kl_estimator",
     ),  # the objective holds the estimator
     "grader": ("workers",),
-    "sampler": ("servers", "margin"),
+    "sampler": ("servers", "margin", "tensor_parallel"),
 }  # labels, paths, what `identity` covers by its content, and what changes no result
 # Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
 _NEUTRAL: dict[str, dict[str, Any]] = {

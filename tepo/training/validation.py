@@ -12,6 +12,7 @@ import numpy as np
 from tepo.config.schema import RunConfig
 from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
+from tepo.sampling.shared_engine import EngineOfRank
 from tepo.training.engine import Comm
 from tepo.training.validation_problems import AVERAGE, START, validation_sets
 
@@ -33,18 +34,18 @@ class Validation:
     def measure(self) -> Measured:
         """`val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's names.
         `val-aux/NAME/right@n`: how many of the n responses to each problem are right, in the order of the problems.
-        Response i of a problem is drawn with the same key at every step. Each rank answers its part of the problems."""
+        Response i of a problem has the same key at every step. Each engine answers its part of the problems."""
         config, shares, counts = self.config, {}, {}
         settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
-        ranks = slice(None) if self.comm is None else slice(self.comm.rank, None, self.comm.world_size)
+        engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)
         for benchmark, problems in self.sets:
-            own = problems[ranks]
+            own = engine.share(problems)
             rows = sample_rows(benchmark, own, self.tools, settings) if own else []
             right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
             parts = [right] if self.comm is None else self.comm.all_gather_object(right)
             of_all = [0] * len(problems)
-            for rank, part in enumerate(parts):
-                of_all[rank :: len(parts)] = part
+            for index, part in enumerate(parts[:: len(parts) // engine.count]):  # a rank of each engine
+                of_all[index :: engine.count] = part
             shares[f"val-core/{benchmark.name}/acc/mean@{benchmark.samples}"] = float(
                 sum(of_all) / (len(problems) * benchmark.samples)
             )

@@ -1,8 +1,8 @@
 """A program for test_ranks.py: runs and the base one after the other in one process, which is a rank.
 
-    python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]'
+    python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]' [base]
 
-The last run is measured, and so is the base.
+The last run is measured, and so is the base where it is named.
 """
 
 import json
@@ -20,4 +20,5 @@ if __name__ == "__main__":
     configs = [compose(words) for words in json.loads(sys.argv[1])]
     for config in configs:
         train_run(config, After(evaluate=config is configs[-1]), quiet=True)
-    run_base(configs[-1], quiet=True)
+    if sys.argv[2:] == ["base"]:
+        run_base(configs[-1], quiet=True)

@@ -24,8 +24,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
         patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
-        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
-            ended = rank.end()
+        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done), "base"):
+            ended = rank.end(300)
             assert ended.returncode == 0, ended.stderr[-3000:]
     return done
 

@@ -90,7 +90,7 @@ class SamplerBackend(Protocol):
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
-        """Overrides that change what it takes, the first to be tried first."""
+        """Overrides that change what it takes, one or several with spaces between; the first to be tried first."""
         ...
 
 

@@ -29,7 +29,10 @@ class TorchSamplerBackend:
         return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """It takes any."""
+        """An engine that several ranks hold."""
+        if config.sampler.tensor_parallel > 1:
+            where, fix = f"sampler.tensor_parallel={config.sampler.tensor_parallel}", "sampler=vllm, or leave it out"
+            raise UserError("the embedded sampler is not cut over ranks", where=where, fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
         """torch is always there."""

@@ -1,12 +1,14 @@
-"""sampler=vllm: one vLLM engine inside each training process."""
+"""sampler=vllm: one vLLM engine inside each training process, or one for 2, 4 or 8 neighbouring processes."""
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, Shape, check_length, number_bytes
 from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 from tepo.words import install_line
@@ -42,11 +44,22 @@ class VllmBackend:
         return (vllm_folder() / "device_allocator/alloc_conf.py").is_file()
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """A sequence that a known model cannot hold; of others `VllmSampler` says so when it is opened."""
-        if config.model.path in KNOWN:
-            check_length(config.model.path, longest_sequence(config), KNOWN[config.model.path].positions)
+        """Ranks that cannot share engines evenly; a sequence that a known model cannot hold, and heads that cannot be
+        cut: of others `VllmSampler` says so when it is opened."""
+        size, shape = config.sampler.tensor_parallel, KNOWN.get(config.model.path)
+        if ranks % size:
+            raise _cannot_cut(config, f"{ranks} ranks cannot share engines of {size}")
+        if shape is not None:
+            check_length(config.model.path, longest_sequence(config), shape.positions)
+            if not shape.divisible(size):
+                heads = f"{shape.heads} heads and {shape.kv_heads} key-value heads"
+                raise _cannot_cut(config, f"{heads} cannot be cut over {size} GPUs")
 
     def check_available(self, config: RunConfig) -> None:
+        size = config.sampler.tensor_parallel
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # not every launcher says it
+        if here % size:
+            raise _cannot_cut(config, f"an engine of {size} ranks would lie on several nodes, which have {here} each")
         from tepo.sampling.vllm_sampler import check_installed
 
         check_installed()
@@ -62,6 +75,7 @@ class VllmBackend:
             max_rows=config.sampler.max_rows,
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
+            tensor_parallel=config.sampler.tensor_parallel,
         )
         stop = stop_tokens(policy.model, policy.tokenizer)
         return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=True)
@@ -98,18 +112,26 @@ class VllmBackend:
         return torch.cuda.is_available()
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
-        """Its share of the GPU, of which weights and work leave the cache: the share that is given, else what the
-        trainer leaves, no more than all rows of full length could fill."""
-        size = number_bytes(config.model.dtype)
-        own = size * shape.parameters + WORK
-        full = config.sampler.max_rows * size * shape.cache_numbers * longest_sequence(config)
+        """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,
+        else what the trainer leaves, no more than all rows of full length could fill."""
+        size, ranks = number_bytes(config.model.dtype), config.sampler.tensor_parallel
+        own = size * shape.parameters / ranks + WORK
+        full = config.sampler.max_rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
         given = config.sampler.memory_fraction
         left = min((1 - _SPARE) * room.device - room.trainer, own + full)
         share = max(left, 0.0) if given is None else given * room.device
         return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0))
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
+        """The plan's share of the GPU, then engines over several ranks, of which each holds a part of the weights."""
+        share = () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
+        larger = [size for size in (2, 4, 8) if size > config.sampler.tensor_parallel]
+        return (*share, *(" ".join((*share, f"sampler.tensor_parallel={size}")) for size in larger))
+
+
+def _cannot_cut(config: RunConfig, what: str) -> UserError:
+    where = f"sampler.tensor_parallel={config.sampler.tensor_parallel}, {config.model.path}"
+    return UserError(what, where=where, fix="a smaller sampler.tensor_parallel, or another number of ranks")
 
 
 BACKEND: SamplerBackend = VllmBackend()

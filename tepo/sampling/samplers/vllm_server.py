@@ -60,6 +60,7 @@ class VllmServerBackend:
             options.max_length,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
+            tensor_parallel=options.tensor_parallel,
         )
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -70,7 +71,6 @@ class VllmServerBackend:
                         engine,
                         port=port,
                         log=scratch / f"server_{copy}.log",
-                        tensor_parallel=options.tensor_parallel,
                         cpu=options.device() == "cpu",
                     )
                     starting.append(stack.enter_context(server))

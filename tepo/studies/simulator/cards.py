@@ -18,7 +18,9 @@ EAGER_SECONDS = 0.022  # the same without graphs: the host launches 28 layers
 # prime-rl publishes an MFU of 36.1% for Qwen3-4B at 65k tokens on 8 H200 (benchmarks/results/BENCHMARKS.md). MFU counts
 # three passes; with recomputation there are four.
 OPERATIONS = 0.361 * 4 / 3
-# An all-reduce of one token's activations between GPUs of a node (vLLM's custom all-reduce): about 10 us, two a layer.
+# An all-reduce between GPUs of a node, two a layer: so long for next to nothing, and the bytes at NETWORK of NVLink's
+# peak. On four H100 vLLM takes 10, 15, 22 and 29 us for 0.5, 1, 2 and 4 MiB (vllm-project/vllm#24111, the fastest of
+# its ways); these constants give 12, 15, 20 and 30.
 ALL_REDUCE = 10e-6
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
 NODE = 8  # GPUs
@@ -58,8 +60,8 @@ class Decoding:
     @property
     def capacity(self) -> int:
         """Tokens that the cache holds."""
-        free = self.tensor * (self.memory * self.card.bytes - WORK) - 2 * self.shape.parameters
-        return int(free / (2 * self.shape.cache_numbers))
+        free = self.memory * self.card.bytes - WORK - 2 * self.shape.parameters / self.tensor
+        return int(free / (2 * self.shape.cut_cache_numbers(self.tensor)))
 
     @property
     def _active(self) -> int:
@@ -71,17 +73,30 @@ class Decoding:
         reduce = 2 * self.shape.layers * ALL_REDUCE if self.tensor > 1 else 0.0
         return STEP_SECONDS + reduce
 
+    @property
+    def _crossing(self) -> float:
+        """Seconds in which the activations of a token cross NVLink, two all-reduces a layer."""
+        size = 2 * self.shape.layers * 2 * self.shape.hidden
+        return 2 * (self.tensor - 1) / self.tensor * size / (NETWORK * self.card.nvlink)
+
+    def _reading(self, steps: float, held: float) -> float:
+        """Seconds in which each GPU reads its part of the weights so often, and its part of the cache of so many
+        tokens."""
+        read = 2 * (self._active / self.tensor * steps + self.shape.cut_cache_numbers(self.tensor) * held)
+        return read / (BANDWIDTH * self.card.bandwidth)
+
+    def _computing(self, tokens: int) -> float:
+        return 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
+
     def seconds(self, steps: int, rows: int, cached: int) -> float:
         """Of so many steps of `rows` rows that hold `cached` tokens at their begin and grow by one a step."""
         held = cached * steps + rows * steps * (steps - 1) / 2
-        read = 2 * (self._active * steps + self.shape.cache_numbers * held)
-        by_bandwidth = read / (self.tensor * BANDWIDTH * self.card.bandwidth)
-        by_operations = 2 * self._active * rows * steps / (self.tensor * OPERATIONS * self.card.operations)
-        return max(self.floor * steps, self._fixed * steps + max(by_bandwidth, by_operations))
+        work = max(self._reading(steps, held), self._computing(rows * steps)) + self._crossing * rows * steps
+        return max(self.floor * steps, self._fixed * steps + work)
 
     def prefill(self, tokens: int) -> float:
         """Of reading a prompt, or what a row had that was preempted."""
-        return 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
+        return self._computing(tokens) + self._crossing * tokens
 
     def least(self, longest: int, lengths: list[int], prompt: int, engines: int) -> float:
         """A lower bound for responses of these lengths on so many engines: the longest alone on one, and all of them
@@ -89,10 +104,8 @@ class Decoding:
         alone = self.seconds(longest, 1, prompt)
         tokens, held = sum(lengths), sum(length * prompt + length * (length - 1) / 2 for length in lengths)
         steps = tokens / self.max_rows
-        read = 2 * (self._active * steps + self.shape.cache_numbers * held)
-        by_bandwidth = read / (self.tensor * BANDWIDTH * self.card.bandwidth)
-        by_operations = 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
-        return max(alone, (self._fixed * steps + max(by_bandwidth, by_operations)) / engines)
+        work = max(self._reading(steps, held), self._computing(tokens)) + self._crossing * tokens
+        return max(alone, (self._fixed * steps + work) / engines)
 
 
 @dataclass(frozen=True)

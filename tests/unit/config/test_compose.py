@@ -179,6 +179,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
                 "train.checkpoint_every=7",
                 "grader.workers=3",
                 "sampler.margin=3",
+                "sampler.tensor_parallel=4",
                 "train.staleness=0",
                 "train.collapse_window=0",
                 "train.adam_beta2=0.999",

@@ -16,6 +16,7 @@ from tepo.policy.shapes import KNOWN
 from tepo.studies.simulator import evaluations, published, rollouts, updates
 from tepo.studies.simulator.cards import H100, Decoding, Training
 from tepo.studies.simulator.clocked import Engine
+from tepo.studies.simulator.engine_sizes import engine_sizes
 from tepo.studies.simulator.rollouts import Setup
 from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured
 
@@ -197,3 +198,24 @@ def test_a_rollout_of_two_ranks_is_replayed_with_what_it_drew() -> None:
     tokens = sum(length for each in groups for _, length in call_of(each))
     assert tokens == 100 + 256 + 12 + 10
     assert sum(replay(CpuRate(0, 0.001, 0, 0), row)) == pytest.approx(0.001 * tokens)
+
+
+def test_an_engine_over_several_gpus_reads_less_on_each_and_waits_for_the_others() -> None:
+    fourteen = KNOWN["Qwen/Qwen3-14B"]
+    alone, two, eight = (Decoding(H100, fourteen, 0.6, 256, tensor=size) for size in (1, 2, 8))
+    assert two.capacity > 2 * alone.capacity  # the weights are there once
+    assert alone.seconds(1, 1, PROMPT) / 2 < two.seconds(1, 1, PROMPT) < alone.seconds(1, 1, PROMPT)
+    assert 8 * eight.seconds(1, 256, 10_000) > 2 * two.seconds(1, 256, 10_000) > alone.seconds(1, 256, 10_000)
+    assert two.prefill(1000) > alone.prefill(1000) / 2
+    small = KNOWN["Qwen/Qwen2.5-1.5B"]  # two key-value heads: on four GPUs each is there twice
+    cut = [Decoding(H100, small, 0.6, 256, tensor=size).capacity for size in (2, 4)]
+    assert cut[1] < 1.1 * cut[0]
+
+
+def test_a_larger_model_gains_by_engines_of_two_gpus() -> None:
+    rows = {row.size: row for row in engine_sizes("qwen3-14b", 8, WORKLOAD)}
+    assert set(rows) == {1, 2, 4, 8}
+    assert rows[2].total < rows[1].total
+    for row in rows.values():
+        assert row.rollout >= row.least > 0
+        assert 0 < row.busy <= 1

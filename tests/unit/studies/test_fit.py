@@ -222,3 +222,18 @@ def test_settings_that_take_the_same_share_a_table(
     for title, length in ((short, 4096), (long, 8192)):
         own = "; ".join(f"learning_rate={rate}, max_new_tokens={length}" for rate in ("5e-7", "1e-6"))
         assert title.startswith(f"qwen2.5-7b, {own}: GiB")
+
+
+def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
+    """Beside the trainer of a 32B, a share of 0.5 holds no weights; on half of the GPU each of four holds a quarter."""
+    config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5"])
+    found = fit(config, BY_NAME["8 H100"])
+    assert "do not hold 61 GiB of weights" in found.problem
+    assert found.changes == ("sampler.memory_fraction=null",)
+    small = Machine("L40S", 1, 8, 44.4 * GIB, 362e12, 0.86e12, 0.9, 1843 * GIB)
+    plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
+    changed = fit(plain, small)
+    assert changed.problem
+    assert changed.changes is not None
+    assert "sampler.tensor_parallel=2" in changed.changes
+    assert "sampler.kind=vllm_server" not in changed.changes

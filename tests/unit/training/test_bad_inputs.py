@@ -11,6 +11,7 @@ import torch
 from tepo.config.compose import compose
 from tepo.errors import RunFailed, UserError
 from tepo.policy.shapes import KNOWN
+from tepo.sampling.samplers import sampler_backend
 from tepo.sampling.vllm_sampler import import_vllm
 from tepo.studies.measure_run import After
 from tepo.training import distributed
@@ -181,3 +182,33 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "ranks", "message"),
+    [
+        ("qwen3-14b", 4, 6, "6 ranks cannot share engines of 4"),
+        ("qwen2.5-7b", 8, 8, "28 heads and 4 key-value heads cannot be cut over 8 GPUs"),
+        ("smollm2-360m", 2, 8, "15 heads and 5 key-value heads cannot be cut over 2 GPUs"),
+    ],
+)
+def test_engines_that_the_ranks_cannot_hold(model: str, size: int, ranks: int, message: str) -> None:
+    config = compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}", "train.max_new_tokens=512"])
+    with pytest.raises(UserError, match=message) as caught:
+        sampler_backend("vllm").check_settings(config, ranks)
+    assert f"sampler.tensor_parallel={size}" in caught.value.where
+    with pytest.raises(UserError, match="not cut over ranks"):
+        sampler_backend("torch").check_settings(config, ranks)
+
+
+def test_engines_that_can_be_cut() -> None:
+    for model, sizes in {"qwen3-14b": (1, 2, 4, 8), "qwen2.5-7b": (1, 2, 4), "qwen2.5-1.5b": (1, 2, 4)}.items():
+        for size in sizes:
+            config = compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"])
+            sampler_backend("vllm").check_settings(config, 8)
+
+
+def test_an_engine_over_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="an engine of 4 ranks would lie on several nodes, which have 2 each"):
+        sampler_backend("vllm").check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))

@@ -245,3 +245,21 @@ def test_on_a_cpu_the_embedded_samplers_cache_grows_and_so_counts_twice() -> Non
     shape = KNOWN["Qwen/Qwen2.5-7B"]
     found = memory(compose(["scale=paper", "sampler=torch"]), shape)
     assert found.cache == 3 * 2 * 2 * shape.cache_numbers * (2048 + 8192 + 64)
+
+
+def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_on_each() -> None:
+    """14B by hand: 8 key-value heads, of which each of two GPUs has four."""
+    plain, gpus = compose(["scale=paper", "model=qwen3-14b"]), Gpus(8, 8, 79 * GIB)
+    cut = compose(["scale=paper", "model=qwen3-14b", "sampler.tensor_parallel=2"])
+    shape = KNOWN[plain.model.path]
+    alone, two = (memory(config, shape, gpus) for config in (plain, cut))
+    assert two.sampler == alone.sampler  # what the trainer leaves
+    assert alone.cache is not None
+    assert two.cache == pytest.approx(alone.cache + shape.parameters)  # half of the weights, two bytes each
+    assert sequence_bytes(cut, shape) == 2 * 2 * 40 * 4 * 128 * (2048 + 8192) == sequence_bytes(plain, shape) / 2
+    assert alone.syncing - two.syncing == pytest.approx(shape.parameters)
+
+
+def test_more_gpus_than_key_value_heads_hold_the_same_ones() -> None:
+    shape = KNOWN["Qwen/Qwen2.5-1.5B"]  # 12 heads, 2 key-value heads
+    assert shape.cut_cache_numbers(2) == shape.cut_cache_numbers(4) == shape.cache_numbers / 2

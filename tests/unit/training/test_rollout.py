@@ -333,3 +333,15 @@ def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
         small(tmp_path), tokenizer
     )  # 3 steps x 8 prompts x 2 rounds: the same stream as far as it goes
     assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]
+
+
+def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.tensor_parallel=2")
+    alone, single = collected(config)
+    ranks = on_two_ranks(config, lambda: Clock(every_third))
+    for rollout, sampler in ranks:
+        assert numbers(rollout) == numbers(alone)
+        assert rollout.counts == alone.counts  # each group counts once
+        assert sampler.added[0] == single.added[0]
+    assert ranks[0][1].added == ranks[1][1].added
+    assert ranks[0][1].ended == ranks[1][1].ended

@@ -102,8 +102,10 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) ->
     assert logged["val-core/average"] == pytest.approx(sum(shares) / len(shares))
 
 
-def test_two_ranks_measure_what_one_does(tmp_path: Path) -> None:
-    config, policy = small(tmp_path, *EVERY), load_policy("package:laptop")
+@pytest.mark.parametrize("ranks_of_an_engine", [1, 2])
+def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int) -> None:
+    config = small(tmp_path, *EVERY, f"sampler.tensor_parallel={ranks_of_an_engine}")
+    policy = load_policy("package:laptop")
     with Grader(GraderOptions()) as grader:
 
         def measure(comm: Exchange | None) -> dict[str, float]:

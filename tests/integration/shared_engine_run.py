@@ -1,0 +1,83 @@
+"""A program for test_shared_engine.py: what a vLLM engine gives, held by one process or by all ranks together.
+
+    python -m tests.integration.shared_engine_run OUT SIZE
+
+Each rank writes OUT/rank_N.pt: lists of (prompt, tokens, log-probs) by the name of what was drawn.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from tepo.sampling.sampler import Job, Response, SamplingParams
+from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
+from tepo.training import distributed
+from tests.integration.tiny import EOS, nearby, prompts, save, tiny_model
+
+LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
+MANY = 60  # groups of two in an engine of 64 rows
+Drawn = list[tuple[list[int], list[int], torch.Tensor]]
+
+
+def rows(asked: list[list[int]], groups: list[list[Response]]) -> Drawn:
+    """Each response with its prompt."""
+    return [
+        (prompt, response.tokens.tolist(), torch.from_numpy(response.logprobs))
+        for prompt, group in zip(asked, groups, strict=True)
+        for response in group
+    ]
+
+
+def draw(sampler: VllmSampler, temperature: float) -> Drawn:
+    asked = prompts(3, LONG)
+    return rows(
+        asked, sampler.sample(asked, [11, 12, 13], SamplingParams(n=2, temperature=temperature, max_new_tokens=24))
+    )
+
+
+def queue(sampler: VllmSampler, rank: int) -> dict[str, Drawn]:
+    """More groups than rows, in shares of time that the ranks measure unlike each other; then an abort amid others."""
+    asked, drawn = prompts(MANY, 20), SamplingParams(n=2, temperature=1.0, max_new_tokens=24)
+    under_way = sampler.start(drawn)
+    under_way.add([Job(number, prompt, number) for number, prompt in enumerate(asked)])
+    groups: dict[int, list[Response]] = {}
+    while len(groups) < MANY:
+        groups |= dict(under_way.finished(0.01 * (1 + 5 * rank)))
+        time.sleep(0.005 * rank)
+    under_way.add([Job(number, prompt, number) for number, prompt in enumerate(asked)])
+    first = dict(under_way.finished(0.02))
+    under_way.abort()
+    again = rows(asked[:3], sampler.sample(asked[:3], range(3), drawn))
+    return {"queue": rows(asked, [groups[number] for number in range(MANY)]), "after abort": again} | {
+        "before abort": rows([asked[number] for number in first], list(first.values()))
+    }
+
+
+def score(sampler: VllmSampler, drawn: Drawn, rank: int) -> Drawn:
+    """The log-probs of other responses on each rank; of none on the second."""
+    own = [(prompt, tokens) for prompt, tokens, _ in drawn[: 4 if rank == 0 else 0]]
+    scored = sampler.score(own)
+    assert scored is not None
+    return [(*pair, torch.from_numpy(values)) for pair, values in zip(own, scored, strict=True)]
+
+
+def main(out: Path, size: int) -> None:
+    torch.set_num_threads(1)
+    rank, model = distributed.rank(), tiny_model(0, tied=True)
+    path = save(model, out / f"tiny_{rank}")
+    if distributed.world_size() > 1:
+        distributed.start(torch.device("cpu"))
+    options = EngineOptions(path, "float32", 256, max_rows=64, tensor_parallel=size)
+    sampler = VllmSampler(options, [EOS], memory_fraction=0.06)
+    done = {"greedy": draw(sampler, 0.0), "sampled": draw(sampler, 1.0)}
+    sampler.sync(nearby(model, 1).state_dict())
+    done["synced"] = draw(sampler, 1.0)
+    done["scored"] = score(sampler, done["synced"], rank)
+    torch.save(done | queue(sampler, rank), out / f"rank_{rank}.pt")
+    sampler.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,129 @@
+"""One vLLM engine held by two ranks, on a CPU: the same responses as of an engine of one, and the same training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from tepo.config.compose import compose
+from tepo.policy.location import resolve
+from tepo.training.run_folder import RunFolder
+from tests.integration.commands import program, ranks
+from tests.integration.shared_engine_run import MANY, Drawn
+from tests.integration.tiny import logprobs, nearby, tiny_model
+from tests.unit.training.small import SMALL, few_problems
+
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
+
+RUN = (*SMALL, "train.steps=2", "sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "seed=1")
+SHARED = Path("/dev/shm")
+VALIDATED = ("train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3]")
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Drawn]]]:
+    """What each rank of an engine of one and of two got; one that was killed had left its shared memory."""
+    for rank in range(2):
+        (SHARED / f"-tp:0-[0-1]-cpushm_{rank}").write_bytes(bytes(64))
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "two")}
+    started = [program("tests.integration.shared_engine_run", folders["one"], "1")]
+    for rank in (*started, *ranks("tests.integration.shared_engine_run", folders["two"], "2")):
+        ended = rank.end(300)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+    return {name: [torch.load(file) for file in sorted(folder.glob("*.pt"))] for name, folder in folders.items()}
+
+
+def tokens(drawn: Drawn) -> list[list[int]]:
+    return [response for _, response, _ in drawn]
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampled", "synced", "queue", "after abort"])
+def test_two_ranks_draw_what_one_draws(engines: dict[str, list[dict[str, Drawn]]], name: str) -> None:
+    ((one,), (first, second)) = engines["one"], engines["two"]
+    assert tokens(first[name]) == tokens(second[name]) == tokens(one[name])
+    for (*_, ours), (*_, theirs), (*_, alone) in zip(first[name], second[name], one[name], strict=True):
+        assert torch.equal(ours, theirs)
+        assert torch.allclose(ours, alone, atol=1e-4)
+
+
+def test_a_sync_reaches_every_part_of_the_weights(engines: dict[str, list[dict[str, Drawn]]]) -> None:
+    """Each rank handed over all of them; what is sampled and scored afterwards is the new model's."""
+    old = tiny_model(0, tied=True)
+    new = nearby(old, 1)
+    first, second = engines["two"]
+    assert tokens(first["synced"]) != tokens(first["sampled"])
+    for prompt, response, given in first["synced"] + first["scored"]:
+        assert torch.allclose(given, logprobs(new, prompt, response), atol=1e-4)
+    for prompt, response, given in first["sampled"]:
+        assert torch.allclose(given, logprobs(old, prompt, response), atol=1e-4)
+    assert (len(first["scored"]), len(second["scored"])) == (4, 0)  # each rank had asked for its own
+
+
+def test_ranks_stop_together_whatever_their_clocks_say(engines: dict[str, list[dict[str, Drawn]]]) -> None:
+    first, second = engines["two"]
+    assert len(first["queue"]) == 2 * MANY
+    assert tokens(first["before abort"]) == tokens(second["before abort"])
+
+
+def with_an_even_number_of_heads(folder: Path) -> Path:
+    """The shipped base, whose three heads cannot be cut in two, with a fourth that adds nothing. As a Llama: vLLM's
+    Qwen2 has no size of heads of its own. Its one key-value head is on both ranks."""
+    base = AutoModelForCausalLM.from_pretrained(resolve("package:laptop"))
+    old: Any = base.config
+    width = old.hidden_size // old.num_attention_heads
+    kept = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads")
+    kept += ("max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "rope_parameters")
+    kept += ("bos_token_id", "eos_token_id", "pad_token_id")
+    same = {name: getattr(old, name) for name in kept}
+    model = LlamaForCausalLM(LlamaConfig(num_attention_heads=4, head_dim=width, attention_bias=True, **same))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.zero_()
+            if name in base.state_dict():  # all but a bias of the output
+                value = base.state_dict()[name]
+                parameter[tuple(slice(size) for size in value.shape)] = value
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve("package:laptop")).save_pretrained(folder)
+    return folder
+
+
+def test_no_name_of_shared_memory_is_left_behind(engines: dict[str, list[dict[str, Drawn]]]) -> None:
+    assert engines
+    assert list(SHARED.glob("-tp:0-*")) == []
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """The same run on two ranks with an engine each, and with one of both under ZeRO 2 and 3."""
+    folder = tmp_path_factory.mktemp("runs")
+    extras = ((), ("sampler.tensor_parallel=2",), ("sampler.tensor_parallel=2", "engine.zero_stage=3"))
+    common = (*RUN, *VALIDATED, f"model.path={with_an_even_number_of_heads(folder / 'model')}")
+    done = [[*common, f"store={folder / str(number)}", *extra] for number, extra in enumerate(extras)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in few_problems(folder).items():
+            patch.setenv(name, value)
+        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
+            ended = rank.end(400)
+            assert ended.returncode == 0, ended.stderr[-3000:]
+    return [RunFolder.of(compose(words)) for words in done]
+
+
+def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunFolder]) -> None:
+    plain, *shared = runs
+    assert shared[0].path.name == plain.path.name
+    assert shared[1].measured() == ["add3"]  # by a process of its own, which has an engine for itself
+    expected = load_file(plain.checkpoint(2) / "model.safetensors")
+    for run in shared:
+        assert run.finished()
+        for row, other in zip(run.metrics(), plain.metrics(), strict=True):
+            assert row["training/prompts"] == other["training/prompts"]
+            assert row["training/rollout_logprobs_diff_max"] < 1e-3
+            for name in ("critic/score/mean", "actor/grad_norm", "response_length/mean", "val-core/average"):
+                assert row[name] == pytest.approx(other[name], rel=1e-3)
+        for name, value in load_file(run.checkpoint(2) / "model.safetensors").items():
+            assert np.allclose(value, expected[name], atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
-from tepo.training.activity import ACTIVITY
+from tepo.training.activity import ACTIVITY, Activity
 from tepo.training.engine import Comm
 from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
@@ -22,12 +22,13 @@ class Recorder:
 
     gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
     tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
+    activity: of the thread that it times.
     """
 
     CORE = ("gen", "old_log_prob", "update_actor")
 
-    def __init__(self, keep_tokens: bool = False) -> None:
-        self.keep_tokens = keep_tokens
+    def __init__(self, keep_tokens: bool = False, activity: Activity = ACTIVITY) -> None:
+        self.keep_tokens, self.activity = keep_tokens, activity
         self.gap: list[tuple[Tensor, Tensor]] = []
         self.tokens: list[KeptTokens] = []
         self.updates = 0
@@ -38,8 +39,8 @@ class Recorder:
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
-        self._waited = ACTIVITY.waited
-        ACTIVITY.begin("step")
+        self._waited = activity.waited
+        activity.begin("step")
 
     @contextlib.contextmanager
     def time(self, section: str) -> Iterator[None]:
@@ -47,7 +48,7 @@ class Recorder:
         of it is taken at the end, which is the peak: torch keeps what it frees until the next sync."""
         begin, cpu = time.perf_counter(), time.process_time()
         try:
-            with ACTIVITY.inside(section):
+            with self.activity.inside(section):
                 yield
         finally:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
@@ -83,7 +84,7 @@ class Recorder:
         waited that waited most."""
         if comm is None or comm.world_size == 1:
             return {}
-        waited = torch.cat(comm.all_gather(torch.tensor([ACTIVITY.waited - self._waited])))
+        waited = torch.cat(comm.all_gather(torch.tensor([self.activity.waited - self._waited])))
         return {
             "perf/slowest_rank": float(waited.argmin()),
             "perf/slowest_rank_lag_s": float(waited.max() - waited.min()),

@@ -39,7 +39,7 @@ def _one_thread() -> Executor:
 @dataclass
 class Collector:
     """What draws rollouts: each rank samples and grades its part of the prompts, then all ranks hold the same groups.
-    comm: None in a single process. aside: makes what grades beside the sampling."""
+    comm: None in a single process. aside: makes what grades beside the sampling. asked: whether to stop."""
 
     config: RunConfig
     stream: PromptStream
@@ -47,6 +47,7 @@ class Collector:
     grader: Grader
     comm: Comm | None
     aside: Callable[[], Executor] = _one_thread
+    asked: Callable[[], bool] = stopping.asked
 
     def collect(self, start: int, step: int, before: int, recorder: Recorder) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
@@ -85,7 +86,7 @@ class Collector:
             own = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
         except Diverged as error:
             own, broken = None, error
-        verdicts, asked = zip(*self._gather([(own, stopping.asked())], recorder), strict=True)
+        verdicts, asked = zip(*self._gather([(own, self.asked())], recorder), strict=True)
         if None in verdicts:
             raise broken or Diverged("the policy has diverged on another rank")
         if any(asked):

@@ -1,5 +1,5 @@
-"""A run whose rollouts a real vLLM server draws while it trains: that of the same server in turn, also after a kill, and
-on two ranks over which the model is cut."""
+"""A run whose rollouts a real vLLM server draws while it trains is that of the same server in turn: also after a kill,
+and on two ranks over which the model is cut."""
 
 import json
 import time

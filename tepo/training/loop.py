@@ -2,7 +2,7 @@
 
 A step samples, grades, keeps the first mixed groups, takes old values (`draw`) and advantages; then for each
 mini-batch: prepare, and for each micro-batch log-probs, loss, backward; optimiser step (`update`); at the end weights
-to the sampler, metrics, checkpoint.
+to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of the run are drawn beside `update`.
 """
 
 import contextlib

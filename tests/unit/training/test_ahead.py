@@ -22,10 +22,11 @@ from tepo.config.schema import RunConfig
 from tepo.errors import Diverged
 from tepo.sampling import samplers
 from tepo.training import loop
+from tepo.training.activity import ACTIVITY
 from tepo.training.ending import Ended
 from tepo.training.loop import train
 from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
+from tepo.training.rollout import Collector, UnderWay
 from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
 
@@ -154,6 +155,24 @@ def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     for row in beside[: -config.train.staleness + 1 or None]:
         assert 0 < row["timing_s/gen_beside"] < row["timing_s/step"]
     assert "timing_s/gen_beside" not in last  # there is nothing left to draw
+
+
+def test_signs_of_life_are_of_the_thread_that_trains(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups are graded while the other thread samples, and this one is held before its updates."""
+    grade, sections = UnderWay._grade, set()
+
+    def seen(under_way: UnderWay, *arguments: Any) -> Any:
+        if under_way.step > 1:
+            sections.add(ACTIVITY.section)
+        return grade(under_way, *arguments)
+
+    monkeypatch.setattr(UnderWay, "_grade", seen)
+    config = small(tmp_path, *WORDS, "train.steps=2", "sampler=far")
+    Order(config, "sampling", monkeypatch)
+    train(config)
+    assert sections == {"step"}
 
 
 @pytest.mark.parametrize("first", ["sampling", "training"])

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from torch import nn
@@ -28,7 +29,7 @@ _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is
 _GIVE_UP = 10.0  # seconds for the thread to end by itself when the run fails
 
 
-class GivenUp(Exception):
+class Abandoned(Exception):
     """The thread's end where the training has failed."""
 
 
@@ -36,7 +37,7 @@ class Ahead:
     """Samples ahead with a collector whose ranks meet in a process group of its own. model: the trained one."""
 
     def __init__(self, collector: Collector, model: nn.Module):
-        self.collector, self.earlier = collector, Earlier(model)
+        self._collector, self._earlier = collector, Earlier(model)
 
     @contextlib.contextmanager
     def sampling(self, progress: Progress, last: int, recorder: Recorder) -> Iterator["Future[Sampled]"]:
@@ -49,9 +50,9 @@ class Ahead:
             done.set_result(Sampled(progress))
             yield done
             return
-        self.earlier.keep()
+        self._earlier.keep()
         failed = threading.Event()
-        collector = replace(self.collector, asked=lambda: _go_on(failed))
+        collector = replace(self._collector, asked=lambda: _go_on(failed))
 
         def run() -> None:
             began = time.perf_counter()
@@ -74,6 +75,10 @@ class Ahead:
             raise
         _await(done, recorder)
 
+    def weights_of(self, sampled: Sampled) -> AbstractContextManager[None]:
+        """The model with the weights that sampled, where anything was; on all ranks at once."""
+        return self._earlier.back() if sampled.rollouts else contextlib.nullcontext()
+
 
 def _await(done: "Future[Sampled]", recorder: Recorder) -> None:
     """Wait for the thread's end. Raises what ended it."""
@@ -84,7 +89,7 @@ def _await(done: "Future[Sampled]", recorder: Recorder) -> None:
 
 
 def _go_on(failed: threading.Event) -> bool:
-    """Never asked to stop. Raises GivenUp, before the ranks meet, where training has failed."""
+    """Never asked to stop. Raises Abandoned, before the ranks meet, where training has failed."""
     if failed.is_set():
-        raise GivenUp
+        raise Abandoned
     return False

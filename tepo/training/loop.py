@@ -244,10 +244,8 @@ def _trained(parts: Parts, progress: Progress, recorder: Recorder) -> tuple[Prog
     with _diverging(step):
         with parts.ahead.sampling(progress, min(step + train.staleness, train.steps), recorder) as sampled:
             metrics = updated()
-        if sampled.result().rollouts:
-            with parts.ahead.earlier.back():
-                progress = score(parts.updater, sampled.result(), parts.device, recorder)
-    return progress, metrics
+        with parts.ahead.weights_of(sampled.result()):
+            return score(parts.updater, sampled.result(), parts.device, recorder), metrics
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ passes and the trainer's are made in a fixed order, because they share one proce
 """
 
 import importlib
+import itertools
 import os
 import shutil
 import signal
@@ -219,8 +220,11 @@ def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], N
 
 
 def no_groups(order: Order) -> None:
+    """Of the policy that draws. A later one might have some."""
+    calls = itertools.count()
+
     def end(step: int) -> None:
-        if step == 4:
+        if step == 4 and next(calls) == 0:
             raise Ended("collapse", step, "all responses were wrong")
 
     order.on_sample = end
@@ -248,6 +252,7 @@ def broken_updates(order: Order) -> None:
     order.after_update = diverge
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("first", ["sampling", "training"])
 @pytest.mark.parametrize(
     ("break_off", "kind", "step"),
@@ -265,3 +270,25 @@ def test_training_ends_where_it_would_in_turn(tmp_path: Path, first: Any, break_
     *_, steps, end = far
     assert (end.kind, end.step, steps) == (kind, step, step - 1)
     assert len(far[0]) == step - 1
+
+
+def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 4 is drawn in step 2 and has no mixed group; step 3 is still trained."""
+
+    def trained(folder: str, report: Callable[[int, Any], None]) -> tuple[Any, ...]:
+        config = small(store / folder, *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
+        with monkeypatch.context() as patch:
+            no_groups(Order(config, "training", patch))
+            train(config, report)
+            return comparable(RunFolder.of(config).path)
+
+    def kill(step: int, row: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained("killed", kill)
+    resumed = comparable(train(small(store / "killed", *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")))
+    assert resumed == trained("whole", lambda step, row: None)
+    *_, steps, end = resumed
+    assert (steps, end.kind, end.step) == (3, "collapse", 4)

@@ -128,7 +128,8 @@ class Case:
         ]
 
     def one_step_off(self) -> Step:
-        """The fastest split of the GPUs into those that sample the next step and those that train this one."""
+        """The fastest split of the GPUs into those that sample the next step and those that train this one. Old
+        log-probs are taken when both are done, as `tepo.training.ahead` has it."""
 
         def split(share: float) -> Step:
             sampling = max(1, int(share * self.gpus))
@@ -136,7 +137,7 @@ class Case:
             rows = []
             for _, rollout in self.queued(setup):
                 done = updates.ours(training, setup.config, rollout.lengths)
-                total = max(rollout.seconds, done.logprobs + done.updates) + SYNC
+                total = max(rollout.seconds, done.updates) + done.logprobs + SYNC
                 rows.append(self._row(f"one step off, {sampling} sample", rollout, done, total))
             return _mean(rows)
 

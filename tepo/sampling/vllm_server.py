@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tepo.errors import UserError
@@ -33,6 +32,7 @@ from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
 from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
+from tepo.sampling.weight_files import write_weights
 
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
@@ -102,9 +102,7 @@ def serve_command(
 
 
 @contextlib.contextmanager
-def local_server(
-    options: EngineOptions, *, port: int, log: Path, cpu: bool = False
-) -> Iterator[Callable[[], str]]:
+def local_server(options: EngineOptions, *, port: int, log: Path, cpu: bool = False) -> Iterator[Callable[[], str]]:
     """A server that starts on this machine, for the length of the block; yields what waits for it and gives its URL.
     Raises UserError when the port is taken, and when it does not come up (with the end of its log)."""
     with socket.socket() as probe:
@@ -181,16 +179,11 @@ class VllmServerSampler:
         return sample_all(self.start(params), prompts, keys)
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
-        """Write the weights once, have every server read them and forget its cached prefixes."""
-        tensors: dict[tuple[int, Any], Tensor] = {}
+        """Write the weights once, in parts, have every server read them and forget its cached prefixes."""
         check_head(weights)
-        full = {name: value.detach().to("cpu") for name, value in weights.items()}
-        for name, value in full.items():  # safetensors refuses shared storage: tied ones are written twice
-            full[name] = value.clone() if (value.data_ptr(), value.shape) in tensors else value.contiguous()
-            tensors[value.data_ptr(), value.shape] = value
         target = self.exchange.absolute() / f"{time.time_ns()}"  # a new name: network file systems remember old ones
         with commit_folder(target) as folder:
-            save_file(full, folder / "model.safetensors")
+            write_weights(weights, folder)
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(target)}}
         for request in [self.pool.submit(ask, url, "/collective_rpc", body) for url in self.urls]:
             request.result()

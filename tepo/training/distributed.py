@@ -18,7 +18,8 @@ from torch import Tensor
 from tepo import stopping
 from tepo.errors import UserError
 from tepo.training import heartbeat
-from tepo.training.activity import ACTIVITY
+from tepo.training.activity import ACTIVITY, Activity
+from tepo.training.engine import Comm
 from tepo.training.heartbeat import LostRank
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
@@ -150,17 +151,18 @@ def _leave() -> None:
 
 
 class TorchComm:
-    """`tepo.training.engine.Comm` over torch.distributed; values may lie on any device."""
+    """`tepo.training.engine.Comm` over torch.distributed; values may lie on any device. group: None for that of all.
+    activity: of the thread that meets the other ranks."""
 
-    def __init__(self, device: torch.device):
-        self.device = device
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None, activity: Activity = ACTIVITY):
+        self.device, self.group, self.activity = device, group, activity
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     @contextlib.contextmanager
     def _meeting(self) -> Iterator[None]:
         """A collective, apart from what this rank's own GPU has still to do: the host runs ahead of it."""
         self._settle()
-        with ACTIVITY.meeting():
+        with self.activity.meeting():
             yield
             self._settle()
 
@@ -172,7 +174,7 @@ class TorchComm:
         """Elementwise sum over ranks, where the value lay."""
         total = value.detach().clone().to(self.device)
         with self._meeting():
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=self.group)
             return total.to(value.device)
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
@@ -180,21 +182,29 @@ class TorchComm:
         own = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
         with self._meeting():
-            dist.all_gather(sizes, torch.tensor([len(own)], device=self.device))
+            dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
             lengths = [int(size) for size in sizes]
         padded = own.new_zeros(max(lengths))
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(self.world_size)]
-        dist.all_gather(parts, padded)
+        dist.all_gather(parts, padded, group=self.group)
         return [part[:length].to(value.device) for part, length in zip(parts, lengths, strict=True)]
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Picklable values of all ranks in rank order."""
         values: list[Any] = [None] * self.world_size
         with self._meeting():
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=self.group)
         return values
 
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.all_sum(torch.zeros(1))
+
+
+def beside(comm: Comm | None) -> Comm | None:
+    """The same ranks for a second thread, over a process group of its own: its collectives may come in between those of
+    the first thread, in another order on each rank. All ranks call it."""
+    if comm is None:
+        return None
+    return TorchComm(torch.device("cpu"), dist.new_group(backend="gloo", timeout=_TIMEOUT), Activity())

@@ -2,11 +2,12 @@
 
 A step samples, grades, keeps the first mixed groups, takes old values (`draw`) and advantages; then for each
 mini-batch: prepare, and for each micro-batch log-probs, loss, backward; optimiser step (`update`); at the end weights
-to the sampler, metrics, checkpoint.
+to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of the run are drawn beside `update`.
 """
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,10 @@ from tepo.training.flat_rollout import FlatRollout
 from tepo.training.heartbeat import Heartbeat
 from tepo.training.metrics_log import MetricsLog, Report
 from tepo.training.parts import Parts, limit_threads, open_parts, pick_device
-from tepo.training.progress import Pending, Progress
+from tepo.training.progress import Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
+from tepo.training.sampled import sample, score
 from tepo.training.signs import Limits, Watch
 from tepo.training.telemetry import step_figures
 from tepo.training.token_dump import token_entries, write_token_dump
@@ -148,8 +150,7 @@ def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> 
 
 def _save(parts: Parts, progress: Progress) -> None:
     """Begin a checkpoint of the weights as they are; it is there at the latest when the parts are closed."""
-    saved = {"prompts": progress.prompts, "consumed": progress.consumed}
-    parts.saver.save(progress.step, saved, partial(parts.files, pending=progress.pending))
+    parts.saver.save(progress.step, progress.saved, partial(parts.files, pending=progress.pending))
 
 
 def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | None) -> Progress:
@@ -159,29 +160,23 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    try:
+    with _diverging(step):
         before = _untrained(parts, step, recorder)
         progress = draw(parts, progress, recorder)
-        drawn, *later = progress.pending
-        rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
-        check_rewards(rewards, config.train.collapse_window)
-        metrics = before | update(parts.updater, drawn.rollout, step, recorder)
-        recorder.work.train(drawn.rollout, config.train.epochs)
-        if last:
-            parts.updater.check_probabilities(drawn.rollout)
+    drawn = progress.pending[0]
+    rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
+    check_rewards(rewards, config.train.collapse_window)
+    progress, metrics = _trained(parts, progress, recorder)
+    metrics = before | metrics
+    with _diverging(step, recorder):
         with recorder.time("sync"):
             parts.sync()
         metrics |= _validated(parts, step, recorder)
-    except Diverged as error:
-        broken = step if recorder.updates else step - 1  # until the first update the weights are the older ones
-        if broken == 0:  # those of the base
-            raise
-        raise Ended("diverged", broken, error.what) from error
     if recorder.keep_tokens:
         name = str(config.objective.get("name", ""))
         entries = token_entries(drawn.rollout, recorder.tokens, parts.policy.tokenizer)
         write_token_dump(run.tokens(step), step, name, entries)
-    progress = replace(progress, step=step, pending=tuple(later), rewards=rewards)
+    progress = replace(progress, step=step, pending=progress.pending[1:], rewards=rewards)
     row = {
         "training/global_step": step,
         "training/prompts": progress.prompts,
@@ -223,23 +218,50 @@ def _validated(parts: Parts, step: int, recorder: Recorder) -> Measured:
 def draw(parts: Parts, progress: Progress, recorder: Recorder) -> Progress:
     """The rollout of the next step, by the policy as it is: sample, grade, keep the first mixed groups, and take the
     values of the policy that sampled. With `train.staleness` = k, those of the k steps after it too, if they are not
-    there yet: so each is drawn k steps before it is trained."""
-    train, updater, drawn, pending = parts.config.train, parts.updater, [], list(progress.pending)
-    last = min(progress.step + 1 + train.staleness, train.steps)
-    for step in range(progress.step + 1 + len(pending), last + 1):
-        rollout = parts.collector.collect(progress.prompts, step, progress.consumed, recorder)
-        progress = replace(progress, prompts=progress.prompts + rollout.consumed, consumed=rollout.consumed)
-        drawn.append((step, rollout))
+    there yet: so each is drawn k steps before it is trained. Raises Ended where there is none for the next step."""
+    last = min(progress.step + 1 + parts.drawn_ahead, parts.config.train.steps)
+    sampled = sample(parts.collector, progress, last, recorder)
     parts.sampler.sleep()
-    for step, rollout in drawn:
-        flat = FlatRollout(rollout.groups, parts.device)
-        recorder.work.sampled += sum(sum(counts.lengths) for counts in rollout.counts)
-        with recorder.time("old_log_prob"):
-            recorder.work.score(flat, updater.old_values(flat))
-            # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
-            gap = updater.check_drawn(flat, step) if train.staleness else {}
-        pending.append(Pending(step, flat, rollout.metrics() | gap))
-    return replace(progress, pending=tuple(pending))
+    progress = score(parts.updater, sampled, parts.device, recorder)
+    if not progress.pending:
+        assert progress.ending is not None
+        raise Ended(progress.ending.kind, progress.ending.step, progress.ending.why)
+    return progress
+
+
+def _trained(parts: Parts, progress: Progress, recorder: Recorder) -> tuple[Progress, dict[str, float]]:
+    """The updates of the next step, and their metrics. A sampler outside of the run draws beside them what `draw` has
+    left to it; then the values of the policy that sampled are taken, which is that from before the updates."""
+    step, train, rollout = progress.step + 1, parts.config.train, progress.pending[0].rollout
+
+    def updated() -> dict[str, float]:
+        with _diverging(step, recorder):
+            metrics = update(parts.updater, rollout, step, recorder)
+            recorder.work.train(rollout, train.epochs)
+            if step == train.steps:
+                parts.updater.check_probabilities(rollout)
+        return metrics
+
+    if parts.ahead is None:
+        return progress, updated()
+    with _diverging(step):
+        with parts.ahead.sampling(progress, min(step + train.staleness, train.steps), recorder) as sampled:
+            metrics = updated()
+        with parts.ahead.weights_of(sampled.result()):
+            return score(parts.updater, sampled.result(), parts.device, recorder), metrics
+
+
+@contextlib.contextmanager
+def _diverging(step: int, recorder: Recorder | None = None) -> Iterator[None]:
+    """Where the policy turns out to be broken, end training, or fail with what the base is like. It is the policy from
+    before the updates of a step, unless the `recorder` of that step has seen one."""
+    try:
+        yield
+    except Diverged as error:
+        broken = step if recorder is not None and recorder.updates else step - 1
+        if broken == 0:
+            raise
+        raise Ended("diverged", broken, error.what) from error
 
 
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:

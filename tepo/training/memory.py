@@ -38,7 +38,8 @@ class Memory:
     takes, when activations are gone. load: the trainer's own, while its model is loaded. gather: the largest tensor
     that is gathered on its way to the sampler. sampler: what it takes while it draws; of it `cache` is for keys and
     values, None where these lie on GPUs of the sampler's own. merged: with LoRA, the copy of merged weights that it is
-    given. asleep: what is left of it during updates. host: main memory of a node, load_host: while the model is loaded.
+    given. asleep: what is left of it during updates. host: main memory of a node, with the weights that a sampler draws
+    with beside the updates, see `tepo.training.ahead`; load_host: while the model is loaded.
     """
 
     weights: float
@@ -102,6 +103,8 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
     kept = size * shape.parameters * (reference and not lora)
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
+    remote = sampler_backend(config.sampler.kind).remote
+    earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
     room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
@@ -118,7 +121,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
         merged=float(merged),
         cache=sampler.cache,
         asleep=sampler.asleep,
-        host=engine.host,
+        host=engine.host + earlier,
         load_host=engine.load_host,
     )
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from tepo.sampling.gap import GapAlarm, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed, optimizer_state
+from tepo.training.ahead import Ahead
 from tepo.training.checkpoint import ADAPTER, TensorFile
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
@@ -51,6 +52,12 @@ class Parts:
     device: torch.device
     start: Progress
     validation: Validation | None
+    ahead: Ahead | None
+
+    @property
+    def drawn_ahead(self) -> int:
+        """Steps whose rollouts are drawn before a step is trained, beside its own."""
+        return 0 if self.ahead else self.config.train.staleness
 
     def files(self, folder: Path, pending: Sequence[Pending]) -> Iterator[TensorFile]:
         """This rank's files of a checkpoint: model and tokenizer for `from_pretrained`, and what resuming needs, which
@@ -141,10 +148,21 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, stream, device)
-        parts = Parts(config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation)
+        ahead = sampling_ahead(config, collector, policy)
+        parts = Parts(
+            config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation, ahead
+        )
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
         yield parts
+
+
+def sampling_ahead(config: RunConfig, collector: Collector, policy: Policy) -> Ahead | None:
+    """What draws while the policy is trained: with stale rollouts, and a sampler that does not share this rank's device
+    and its interpreter. All ranks call it."""
+    if not config.train.staleness or not sampler_backend(config.sampler.kind).remote:
+        return None
+    return Ahead(replace(collector, comm=distributed.beside(collector.comm)), policy.model)
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from tepo.files import write_json
 from tepo.sampling.sampler import Response
+from tepo.training.ending import Ending
 from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.run_folder import RunFolder
@@ -33,13 +35,20 @@ class Pending:
 class Progress:
     """step: the last finished one. prompts: drawn so far. consumed: those of the last rollout (0: there was none).
     pending: the rollouts of the next steps, in order, as many as are drawn. rewards: of the responses that each
-    finished step trained or dropped, its mean."""
+    finished step trained or dropped, its mean. ending: why no more is drawn; what is pending is trained first."""
 
     step: int = 0
     prompts: int = 0
     consumed: int = 0
     pending: tuple[Pending, ...] = ()
     rewards: tuple[float, ...] = ()
+    ending: Ending | None = None
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the step and the rollouts."""
+        ending = {} if self.ending is None else {"ending": asdict(self.ending)}
+        return {"prompts": self.prompts, "consumed": self.consumed, **ending}
 
 
 def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
@@ -59,7 +68,8 @@ def resume(run: RunFolder, stream: PromptStream, device: torch.device) -> Progre
         return Progress()
     saved, pending = run.progress(steps[-1]), read_pending(run.checkpoint(steps[-1]), stream, device)
     rewards = tuple(row["critic/score/mean"] for row in run.metrics()[: saved["step"]])
-    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards)
+    ending = Ending(**saved["ending"]) if "ending" in saved else None
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, ending)
 
 
 def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[Pending, ...]:

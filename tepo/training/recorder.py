@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
-from tepo.training.activity import ACTIVITY
+from tepo.training.activity import ACTIVITY, Activity
 from tepo.training.engine import Comm
 from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
@@ -23,12 +23,13 @@ class Recorder:
 
     gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
     tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
+    activity: of the thread that it times.
     """
 
     CORE = ("gen", "old_log_prob", "update_actor")
 
-    def __init__(self, keep_tokens: bool = False) -> None:
-        self.keep_tokens = keep_tokens
+    def __init__(self, keep_tokens: bool = False, activity: Activity = ACTIVITY) -> None:
+        self.keep_tokens, self.activity = keep_tokens, activity
         self.gap: list[tuple[Tensor, Tensor]] = []
         self.tokens: list[KeptTokens] = []
         self.updates = 0
@@ -40,8 +41,8 @@ class Recorder:
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
-        self._waits = dict(ACTIVITY.waits)
-        ACTIVITY.begin("step")
+        self._waits = dict(activity.waits)
+        activity.begin("step")
 
     @contextlib.contextmanager
     def time(self, section: str) -> Iterator[None]:
@@ -49,7 +50,7 @@ class Recorder:
         of it is taken at the end, which is the peak: torch keeps what it frees until the next sync."""
         begin, cpu = time.perf_counter(), time.process_time()
         try:
-            with ACTIVITY.inside(section):
+            with self.activity.inside(section):
                 yield
         finally:
             self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
@@ -83,7 +84,7 @@ class Recorder:
     @property
     def waits(self) -> dict[str, float]:
         """Seconds that this rank has waited for others since the step began, by section."""
-        return {section: seconds - self._waits.get(section, 0.0) for section, seconds in ACTIVITY.waits.items()}
+        return {section: spent - self._waits.get(section, 0.0) for section, spent in self.activity.waits.items()}
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;

@@ -41,7 +41,7 @@ def _one_thread() -> Executor:
 class Collector:
     """What draws rollouts: each engine samples a part of the prompts, a rank of it grades them, then all ranks hold the
     same groups.
-    comm: None in a single process. aside: makes what grades beside the sampling."""
+    comm: None in a single process. aside: makes what grades beside the sampling. asked: whether to stop."""
 
     config: RunConfig
     stream: PromptStream
@@ -49,6 +49,7 @@ class Collector:
     grader: Grader
     comm: Comm | None
     aside: Callable[[], Executor] = _one_thread
+    asked: Callable[[], bool] = stopping.asked
 
     @property
     def engine(self) -> EngineOfRank:
@@ -92,7 +93,7 @@ class Collector:
             own = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
         except Diverged as error:
             own, broken = None, error
-        verdicts, asked = zip(*self._gather([(own, stopping.asked())], recorder), strict=True)
+        verdicts, asked = zip(*self._gather([(own, self.asked())], recorder), strict=True)
         if None in verdicts:
             raise broken or Diverged("the policy has diverged on another rank")
         if any(asked):

@@ -75,6 +75,7 @@ def phases(sections: Mapping[str, float]) -> Figures:
 
 def _throughput(work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
     tokens = {"gen": work.sampled, "adv": work.batch, "update_actor": work.batch}
+    seconds = {**seconds, "gen": seconds["gen"] + work.hidden}
     return {
         "perf/total_num_tokens": work.batch,
         "perf/throughput": work.batch / seconds["step"] / ranks,

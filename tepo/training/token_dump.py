@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ def token_entries(
     rollout: FlatRollout, kept: Sequence[KeptTokens], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[dict[str, Any]]:
     """One entry of the file for each sequence, in the order in which they were trained."""
+    decode = cache(lambda token: tokenizer.decode([token]))
     for sequences, named in kept:
         lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
         columns = {name: _split(value, lengths) for name, value in named.items()}
@@ -45,7 +47,7 @@ def token_entries(
                 "reward": float(group.rewards[member]),
                 "finished": group.responses[member].finished,
                 "group": number,
-                "tokens": [tokenizer.decode([token]) for token in group.responses[member].tokens.tolist()],
+                "tokens": [decode(token) for token in group.responses[member].tokens.tolist()],
                 "values": {name: pieces[index] for name, pieces in columns.items()},
             }
 

@@ -47,13 +47,14 @@ _NOTHING = Size(0.0, 0.0)
 @dataclass
 class Work:
     """sampled: response tokens of the prompts consumed by the rollouts that were drawn. scored: of all log-prob passes
-    before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this rank's rollouts;
-    all others are of all ranks."""
+    before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this rank's rollouts.
+    hidden: seconds of drawing beside updates, on this rank. All others are of all ranks."""
 
     sampled: float = 0.0
     scored: Size = _NOTHING
     trained: Size = _NOTHING
     batch: float = 0.0  # prompt and response tokens of the trained sequences, each with its prompt: as verl counts
+    hidden: float = 0.0
     given_up: list[GivenUp | None] = field(default_factory=list)
 
     def score(self, rollout: FlatRollout, passes: int) -> None:

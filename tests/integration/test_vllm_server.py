@@ -5,6 +5,7 @@ import os
 import socket
 import time
 import urllib.request
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from tepo.errors import RunFailed, UserError
 from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
+from tepo.sampling import vllm_server, weight_files
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm_sampler import EngineOptions
@@ -47,7 +49,10 @@ def opened(served, stops=None):
         yield sampler
 
 
-def test_a_server_samples_and_syncs_as_the_contract_says(served):
+@pytest.mark.parametrize("bucket", [weight_files.BUCKET, 1 << 16])
+def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeypatch):
+    """Also where the weights are in several files."""
+    monkeypatch.setattr(vllm_server, "write_weights", partial(weight_files.write_weights, bucket=bucket))
     policy, _, exchange, prompts = served
     stops = stop_tokens(policy.model, policy.tokenizer)
     with opened(served) as sampler:

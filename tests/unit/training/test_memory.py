@@ -1,6 +1,7 @@
 """The memory model against the allocations of real updates, and against sizes that the models' authors publish."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,23 @@ def test_sharding_divides_what_it_should() -> None:
     assert whole.load < one.load / 5  # a shard and the largest tensor
     assert whole.load_host == 0 < one.load_host
     assert memory(compose(["scale=paper", "engine.zero_stage=3", "engine.offload=true"]), shape, Gpus(8)).optimiser == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "copies"),
+    [
+        (("sampler=vllm_server",), 8),
+        (("sampler=vllm_server", "engine.zero_stage=3"), 8),
+        (("sampler=vllm",), 0),
+        (("sampler=vllm_server", "model.lora_rank=8", "engine=torch"), 0),
+    ],
+)
+def test_main_memory_holds_the_weights_that_sampled(words: tuple[str, ...], copies: int) -> None:
+    """Of each rank of a node, where a sampler draws with them beside the updates; of adapters nothing to speak of."""
+    shape, words = KNOWN["Qwen/Qwen2.5-7B"], ("scale=paper", *words)
+    fresh, stale = (memory(compose([*words, f"train.staleness={steps}"]), shape, Gpus(8, 8)) for steps in (0, 1))
+    assert stale.host - fresh.host == copies * fresh.weights
+    assert replace(stale, host=0.0) == replace(fresh, host=0.0)
 
 
 @pytest.mark.parametrize(

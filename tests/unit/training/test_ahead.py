@@ -1,0 +1,294 @@
+"""A sampler outside of the run draws while the policy is trained: the run is that of one which draws in turn.
+
+The sampler is the embedded one on a copy of the weights, in the two ways that `SamplerBackend.remote` tells apart. Its
+passes and the trainer's are made in a fixed order, because they share one process here.
+"""
+
+import importlib
+import itertools
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tepo import paths, stopping
+from tepo.config.schema import RunConfig
+from tepo.errors import Diverged
+from tepo.sampling import samplers
+from tepo.training import loop
+from tepo.training.activity import ACTIVITY
+from tepo.training.ending import Ended
+from tepo.training.loop import train
+from tepo.training.recorder import Recorder
+from tepo.training.rollout import Collector, UnderWay
+from tepo.training.run_folder import RunFolder
+from tests.unit.training.small import lasting, small, weights
+
+SAMPLER = """
+from tepo.policy.load_policy import load_policy
+from tepo.sampling.torch_sampler import TorchSampler
+
+
+class Backend:
+    shares_weights = full_rows = False
+    remote = {remote}
+    part_rows = 8
+    packages = {{}}
+
+    def segments_may_grow(self):
+        return True
+
+    def check_settings(self, config, ranks):
+        pass
+
+    def check_available(self, config):
+        pass
+
+    def open(self, config, policy, source, exchange):
+        own = load_policy(source, dtype=config.model.dtype)
+        return TorchSampler(own.model, own.tokenizer)
+
+
+BACKEND = Backend()
+"""
+WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1")
+WORDS += ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=30")
+SECONDS = 60  # for what must come
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for runs with `sampler=near` and `sampler=far`. Those that nothing disturbs are made once."""
+    folder = tmp_path_factory.mktemp("ahead")
+    shutil.copytree(paths.CONFIG, folder / "config")
+    (folder / "samplers").mkdir()
+    for name in ("near", "far"):
+        (folder / "config" / "sampler" / f"{name}.yaml").write_text(f"kind: {name}\n")
+        (folder / "samplers" / f"{name}.py").write_text(SAMPLER.format(remote=name == "far"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "CONFIG", folder / "config")
+        patch.setattr(samplers, "__path__", [*samplers.__path__, str(folder / "samplers")])
+        importlib.invalidate_caches()
+        yield folder / "runs"
+    for name in ("near", "far"):
+        sys.modules.pop(f"tepo.sampling.samplers.{name}", None)
+
+
+class Order:
+    """Holds the sampling beside a step and its updates until the other one is done.
+
+    first: which comes first. drawn: the steps whose rollouts were sampled beside another step."""
+
+    def __init__(self, config: RunConfig, first: Literal["sampling", "training"], patch: pytest.MonkeyPatch):
+        self.train, self.first = config.train, first
+        self.trained, self.sampled = defaultdict(threading.Event), defaultdict(threading.Event)  # type: Any, Any
+        self.drawn: list[int] = []
+        self.on_update: Callable[[int], None] = lambda step: None
+        self.after_update: Callable[[int], None] = lambda step: None
+        self.on_sample: Callable[[int], None] = lambda step: None
+        self._update, self._collect = loop.update, Collector.collect
+        patch.setattr(loop, "update", self.update)
+        patch.setattr(Collector, "collect", lambda collector, *arguments: self.collect(collector, *arguments))
+
+    def update(self, updater: Any, rollout: Any, step: int, recorder: Recorder) -> dict[str, float]:
+        last = min(step + self.train.staleness, self.train.steps)
+        if self.first == "sampling" and last > max(self.drawn, default=1):
+            assert self.sampled[last].wait(SECONDS), "it is not sampled beside the updates"
+        try:
+            self.on_update(step)
+            metrics = self._update(updater, rollout, step, recorder)
+            self.after_update(step)
+            return metrics
+        finally:
+            self.trained[step].set()
+
+    def collect(self, collector: Collector, start: int, step: int, before: int, recorder: Recorder) -> Any:
+        beside = threading.current_thread() is not threading.main_thread()
+        if beside and self.first == "training":
+            assert self.trained[max(1, step - self.train.staleness)].wait(SECONDS)
+        try:
+            self.on_sample(step)
+            return self._collect(collector, start, step, before, recorder)
+        finally:
+            self.drawn += [step] * beside
+            self.sampled[step].set()
+
+
+def comparable(folder: Path) -> tuple[Any, ...]:
+    """What must be equal of two runs, and how they ended."""
+    run = RunFolder(folder)
+    manifest = run.manifest()
+    return lasting(folder), weights(folder), manifest["status"], manifest["steps"], run.ending()
+
+
+def in_turn(store: Path, *words: str) -> Path:
+    """The run that draws and trains in turn."""
+    return train(small(store, *WORDS, *words, "sampler=near"))
+
+
+@pytest.mark.parametrize("first", ["sampling", "training"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("objective=tepo",), id="tepo"),
+        pytest.param(("objective=grpo", "train.staleness=2", "train.steps=4"), id="two steps"),
+        pytest.param(("objective=tis", "model.dtype=bfloat16", "train.learning_rate=1e-4"), id="truncated"),
+    ],
+)
+def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
+    store: Path, monkeypatch: pytest.MonkeyPatch, first: Any, words: tuple[str, ...]
+) -> None:
+    """Whichever of the two is faster. All metrics and weights."""
+    usual = in_turn(store, *words)
+    config = small(store, *WORDS, *words, "sampler=far")
+    shutil.rmtree(RunFolder.of(config).path, ignore_errors=True)
+    order = Order(config, first, monkeypatch)
+    assert comparable(train(config)) == comparable(usual)
+    assert order.drawn == [*range(2, config.train.steps + 1)]
+    *beside, last = RunFolder.of(config).metrics()
+    for row in beside[: -config.train.staleness + 1 or None]:
+        assert 0 < row["timing_s/gen_beside"] < row["timing_s/step"]
+    assert "timing_s/gen_beside" not in last  # there is nothing left to draw
+
+
+def test_signs_of_life_are_of_the_thread_that_trains(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups are graded while the other thread samples, and this one is held before its updates."""
+    grade, sections = UnderWay._grade, set()
+
+    def seen(under_way: UnderWay, *arguments: Any) -> Any:
+        if under_way.step > 1:
+            sections.add(ACTIVITY.section)
+        return grade(under_way, *arguments)
+
+    monkeypatch.setattr(UnderWay, "_grade", seen)
+    config = small(tmp_path, *WORDS, "train.steps=2", "sampler=far")
+    Order(config, "sampling", monkeypatch)
+    train(config)
+    assert sections == {"step"}
+
+
+@pytest.mark.parametrize("first", ["sampling", "training"])
+def test_a_run_that_failed_in_the_middle_goes_on_to_the_same_bits(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Any
+) -> None:
+    """The thread ends with the run, and what it drew is drawn again."""
+    config = small(tmp_path, *WORDS, "sampler=far", "train.checkpoint_every=2")
+    with monkeypatch.context() as patch:
+        order = Order(config, first, patch)
+
+        def fail(step: int) -> None:
+            if step == 2:
+                raise KeyboardInterrupt
+
+        order.on_update = fail
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    assert not [thread for thread in threading.enumerate() if thread.name == "sampling ahead"]
+    Order(config, first, monkeypatch)
+    assert comparable(train(config)) == comparable(in_turn(store))
+
+
+def test_a_run_that_is_asked_to_stop_finishes_the_step_and_its_rollout(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(tmp_path, *WORDS, "sampler=far", "train.checkpoint_every=3")
+    with monkeypatch.context() as patch:
+        order = Order(config, "training", patch)
+        order.on_sample = lambda step: os.kill(os.getpid(), signal.SIGUSR2) if step == 3 else None
+        with pytest.raises(stopping.Stopped):
+            train(config)
+    assert RunFolder.of(config).checkpoints() == [2]
+    Order(config, "training", monkeypatch)
+    assert comparable(train(config)) == comparable(in_turn(store))
+
+
+def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], None]) -> tuple[Any, ...]:
+    """What is left of a run that is broken off."""
+    config = small(store / sampler, *WORDS, "train.steps=4", f"sampler={sampler}")
+    with pytest.MonkeyPatch.context() as patch:
+        break_off(Order(config, first if sampler == "far" else "training", patch))
+        return comparable(train(config))
+
+
+def no_groups(order: Order) -> None:
+    """Of the policy that draws. A later one might have some."""
+    calls = itertools.count()
+
+    def end(step: int) -> None:
+        if step == 4 and next(calls) == 0:
+            raise Ended("collapse", step, "all responses were wrong")
+
+    order.on_sample = end
+
+
+def broken_sampler(order: Order) -> None:
+    def diverge(step: int) -> None:
+        if step == 4:
+            raise Diverged("the sampler's probabilities are not numbers")
+
+    order.on_sample = diverge
+
+
+def broken_both(order: Order) -> None:
+    """In turn the sampler comes first, so its weights are the ones that are broken."""
+    broken_sampler(order)
+    broken_updates(order)
+
+
+def broken_updates(order: Order) -> None:
+    def diverge(step: int) -> None:
+        if step == 3:
+            raise Diverged("the loss is nan")
+
+    order.after_update = diverge
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("first", ["sampling", "training"])
+@pytest.mark.parametrize(
+    ("break_off", "kind", "step"),
+    [
+        (no_groups, "collapse", 4),
+        (broken_sampler, "diverged", 2),
+        (broken_updates, "diverged", 3),
+        (broken_both, "diverged", 2),
+    ],
+)
+def test_training_ends_where_it_would_in_turn(tmp_path: Path, first: Any, break_off: Any, kind: str, step: int) -> None:
+    """Step 4 is drawn in step 3: by the weights after step 2, which are broken if the sampler says so."""
+    far, near = (ending(tmp_path, sampler, first, break_off) for sampler in ("far", "near"))
+    assert far == near
+    *_, steps, end = far
+    assert (end.kind, end.step, steps) == (kind, step, step - 1)
+    assert len(far[0]) == step - 1
+
+
+def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 4 is drawn in step 2 and has no mixed group; step 3 is still trained."""
+
+    def trained(folder: str, report: Callable[[int, Any], None]) -> tuple[Any, ...]:
+        config = small(store / folder, *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
+        with monkeypatch.context() as patch:
+            no_groups(Order(config, "training", patch))
+            train(config, report)
+            return comparable(RunFolder.of(config).path)
+
+    def kill(step: int, row: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained("killed", kill)
+    resumed = comparable(train(small(store / "killed", *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")))
+    assert resumed == trained("whole", lambda step, row: None)
+    *_, steps, end = resumed
+    assert (steps, end.kind, end.step) == (3, "collapse", 4)

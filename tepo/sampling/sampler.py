@@ -1,6 +1,6 @@
 """What every sampler gives and takes. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -37,15 +37,16 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A group to sample.
+    """A group to sample, or a part of one.
 
     number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
-    (`tepo.randomness.derive`).
+    (`tepo.randomness.derive`). first: index of its first response, where it is a part of a group.
     """
 
     number: int
     prompt: Sequence[int]
     key: int
+    first: int = 0
 
 
 class Queue(Protocol):
@@ -64,6 +65,11 @@ class Queue(Protocol):
         """
         ...
 
+    def drop(self, numbers: Collection[int]) -> None:
+        """Give up these jobs, and free their memory. Those that cannot be given up without a change to others, which
+        are decoded with them, are returned nevertheless."""
+        ...
+
     def abort(self) -> None:
         """Give up all that is under way; nothing of it is returned later, and its memory is free. The queue can be used
         again."""
@@ -77,6 +83,12 @@ while the sampler sleeps."""
 
 class Sampler(Protocol):
     """Groups of responses from the current policy."""
+
+    @property
+    def side_by_side(self) -> int | None:
+        """Responses that it decodes at a time, on all of its engines, whatever is added when. None where the jobs of an
+        `add` are decoded by themselves, and the last bits of a response depend on all of them."""
+        ...
 
     @property
     def score(self) -> Score | None:

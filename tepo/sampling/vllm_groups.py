@@ -1,6 +1,6 @@
 """What both vLLM samplers share: the seed of a response, and groups whose responses come one by one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -29,8 +29,12 @@ class Groups:
         """Every response to draw: its job and its index."""
         for job in jobs:
             self.drawn[job.number] = {}
-            for index in range(self.draws):
+            for index in range(job.first, job.first + self.draws):
                 yield job, index
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Forget jobs, of which some may not be under way."""
+        self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
 
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
@@ -39,7 +43,7 @@ class Groups:
         if len(drawn) < self.draws:
             return []
         del self.drawn[number]
-        return [(number, [drawn[index] for index in range(self.draws)] * (self.params.n // self.draws))]
+        return [(number, [drawn[index] for index in sorted(drawn)] * (self.params.n // self.draws))]
 
 
 def check_lengths(prompts: Sequence[Sequence[int]], max_new_tokens: int, max_length: int) -> None:

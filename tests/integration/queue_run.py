@@ -33,7 +33,7 @@ class Noted(VllmSampler):
         self.given: list[int] = []
 
         class Noting(EngineQueue):
-            def add(queue, jobs):  # noqa: N805
+            def add(queue, jobs):
                 self.given += [job.number for job in jobs]
                 super().add(jobs)
 

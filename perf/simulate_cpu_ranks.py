@@ -153,7 +153,7 @@ def replay(rate: CpuRate, row: dict[str, Any]) -> list[float]:
 
     def collect(simulated: SimulatedRank) -> None:
         engine = engines[simulated.rank]
-        comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload)
+        comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload, 4)
         collector = Collector(config, prompts, sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
         collector.collect(row["start"], 1, 0, Recorder())
 

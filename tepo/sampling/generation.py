@@ -39,7 +39,7 @@ class Shared:
 
 
 class Generation:
-    """`params.n` samples, from number `first` on, of each prompt;
+    """`params.n` samples of each prompt, from its number in `firsts` on;
     a row is (prompt, sample), the live ones come first in the cache.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
@@ -52,7 +52,7 @@ class Generation:
         prompts: Sequence[Sequence[int]],
         keys: Sequence[int],
         params: SamplingParams,
-        first: int,
+        firsts: Sequence[int],
     ):
         decoder, count = shared.decoder, params.n
         self.decoder, self.arenas, self.count, self.graphs = decoder, shared.arenas, count, shared.graphs
@@ -66,7 +66,7 @@ class Generation:
         self.lengths, self.width = integers(lengths).repeat_interleave(count), max(lengths)
         columns = torch.arange(self.width, device=decoder.device)
         self.gap = columns >= self.lengths[:, None]
-        self.keys = mix(integers(keys)[:, None], integers(range(first, first + count))).flatten()
+        self.keys = mix(integers(keys)[:, None], integers(firsts)[:, None] + integers(range(count))).flatten()
         self.stops = torch.zeros(len(decoder.head), dtype=torch.bool, device=decoder.device)
         self.stops[integers(shared.stop)] = True
         self.turns = decoder.turns(self.width + self.max_new_tokens)[:, None, None]

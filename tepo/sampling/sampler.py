@@ -1,6 +1,6 @@
 """What every sampler gives and takes. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -37,15 +37,17 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A group to sample.
+    """A group to sample, or a part of one.
 
     number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
-    (`tepo.randomness.derive`). params: where they are not those of the queue; the same for all jobs of an `add`.
+    (`tepo.randomness.derive`). first: index of its first response, where it is a part of a group. params: where they
+    are not those of the queue; the same for all jobs of an `add`.
     """
 
     number: int
     prompt: Sequence[int]
     key: int
+    first: int = 0
     params: SamplingParams | None = None
 
 
@@ -72,6 +74,11 @@ class Queue(Protocol):
         Waits until there is one, and gives [] when nothing is under way. With `seconds` it returns after about that
         long whatever there is, so that ranks can meet.
         """
+        ...
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Give up these jobs, and free their memory. Those that cannot be given up without a change to others, which
+        are decoded with them, are returned nevertheless."""
         ...
 
     def abort(self) -> GivenUp | None:

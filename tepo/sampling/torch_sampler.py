@@ -82,7 +82,7 @@ class TorchSampler:
             groups: list[list[Response]] = [[] for _ in jobs]
             for first in range(0, params.n, room):
                 part = replace(params, n=min(room, params.n - first))
-                responses = Generation(shared, prompts, keys, part, first).run()
+                responses = Generation(shared, prompts, keys, part, [job.first + first for job in jobs]).run()
                 for index, group in enumerate(groups):
                     group += responses[index * part.n : (index + 1) * part.n]
             for arena in arenas:

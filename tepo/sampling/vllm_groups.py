@@ -1,6 +1,6 @@
 """What both vLLM samplers share: the seed of a response, and groups whose responses come one by one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -44,13 +44,17 @@ class Groups:
         """Every response to draw: its job and its index."""
         for job in jobs:
             self.drawn[job.number] = self.of(job), {}
-            for index in range(_draws(self.of(job))):
+            for index in range(job.first, job.first + _draws(self.of(job))):
                 yield job, index
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Forget jobs, of which some may not be under way."""
+        self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
 
     @property
     def waiting_tokens(self) -> int:
         """Tokens of the responses whose groups are not complete."""
-        return sum(len(response.tokens) for drawn in self.drawn.values() for response in drawn.values())
+        return sum(len(response.tokens) for _, drawn in self.drawn.values() for response in drawn.values())
 
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
@@ -59,7 +63,7 @@ class Groups:
         if len(drawn) < _draws(params):
             return []
         del self.drawn[number]
-        return [(number, [drawn[index] for index in range(len(drawn))] * (params.n // len(drawn)))]
+        return [(number, [drawn[index] for index in sorted(drawn)] * (params.n // len(drawn)))]
 
 
 def fewest(under_way: Sequence[int]) -> int:

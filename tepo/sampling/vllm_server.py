@@ -17,8 +17,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,18 +210,18 @@ class VllmServerSampler:
 class ServerQueue:
     """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
 
-    All responses of a prompt come from one server, which caches the prompt: the one with the fewest under way.
+    All responses of a job come from one server, which caches the prompt: the one with the fewest under way.
     """
 
     def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
         self.sampler, self.params = sampler, params
-        self.running: dict[Future[Response], tuple[int, int, int]] = {}  # group, index, server
+        self.running: dict[Future[Response], _Request] = {}
         self._renew()
 
     def _renew(self) -> None:
         self.running.clear()
         self.under_way = [0] * len(self.sampler.urls)  # responses at each server
-        self.groups, self.connections = Groups(self.params), Connections()
+        self.groups = Groups(self.params)
         self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -228,12 +229,12 @@ class ServerQueue:
         self.groups.check(jobs, self.sampler.max_length)
         server = 0
         for job, index in self.groups.begin(jobs):
-            server = fewest(self.under_way) if index == 0 else server
+            server = fewest(self.under_way) if index == job.first else server
+            request, body = _Request(job.number, index, server), self._body(job, index)
+            future = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, request.connections)
             self.under_way[server] += 1
-            body = self._body(job, index)
-            request = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, self.connections)
-            self.running[request] = job.number, index, server
-            request.add_done_callback(self.done.put)
+            self.running[future] = request
+            future.add_done_callback(self.done.put)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """See `Queue.finished`. Raises RunFailed when a server is gone, UserError when it refuses a request."""
@@ -242,20 +243,34 @@ class ServerQueue:
         while self.running:
             left = (0 if groups else None) if end is None else max(0, end - time.monotonic())
             try:
-                request = self.done.get(timeout=left)
+                future = self.done.get(timeout=left)
             except queue.Empty:
                 break
-            number, index, server = self.running.pop(request)
-            self.under_way[server] -= 1
-            groups += self.groups.put(number, index, request.result())
+            request = self.running.pop(future, None)
+            if request:  # it was not given up
+                self.under_way[request.server] -= 1
+                groups += self.groups.put(request.number, request.index, future.result())
         return groups
 
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`. A server gives a request up when it sees that its connection is closed."""
+        wanted = set(numbers)
+        for future, request in list(self.running.items()):
+            if request.number in wanted:
+                self._give_up(future)
+        self.groups.drop(wanted)
+
     def abort(self) -> None:
-        """See `Queue.abort`. The servers give a request up when they see that its connection is closed."""
-        for request in self.running:
-            request.cancel()
-        self.connections.cut()
+        """See `Queue.abort` and `drop`."""
+        for future in list(self.running):
+            self._give_up(future)
         self._renew()
+
+    def _give_up(self, future: Future[Response]) -> None:
+        request = self.running.pop(future)
+        self.under_way[request.server] -= 1
+        future.cancel()
+        request.connections.cut()
 
     def _body(self, job: Job, index: int) -> dict[str, Any]:
         params = self.groups.of(job)
@@ -271,6 +286,16 @@ class ServerQueue:
             "stop_token_ids": self.sampler.stop_tokens,
             "skip_special_tokens": False,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A response under way. server: by its place among the URLs. connections: the one that it has, to cut it."""
+
+    number: int
+    index: int
+    server: int
+    connections: Connections = field(default_factory=Connections)
 
 
 def _complete(url: str, body: dict[str, Any], connections: Connections) -> Response:

@@ -5,7 +5,7 @@ a response depend on its `add` alone, a wave never takes in rows of another, wha
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tepo.sampling.sampler import GivenUp, Job, Response
 
@@ -42,6 +42,10 @@ class Waves:
         else:
             self.waves.popleft()
         return [(job.number, group) for job, group in zip(done, groups, strict=True)]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`. A wave is dropped only as a whole: a smaller one would be cut into other batches."""
+        self.waves = deque(wave for wave in self.waves if not {job.number for job in wave} <= set(numbers))
 
     def abort(self) -> GivenUp:
         """Drop the waves, and what is left of one that was begun: batches run to their end, so nothing is lost."""

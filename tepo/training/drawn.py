@@ -1,5 +1,6 @@
 """What a step drew: the groups that are trained, and what is counted of all prompts that it consumed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,13 @@ class Counts:
         lengths = [len(response.tokens) for response in group.responses]
         cut = sum(not response.finished for response in group.responses)
         return cls(int(group.rewards.sum()), lengths, cut, group.timeouts)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Counts"]) -> "Counts":
+        """Of a group from those of its parts, in order."""
+        lengths = [length for part in parts for length in part.lengths]
+        right, cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("right", "cut", "timeouts"))
+        return cls(right, lengths, cut, timeouts)
 
     @property
     def mixed(self) -> bool:

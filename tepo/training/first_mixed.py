@@ -13,9 +13,10 @@ from fractions import Fraction
 class FirstMixed:
     """The draw of a step: prompts number `start`, start + 1 … until `count` mixed groups are there, at most `cap`.
 
-    Prompts are added in blocks, the first of as many prompts as the step before consumed (`before`; 0: there was none)
-    and the others of a quarter of `count`. The bounds of blocks depend on nothing that happens in the step, so that a
-    sampler which decodes a block together gives the same bits whatever the margin and the order of finishing.
+    size: responses of a group, which may be graded one by one. Prompts are added in blocks, the first of as many
+    prompts as the step before consumed (`before`; 0: there was none) and the others of `block`. The bounds of blocks
+    depend on nothing that happens in the step, so that a sampler which decodes a block together gives the same bits
+    whatever the margin and the order of finishing.
     margin (at least 1): how many more prompts are under way than the keep rate asks for. At 1 prompts are added only
     when all verdicts are known.
     """
@@ -25,50 +26,66 @@ class FirstMixed:
     cap: int
     before: int
     margin: float
+    size: int
+    block: int
     added: int = 0  # prompts drawn so far
-    decided: int = 0  # prompts of which all before them and they themselves are graded
-    taken: list[int] = field(default_factory=list)  # numbers of mixed groups among the decided ones, at most `count`
-    verdicts: dict[int, bool] = field(default_factory=dict)  # number -> mixed?
+    right: dict[int, int] = field(default_factory=dict)  # of each prompt added, its right responses …
+    graded: dict[int, int] = field(default_factory=dict)  # … of so many graded ones
+
+    def grade(self, number: int, right: int, graded: int) -> None:
+        """Take the verdicts on some responses to an added prompt."""
+        self.right[number] += right
+        self.graded[number] += graded
 
     @property
-    def complete(self) -> bool:
-        """Whether no verdict to come can change what is taken."""
-        return len(self.taken) == self.count or self.decided == self.cap
+    def taken(self) -> list[int]:
+        """Numbers of the groups to train, once complete."""
+        return [number for number in range(self.start, min(self.end, self.start + self.added)) if self._mixed(number)]
 
     @property
     def end(self) -> int:
-        """The number after the last decided prompt. Once complete, the next step starts there."""
-        return self.start + self.decided
+        """No prompt from this number on is needed, whatever is still to come: so many groups before it are known to be
+        mixed. It can only fall, and once complete, the next step starts there."""
+        missing = self.count
+        for number in range(self.start, self.start + self.added):
+            missing -= self._mixed(number)
+            if not missing:
+                return number + 1
+        return self.start + self.cap
 
-    def grade(self, number: int, mixed: bool) -> None:
-        """Take the verdict on an added prompt."""
-        self.verdicts[number] = mixed
-        while not self.complete and self.end in self.verdicts:
-            if self.verdicts[self.end]:
-                self.taken.append(self.end)
-            self.decided += 1
+    @property
+    def complete(self) -> bool:
+        """Whether all groups are there that decide what is taken."""
+        return all(number in self.graded and self._full(number) for number in range(self.start, self.end))
 
     def blocks(self) -> Iterator[range]:
         """The prompts to add now, block by block."""
-        if self.margin == 1 and len(self.verdicts) < self.added:
-            return  # an estimate while others are under way often comes out too high, and what is added stays
-        while not self.complete and self.added < min(self._wanted(), self.cap):
-            size = self._block if self.added else max(self.before, self.count)
+        wanted = min(self._wanted(), self.cap)
+        while self.added < wanted:
+            size = self.block if self.added else max(self.before, self.count)
             block = range(self.start + self.added, self.start + min(self.added + size, self.cap))
             self.added += len(block)
+            self.right |= dict.fromkeys(block, 0)
+            self.graded |= dict.fromkeys(block, 0)
             yield block
 
-    @property
-    def _block(self) -> int:
-        return math.ceil(self.count / 4)
+    def _mixed(self, number: int) -> bool:
+        """Whether a group is known to be mixed, which it may be before all of it is graded."""
+        return 0 < self.right[number] < self.graded[number]
+
+    def _full(self, number: int) -> bool:
+        return self.graded[number] == self.size
 
     def _wanted(self) -> int:
-        """The decided prompts and those that should hold the missing groups, times the margin.
+        """As many prompts as should hold the groups, of those under way the margin more; what is added stays.
 
-        The keep rate is that of the groups graded in this step. The step before counts like one block, so that the
-        first verdicts, which are those on short responses, do not decide alone. Fractions: no prompt by rounding.
+        The keep rate is that of the groups graded in this step. Complete ones count: a mixed group is known early, one
+        that is not only at its end. The step before counts like a quarter of `count`, so that the first groups, which
+        are those with short responses, do not decide alone. Fractions: no prompt by rounding.
         """
-        rate_before = Fraction(self.count, max(self.before, self.count))
-        mixed, graded = sum(self.verdicts.values()), len(self.verdicts)
-        rate = (mixed + self._block * rate_before) / (graded + self._block)
-        return self.decided + math.ceil((self.count - len(self.taken)) / rate * Fraction(self.margin))
+        full = [self._mixed(number) for number in self.graded if self._full(number)]
+        if self.end < self.start + self.cap or (self.margin == 1 and len(full) < self.added):
+            return 0  # without a margin: an estimate while others are under way often comes out too high
+        prior = math.ceil(self.count / 4)
+        rate = (sum(full) + prior * Fraction(self.count, max(self.before, self.count))) / (len(full) + prior)
+        return len(full) + math.ceil((self.count - sum(full)) / rate * Fraction(self.margin))

@@ -25,6 +25,13 @@ class Group:
     rewards: np.ndarray
     timeouts: int = 0
 
+    @classmethod
+    def joined(cls, parts: Sequence["Group"]) -> "Group":
+        """Of the responses of all parts, in order."""
+        responses = [response for part in parts for response in part.responses]
+        rewards = np.concatenate([part.rewards for part in parts])
+        return cls(parts[0].prompt, responses, rewards, sum(part.timeouts for part in parts))
+
 
 def even_chunks(count: int, parts: int) -> list[list[int]]:
     """0 … count - 1 in order, in at most `parts` runs whose sizes differ by one at most."""

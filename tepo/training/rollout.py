@@ -1,14 +1,15 @@
 """The rollout of a step: sample groups, grade them, keep the mixed ones (DAPO section 3.2, TEPO section 4.1).
 
-All prompts of a step run through one queue of the sampler, and groups are graded while others are sampled. Which
-groups are trained is decided in `first_mixed`.
+All prompts of a step run through one queue over all ranks (`shared_queue`), and responses are graded while others are
+sampled. Which groups are trained is decided in `first_mixed`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TypeVar
 
@@ -28,8 +29,11 @@ from tepo.training.first_mixed import FirstMixed
 from tepo.training.flat_rollout import Group
 from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
+from tepo.training.shared_queue import SharedQueue
 
-_SECONDS = 0.25  # between two decisions, at which ranks meet and new verdicts count
+# Between two decisions, at which new verdicts count. Where ranks meet for them, each waits for the one that is in the
+# longest step of its engine.
+_ALONE, _MEETING = 0.25, 1.0
 T = TypeVar("T")
 
 
@@ -39,8 +43,8 @@ def _one_thread() -> Executor:
 
 @dataclass
 class Collector:
-    """What draws rollouts: each engine samples a part of the prompts, a rank of it grades them, then all ranks hold the
-    same groups.
+    """What draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks
+    hold the same groups.
     comm: None in a single process. aside: makes what grades beside the sampling. asked: whether to stop."""
 
     config: RunConfig
@@ -64,33 +68,47 @@ class Collector:
         the last group taken is given up. Raises, on all ranks: Ended when no group is mixed, Diverged when the policy
         has broken, Stopped when one of them was asked to stop.
         """
-        train = self.config.train
-        cap = train.prompts_per_step * train.max_rounds
-        choice = FirstMixed(start, train.prompts_per_step, cap, before, self.config.sampler.margin)
+        choice, engine = self._choice(start, before), self.engine
+        shared = SharedQueue(engine.count, choice.size, self.sampler.side_by_side)
         with closing(UnderWay(self, step, recorder)) as under_way:
             while not choice.complete:
-                for block in choice.blocks():
-                    under_way.add(self.engine.share(self.stream.take(block.start, len(block))))
-                for number, mixed in self._verdicts(under_way, recorder):
-                    choice.grade(number, mixed)
-        own = [
-            (number, Counts.of(group), group if number in choice.taken else None)
-            for number, group in under_way.groups.items()
-            if number < choice.end
-        ]
-        _, counts, groups = zip(*sorted(self._gather(own, recorder), key=itemgetter(0)), strict=True)
-        rollout = Rollout([group for group in groups if group], list(counts), choice.added - choice.decided)
+                for block in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
+                    shared.add(block)
+                    under_way.add(shared.deal()[engine.index])
+                for part, right, graded in self._verdicts(under_way, recorder):
+                    choice.grade(part // choice.size, right, graded)
+                    shared.ended([part])
+                under_way.give_up(shared.give_up(choice.end))
         recorder.work.given_up.append(under_way.lost_beyond(choice.end))
+        taken = set(choice.taken)
+        own = [
+            (part, Counts.of(group), group if part // choice.size in taken else None)
+            for part, group in under_way.groups.items()
+            if part < choice.end * choice.size
+        ]
+        drawn = _groups(self._gather(own, recorder), choice.size)
+        rollout = Rollout(
+            [group for _, group in drawn if group],
+            [counts for counts, _ in drawn],
+            choice.start + choice.added - choice.end,
+        )
         if not rollout.groups:
             raise _ended(rollout, step)
         return rollout
 
-    def _verdicts(self, under_way: "UnderWay", recorder: Recorder) -> list[tuple[int, bool]]:
-        """Number and verdict of each group that any rank has graded since the last look."""
+    def _choice(self, start: int, before: int) -> FirstMixed:
+        """What a step draws and takes. A sampler whose responses join those under way is given prompts one by one."""
+        train, margin = self.config.train, self.config.sampler.margin
+        count, size = train.prompts_per_step, train.samples_per_prompt
+        block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
+        return FirstMixed(start, count, count * train.max_rounds, before, margin, size, block)
+
+    def _verdicts(self, under_way: "UnderWay", recorder: Recorder) -> list[tuple[int, int, int]]:
+        """Each part that any rank has graded since the last look: right responses, and all."""
         broken: Diverged | None = None
-        own: list[tuple[int, bool]] | None
+        own: list[tuple[int, int, int]] | None
         try:
-            own = [(group.prompt.number, Counts.of(group).mixed) for group in under_way.graded()]
+            own = [(part, Counts.of(group).right, len(group.responses)) for part, group in under_way.graded()]
         except Diverged as error:
             own, broken = None, error
         verdicts, asked = zip(*self._gather([(own, self.asked())], recorder), strict=True)
@@ -119,55 +137,85 @@ def _ended(rollout: Rollout, step: int) -> Ended:
     return Ended("no signal", step, why)
 
 
-class UnderWay:
-    """The prompts that this rank has under way in a step: at the sampler, then at the grader, in a thread beside.
+def _groups(parts: Sequence[tuple[int, Counts, Group | None]], size: int) -> list[tuple[Counts, Group | None]]:
+    """Groups of `size` responses put together from their parts, by number."""
+    by_number = groupby(sorted(parts, key=itemgetter(0)), key=lambda part: part[0] // size)
+    groups = []
+    for _, same in by_number:
+        _, counts, drawn = zip(*same, strict=True)
+        groups.append((Counts.joined(counts), Group.joined(drawn) if drawn[0] else None))
+    return groups
 
-    groups: number -> the graded group; none on a rank whose engine another speaks for. tokens: number -> those of a
-    sampled group. lost: by the queue, once closed.
+
+class UnderWay:
+    """The parts (see `SharedQueue`) that this rank has under way in a step: at the sampler, then at the grader, in a
+    thread beside.
+
+    groups: part -> its graded responses; none on a rank whose engine another speaks for. lost: by the sampler's queue,
+    once closed. tokens: part -> those of what it returned.
     """
 
     def __init__(self, collector: Collector, step: int, recorder: Recorder):
         self.collector, self.step, self.recorder = collector, step, recorder
         train = collector.config.train
+        self.size = train.samples_per_prompt
         params = SamplingParams(
-            n=train.samples_per_prompt, temperature=train.temperature, max_new_tokens=train.max_new_tokens
+            n=self.size if collector.sampler.side_by_side is None else 1,
+            temperature=train.temperature,
+            max_new_tokens=train.max_new_tokens,
         )
+        self.seconds = _ALONE if collector.comm is None else _MEETING
         self.queue = collector.sampler.start(params)
         self.aside = collector.aside()
         self.sampled: dict[int, Prompt] = {}
-        self.judged: dict[int, Future[Group]] = {}
+        self.judged: list[Future[list[tuple[int, Group]]]] = []
         self.groups: dict[int, Group] = {}
         self.tokens: dict[int, int] = {}
         self.lost: GivenUp | None = None
 
-    def add(self, prompts: Sequence[Prompt]) -> None:
-        """This engine's part of a block; it may be empty."""
-        if not prompts:
+    def add(self, parts: Sequence[int]) -> None:
+        """What this engine is to draw; there may be nothing."""
+        if not parts:
             return
-        seed = self.collector.config.seed
-        self.sampled |= {prompt.number: prompt for prompt in prompts}
+        seed, take = self.collector.config.seed, self.collector.stream.take
+        prompts = {part: take(part // self.size, 1)[0] for part in parts}
+        self.sampled |= prompts
         self.queue.add(
-            [Job(prompt.number, prompt.tokens, derive(seed, "rollout", self.step, prompt.number)) for prompt in prompts]
+            [
+                Job(part, prompt.tokens, derive(seed, "rollout", self.step, prompt.number), part % self.size)
+                for part, prompt in prompts.items()
+            ]
         )
 
-    def graded(self) -> list[Group]:
-        """The groups that were graded since the last call; waits a moment for some.
+    def graded(self) -> list[tuple[int, Group]]:
+        """The parts that were graded since the last call; waits a moment for some.
 
         While the sampler has work it is not kept waiting by the grader. When it has none, all verdicts that come in
         time are awaited: with them, what to add is known best.
         """
         if self.sampled:
             with self.recorder.time("gen"):
-                for number, responses in self.queue.finished(_SECONDS):
-                    prompt = self.sampled.pop(number)
-                    if self.collector.engine.leads:
-                        self.tokens[number] = sum(len(response.tokens) for response in responses)
-                        self.judged[number] = self.aside.submit(self._grade, prompt, responses)
+                ended = [
+                    (part, self.sampled.pop(part, None), responses)
+                    for part, responses in self.queue.finished(self.seconds)
+                ]
+            self.tokens |= {part: sum(len(response.tokens) for response in rows) for part, _, rows in ended}
+            wanted = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
+            if wanted and self.collector.engine.leads:
+                self.judged.append(self.aside.submit(self._grade, wanted))
         with self.recorder.time("reward"):
-            wait(self.judged.values(), 0 if self.sampled else _SECONDS)
-        done = {number: self.judged.pop(number).result() for number in list(self.judged) if self.judged[number].done()}
-        self.groups |= done
-        return list(done.values())
+            wait(self.judged, 0 if self.sampled else self.seconds)
+        done = [future for future in self.judged if future.done()]
+        self.judged = [future for future in self.judged if future not in done]
+        graded = list(chain(*(future.result() for future in done)))
+        self.groups |= graded
+        return graded
+
+    def give_up(self, parts: Sequence[int]) -> None:
+        """Those of them that are at the sampler of this rank."""
+        own = [part for part in parts if self.sampled.pop(part, None)]
+        if own:
+            self.queue.drop(own)
 
     def close(self) -> None:
         """Give up what is still under way."""
@@ -175,15 +223,22 @@ class UnderWay:
         self.aside.shutdown(cancel_futures=True)
 
     def lost_beyond(self, end: int) -> GivenUp | None:
-        """What this rank drew for nothing, once closed: what the queue gave up, and the groups from a number on."""
+        """What this engine drew for nothing, once closed: what its queue gave up, and the prompts from a number on."""
+        if not self.collector.engine.leads:
+            return GivenUp(0, 0)
         if self.lost is None:
             return None
-        unused = sum(tokens for number, tokens in self.tokens.items() if number >= end)
+        unused = sum(tokens for part, tokens in self.tokens.items() if part >= end * self.size)
         return GivenUp(self.lost.tokens + unused, self.lost.preemptions)
 
-    def _grade(self, prompt: Prompt, responses: list[Response]) -> Group:
-        """A group with its rewards."""
-        texts = self.collector.stream.decode([response.tokens for response in responses])
-        verdicts = self.collector.grader.grade([(prompt.problem.answer, text) for text in texts])
-        rewards = np.array([verdict.correct for verdict in verdicts], dtype=np.float32)
-        return Group(prompt, responses, rewards, given_up(verdict.reason for verdict in verdicts))
+    def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
+        """Parts with their rewards."""
+        texts = self.collector.stream.decode([row.tokens for _, _, responses in ended for row in responses])
+        golds = [prompt.problem.answer for _, prompt, responses in ended for _ in responses]
+        verdicts = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
+        groups = []
+        for part, prompt, responses in ended:
+            own = list(islice(verdicts, len(responses)))
+            rewards = np.array([verdict.correct for verdict in own], dtype=np.float32)
+            groups.append((part, Group(prompt, responses, rewards, given_up(verdict.reason for verdict in own))))
+        return groups

@@ -34,6 +34,8 @@ class Branching:
     """A sampler whose response i is the greedy continuation of the prompt and `FIRST[i]`;
     the real one samples, scores and syncs."""
 
+    side_by_side = None  # it is given complete groups
+
     def __init__(self, sampler, apart: list[float]):
         self.sampler, self.apart = sampler, apart
         self.plain: Any = load_policy("package:laptop")
@@ -49,6 +51,9 @@ class Branching:
 
     def add(self, jobs):
         self.jobs += jobs
+
+    def drop(self, numbers):
+        """Nothing: all groups are sampled together."""
 
     def abort(self):
         self.jobs = []

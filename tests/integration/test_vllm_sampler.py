@@ -260,6 +260,27 @@ def test_an_aborted_queue_leaves_the_engine_free_and_can_be_used_again(engine):
     assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
 
 
+def test_dropped_jobs_leave_the_engine_and_the_others_stay(engine):
+    """Single responses of groups, as a rollout over several ranks draws them: those of the group."""
+    _, sampler = engine
+    asked, params = prompts(10, LONG), SamplingParams(n=1, temperature=1.0, max_new_tokens=24)
+    expected = sampler.sample(asked, range(10), SHORT)
+    queue = sampler.start(params)
+    parts = [Job(2 * number + index, asked[number], number, index) for number in range(10) for index in range(2)]
+    queue.add(parts)
+    assert queue.finished(0.0) == []
+    scheduler = sampler.llm.llm_engine.engine_core.engine_core.scheduler
+    assert len(scheduler.requests) == 20
+    queue.drop([*range(6, 20), 99])  # one that is not under way, too
+    assert len(scheduler.requests) == 6
+    done = dict(gathered(queue))
+    assert sorted(done) == [*range(6)]
+    assert_same([[*done[2 * number], *done[2 * number + 1]] for number in range(3)], expected[:3])
+    assert not scheduler.has_unfinished_requests()
+    queue.add(parts[6:8])  # names of dropped ones
+    assert_same([[row for _, group in sorted(gathered(queue)) for row in group]], expected[3:4])
+
+
 def test_with_seconds_it_comes_back_in_time_and_gives_each_group_once(engine):
     _, sampler = engine
     asked = prompts(60, 20)

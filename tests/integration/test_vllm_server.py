@@ -156,6 +156,26 @@ def test_a_server_gives_up_what_is_aborted_and_takes_weights_at_once(served):
     assert metric(url, "request_success_total") - made < len(many) * params.n / 2
 
 
+def test_a_server_gives_up_what_is_dropped_and_goes_on_with_the_rest(served):
+    """Responses that never end: those of the first prompt come, and the server is idle before the others are made."""
+    _, url, _, prompts = served
+    params = SamplingParams(n=1, temperature=1.0, max_new_tokens=110)
+    with opened(served, stops=[]) as sampler:
+        expected = sampler.sample(prompts[:1], [1], SamplingParams(n=2, temperature=1.0, max_new_tokens=110))
+        made, queue = metric(url, "request_success_total"), sampler.start(params)
+        queue.add([Job(number, prompts[0], 1, number) for number in range(2)])
+        queue.add([Job(number, prompts[1], number) for number in range(2, 1000)])
+        until(lambda: metric(url, "num_requests_running") > 100)
+        queue.drop(range(2, 1000))
+        done = []
+        while len(done) < 2:
+            done += queue.finished()
+        assert [group[0].tokens.tolist() for _, group in sorted(done)] == [a.tokens.tolist() for a in expected[0]]
+        assert queue.finished() == queue.finished(10.0) == []
+        until(lambda: metric(url, "num_requests_running") == metric(url, "num_requests_waiting") == 0)
+        assert metric(url, "request_success_total") - made < 500
+
+
 def test_prompts_that_do_not_fit_into_one_step_of_a_server(served):
     with opened(served) as sampler:
         prompts = [[2 + (number + column) % 10 for column in range(110)] for number in range(128)]

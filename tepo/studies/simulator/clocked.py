@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,8 +80,13 @@ class Engine:
             self._preempt()
         return []
 
-    def abort(self) -> None:
-        self.rows, self.waiting, self.cached = [], deque(), 0
+    def drop(self, given_up: Callable[[Any], bool]) -> None:
+        """Give up the rows of such names."""
+        gone = [row for row in self.rows if given_up(row.name)]
+        self.cached -= sum(row.held + row.left - (row.end - self.steps) for row in gone)
+        self.rows = [row for row in self.rows if not given_up(row.name)]
+        heapq.heapify(self.rows)
+        self.waiting = deque(row for row in self.waiting if not given_up(row.name))
 
     def _admit(self) -> None:
         while self.waiting and len(self.rows) < self.decoding.max_rows:
@@ -123,16 +128,19 @@ class Engine:
 
 
 class ClockedQueue:
-    """`tepo.sampling.sampler.Queue` at a simulated engine, which runs while `finished` is called."""
+    """`tepo.sampling.sampler.Queue` at a simulated engine, which runs while `finished` is called.
 
-    def __init__(self, engine: Engine, workload: Workload, params: SamplingParams) -> None:
-        self.engine, self.workload, self.groups, self.params = engine, workload, Groups(params), params
+    size: responses of a group; jobs are parts of groups, numbered as `tepo.training.shared_queue` does.
+    """
+
+    def __init__(self, engine: Engine, workload: Workload, size: int, params: SamplingParams) -> None:
+        self.engine, self.workload, self.size, self.groups = engine, workload, size, Groups(params)
         self.drawn: dict[int, Drawn] = {}
 
     def add(self, jobs: Sequence[Job]) -> None:
         for job, index in self.groups.begin(jobs):
-            if index == 0:
-                self.drawn[job.number] = self.workload.group(job.number, self.params.n)
+            if job.number not in self.drawn:
+                self.drawn[job.number] = self.workload.group(job.number // self.size, self.size)
             self.engine.add((job.number, index), self.drawn[job.number].lengths[index], len(job.prompt))
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -146,8 +154,13 @@ class ClockedQueue:
                 break
         return groups
 
+    def drop(self, numbers: Collection[int]) -> None:
+        dropped = set(numbers)
+        self.engine.drop(lambda name: name[0] in dropped)
+        self.groups.drop(dropped)
+
     def abort(self) -> None:
-        self.engine.abort()
+        self.engine.drop(lambda name: True)
 
 
 def response(length: int, right: bool) -> Response:
@@ -158,20 +171,25 @@ def response(length: int, right: bool) -> Response:
 
 @dataclass
 class ClockedSampler:
-    """`tepo.sampling.sampler.Sampler`, as far as a rollout uses it."""
+    """`tepo.sampling.sampler.Sampler`, as far as a rollout uses it. size: responses of a group."""
 
     engine: Engine
     workload: Workload
+    size: int
     batches: bool = False  # the prompts of an `add` in batches that run to their end, as the embedded sampler does
     score = None
 
+    @property
+    def side_by_side(self) -> int | None:
+        return None if self.batches else self.engine.decoding.max_rows
+
     def start(self, params: SamplingParams) -> Queue:
-        queue = ClockedQueue(self.engine, self.workload, params)
+        queue = ClockedQueue(self.engine, self.workload, self.size, params)
         return Waves(lambda jobs: None, partial(self._batch, queue)) if self.batches else queue
 
     def _batch(self, queue: ClockedQueue, jobs: Sequence[Job]) -> list[list[Response]]:
         """Groups of as many of the first jobs as fit side by side."""
-        room = max(1, self.engine.decoding.max_rows // queue.params.n)
+        room = max(1, self.engine.decoding.max_rows // self.size)
         jobs = jobs[: math.ceil(len(jobs) / math.ceil(len(jobs) / room))]
         queue.add(jobs)
         done: dict[int, list[Response]] = {}

@@ -113,4 +113,4 @@ class ClockedServerQueue:
 
     def abort(self) -> None:
         for engine in self.sampler.engines:
-            engine.abort()
+            engine.drop(lambda name: True)

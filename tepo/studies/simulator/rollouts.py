@@ -53,7 +53,7 @@ def by_queue(setup: Setup, start: int, before: int) -> Rollout:
 
     def collect(simulated: SimulatedRank) -> Kept:
         engine = engines[simulated.rank]
-        sampler = ClockedSampler(engine, setup.workload, setup.batches)
+        sampler = ClockedSampler(engine, setup.workload, setup.size, setup.batches)
         comm = ClockedRank(simulated, engine)
         collector = Collector(setup.config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
         return collector.collect(start, 1, before, Recorder())

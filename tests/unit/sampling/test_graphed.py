@@ -53,7 +53,9 @@ def test_generation_by_such_steps_over_several_windows_and_compactions(monkeypat
     model = tiny_model("qwen3", vocab_size=101)
     arenas = (Arena(torch.float32, torch.device("cpu")), Arena(torch.float32, torch.device("cpu")))
     params = SamplingParams(n=12, temperature=2.0, max_new_tokens=200)
-    found = Generation(Shared(Decoder(model), arenas, [EOS], graphs=True), PROMPTS, KEYS, params, first=0).run()
+    found = Generation(
+        Shared(Decoder(model), arenas, [EOS], graphs=True), PROMPTS, KEYS, params, [0] * len(PROMPTS)
+    ).run()
     expected = [
         response for group in TorchSampler(model, TOKENIZER).sample(PROMPTS, KEYS, params) for response in group
     ]

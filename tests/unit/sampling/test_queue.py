@@ -120,3 +120,21 @@ def test_a_wave_is_cut_evenly_where_its_keys_and_values_outgrow_the_cache(model,
     batches = [queue.finished(), queue.finished(), queue.finished()]
     assert [len(batch) for batch in batches] == [2, 2, 0]
     assert texts(batches[0] + batches[1]) == expected
+
+
+def test_a_part_of_a_group_has_the_responses_of_the_group(model, expected):
+    params = replace(PARAMS, n=1)
+    for index in range(PARAMS.n):
+        queue = TorchSampler(model, TOKENIZER).start(params)
+        queue.add([replace(job, first=index) for job in JOBS])
+        assert texts(queue.finished()) == {number: [group[index]] for number, group in expected.items()}
+
+
+def test_a_wave_is_dropped_only_when_nothing_of_it_is_wanted(model, expected):
+    """A smaller one would be cut into other batches."""
+    queue = TorchSampler(model, TOKENIZER).start(PARAMS)
+    queue.add(JOBS[:2])
+    queue.add(JOBS[2:])
+    queue.drop([job.number for job in JOBS[1:]])
+    assert texts(queue.finished()) == {job.number: expected[job.number] for job in JOBS[:2]}
+    assert queue.finished() == []

@@ -9,6 +9,17 @@ from hypothesis import strategies as st
 
 from tepo.training.first_mixed import FirstMixed
 
+SIZE = 4
+
+
+def draw_of(start: int, count: int, cap: int, before: int, margin: float, block: int | None = None) -> FirstMixed:
+    """block: a quarter of the groups unless it is given."""
+    return FirstMixed(start, count, cap, before, margin, SIZE, block or -(-count // 4))
+
+
+def grade(choice: FirstMixed, number: int, mixed: bool) -> None:
+    choice.grade(number, int(mixed), SIZE)
+
 
 def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int], int]:
     """Draw as many prompts as groups are missing, wait for all of them, and again: what is taken, what is consumed."""
@@ -23,7 +34,8 @@ def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int
 
 def finished(choice: FirstMixed, mixed: Sequence[bool], order: Random) -> list[range]:
     """Play a step whose groups become known in a random order; the blocks that were added."""
-    blocks, under_way = [], []
+    blocks: list[range] = []
+    under_way: list[int] = []
     while not choice.complete:
         for block in choice.blocks():
             blocks.append(block)
@@ -32,7 +44,7 @@ def finished(choice: FirstMixed, mixed: Sequence[bool], order: Random) -> list[r
         order.shuffle(under_way)
         for _ in range(order.randint(0, len(under_way))):
             number = under_way.pop()
-            choice.grade(number, mixed[number - choice.start])
+            grade(choice, number, mixed[number - choice.start])
     return blocks
 
 
@@ -49,7 +61,7 @@ def test_what_is_taken_is_what_plain_refills_take(
 ) -> None:
     order, cap = Random(seed), rounds * count
     mixed = [order.random() < share for _ in range(cap)]
-    choice = FirstMixed(100, count, cap, before, margin)
+    choice = draw_of(100, count, cap, before, margin)
     blocks = finished(choice, mixed, order)
     taken, consumed = plain_refills(mixed, count, cap)
     assert [number - 100 for number in choice.taken] == taken
@@ -57,7 +69,7 @@ def test_what_is_taken_is_what_plain_refills_take(
 
     assert [number for block in blocks for number in block] == list(range(100, 100 + choice.added))
     assert consumed <= choice.added <= cap
-    everything = FirstMixed(100, count, cap, before, 1e9)  # adds all at once: the same bounds
+    everything = draw_of(100, count, cap, before, 1e9)  # adds all at once: the same bounds
     assert blocks == list(everything.blocks())[: len(blocks)]
 
 
@@ -74,7 +86,7 @@ def test_what_is_taken_is_what_plain_refills_take(
     ],
 )
 def test_the_step_before_says_how_many_are_added_at_first(before: int, margin: float, sizes: list[int]) -> None:
-    choice = FirstMixed(0, 64, 640, before, margin)
+    choice = draw_of(0, 64, 640, before, margin)
     assert [len(block) for block in choice.blocks()] == sizes
     assert list(choice.blocks()) == []
 
@@ -94,31 +106,75 @@ def test_the_step_before_says_how_many_are_added_at_first(before: int, margin: f
     ],
 )
 def test_later_the_keep_rate_of_the_step_says_it(margin: float, mixed: int, more: int) -> None:
-    choice = FirstMixed(0, 64, 640, 128, margin=1.0)
+    choice = draw_of(0, 64, 640, 128, 1.0)
     assert [len(block) for block in choice.blocks()] == [128]
     choice.margin = margin
     for number in range(128):
-        choice.grade(number, number < mixed)
+        grade(choice, number, number < mixed)
     assert [len(block) for block in choice.blocks()] == [16] * more
 
 
 @pytest.mark.parametrize(("margin", "more"), [(1.0, 0), (1.001, 32)])
 def test_without_a_margin_nothing_is_added_on_a_guess(margin: float, more: int) -> None:
-    choice = FirstMixed(0, 64, 640, 128, margin=1.0)
+    choice = draw_of(0, 64, 640, 128, 1.0)
     list(choice.blocks())
     choice.margin = margin
     for number in range(127):
-        choice.grade(number, False)
+        grade(choice, number, False)
     assert len(list(choice.blocks())) == more
-    choice.grade(127, False)
+    grade(choice, 127, False)
     assert len(list(choice.blocks())) == 32 - more
 
 
 def test_groups_behind_an_unknown_one_are_not_taken() -> None:
-    choice = FirstMixed(0, 2, 4, 0, 2.0)
+    choice = draw_of(0, 2, 4, 0, 2.0)
     assert [list(block) for block in choice.blocks()] == [[0, 1], [2], [3]]
     for number in (3, 2, 1):
-        choice.grade(number, True)
-        assert (choice.taken, choice.complete) == ([], False)
-    choice.grade(0, False)
+        grade(choice, number, True)
+        assert not choice.complete
+    grade(choice, 0, False)
     assert (choice.taken, choice.complete, choice.end) == ([1, 2], True, 3)
+
+
+def test_a_group_is_known_to_be_mixed_before_all_of_it_is_graded() -> None:
+    """One right and one wrong response say so; that it is not mixed, only all of them. From then on prompts behind it
+    are not needed, but what is taken is awaited."""
+    choice = draw_of(0, 2, 40, 0, 3.0)
+    assert [len(block) for block in choice.blocks()] == [2, 1, 1, 1, 1]
+    choice.grade(1, 1, 2)
+    choice.grade(3, 0, 3)
+    assert choice.end == 40
+    choice.grade(3, 1, 1)
+    assert choice.end == 4
+    assert list(choice.blocks()) == []
+    assert not choice.complete
+    choice.grade(0, 3, 3)
+    choice.grade(2, 0, SIZE)
+    choice.grade(1, 1, 2)
+    assert (choice.end, choice.complete) == (4, False)
+    choice.grade(0, 0, 1)
+    assert (choice.taken, choice.end, choice.complete) == ([0, 1], 2, True)
+
+
+@given(seed=st.integers(0, 2**32), margin=st.floats(1, 4), block=st.sampled_from([1, 2, 7]))
+def test_the_first_mixed_groups_are_taken_whatever_response_is_graded_first(
+    seed: int, margin: float, block: int
+) -> None:
+    """Responses graded one by one in any order, and none beyond the end once it is known."""
+    order = Random(seed)
+    right = [[order.random() < 0.3 for _ in range(SIZE)] for _ in range(60)]
+    mixed = [0 < sum(group) < SIZE for group in right]
+    choice = draw_of(0, 6, 60, order.randint(0, 30), margin, block)
+    under_way: list[int] = []
+    end = 60
+    while not choice.complete:
+        under_way += [number for added in choice.blocks() for number in added for _ in range(SIZE)]
+        order.shuffle(under_way)
+        number = under_way.pop()
+        graded = choice.graded[number]
+        choice.grade(number, int(right[number][graded]), 1)
+        assert choice.end <= end
+        end = choice.end
+        under_way = [number for number in under_way if number < end]
+    taken, consumed = plain_refills(mixed, 6, 60)
+    assert (choice.taken, choice.end) == (taken, consumed)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,6 +22,7 @@ from tepo.randomness import derive
 from tepo.sampling import torch_sampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
+from tepo.studies.simulator.clocked import AtOnce
 from tepo.training import prompt_stream
 from tepo.training.drawn import Rollout
 from tepo.training.ending import Ended, Ending
@@ -78,14 +79,16 @@ class Numbers:
 
 @dataclass
 class Clock:
-    """A sampler whose groups end when their longest response does: all run side by side, a token each tick.
+    """A sampler whose responses run side by side, a token each tick, and groups end when their longest response does.
 
     lengths: right and wrong responses to prompt number p, as (tokens, right?), of `answers(p)`. endless: the number of
-    a prompt whose responses have no end. Keeps what it was asked and the order in which groups ended.
+    a prompt whose responses have no end. side_by_side: see `Sampler`; None: it is given complete groups. Keeps what it
+    was asked and the order in which prompts ended.
     """
 
     answers: Callable[[int], list[tuple[int, bool]]]
     endless: int = -1
+    side_by_side: int | None = None
     added: list[list[Job]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
@@ -99,26 +102,31 @@ class Clock:
     def add(self, jobs: Sequence[Job]) -> None:
         self.added.append(list(jobs))
         for job in jobs:
-            answers = self.answers(job.number)
+            answers = self.answers(job.number // 4)[job.first :][: self.params.n]
+            assert job.number % 4 == job.first
             texts = [("\\boxed{1}" if right else "\\boxed{0}").rjust(length) for length, right in answers]
             rows = [np.array([*map(ord, text)], dtype=np.int32) for text in texts]
             group = [Response(row, np.zeros(len(row), np.float32), None, True) for row in rows]
             self.running[job.number] = (self.now + max(map(len, rows)), group)
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
-        ends = {number: end for number, (end, _) in self.running.items() if number != self.endless}
+        ends = {number: end for number, (end, _) in self.running.items() if number // 4 != self.endless}
         if not ends:
             assert seconds is not None, "would wait for ever"
             time.sleep(min(seconds, 0.01))
             return []
         self.now = min(ends.values())
         done = [number for number, end in ends.items() if end == self.now]
-        self.ended += done
+        self.ended += [number // 4 for number in done]
         return [(number, self.running.pop(number)[1]) for number in done]
 
+    def drop(self, numbers: Collection[int]) -> None:
+        assert self.running.keys() >= set(numbers)
+        self.aborted += sorted({number // 4 for number in numbers})
+        self.running = {number: job for number, job in self.running.items() if number not in numbers}
+
     def abort(self) -> None:
-        self.aborted += self.running
-        self.running.clear()
+        self.drop(list(self.running))
 
 
 def every_third(number: int) -> list[tuple[int, bool]]:
@@ -144,10 +152,10 @@ class Exchange:
 
 
 def collected(
-    config: RunConfig, sampler: Any = None, comm: Exchange | None = None, start: int = 0, before: int = 0
+    config: RunConfig, sampler: Any = None, comm: Exchange | None = None, start: int = 0, before: int = 0, **aside: Any
 ) -> tuple[Rollout, Clock]:
     sampler = sampler or Clock(every_third)
-    collector = Collector(config, Numbers(), sampler, LastBox(), comm)  # type: ignore[arg-type]
+    collector = Collector(config, Numbers(), sampler, LastBox(), comm, **aside)  # type: ignore[arg-type]
     return collector.collect(start, 5, before, Recorder()), sampler
 
 
@@ -211,7 +219,7 @@ def test_prompts_are_added_until_the_cap(tmp_path: Path) -> None:
     assert (rollout.consumed, rollout.left_over, rollout.all_right, rollout.all_wrong) == (16, 0, 0, 10)
     assert [len(jobs) for jobs in sampler.added] == [8, 2, 2, 2, 2]
     jobs = list(chain(*sampler.added))
-    assert [(job.number, job.prompt, job.key) for job in jobs] == [
+    assert [(job.number // 4, job.prompt, job.key) for job in jobs] == [
         (number, [number], derive(3, "rollout", 5, number)) for number in range(30, 46)
     ]
     assert sampler.params == SamplingParams(n=4, temperature=0.7, max_new_tokens=40)
@@ -222,7 +230,7 @@ def test_the_first_mixed_groups_are_taken_and_the_rest_is_given_up(tmp_path: Pat
     rollout, sampler = collected(config, before=22)
     assert numbers(rollout) == list(range(0, 24, 3))
     assert rollout.consumed == 22  # the eighth is number 21
-    assert [job.number for job in chain(*sampler.added)] == list(range(22 + rollout.left_over))
+    assert [job.number // 4 for job in chain(*sampler.added)] == list(range(22 + rollout.left_over))
     assert rollout.left_over >= 44  # three times 22 are under way at first
     assert sampler.aborted == [number for number in range(22 + rollout.left_over) if number not in sampler.ended]
 
@@ -248,7 +256,7 @@ def test_two_ranks_draw_half_each_and_hold_the_same_groups_in_order(tmp_path: Pa
         ]
     assert ranks[0][0].left_over == ranks[1][0].left_over
     for rank, (_, sampler) in enumerate(ranks):
-        shares = [[job.number for job in jobs] for jobs in sampler.added]
+        shares = [[job.number // 4 for job in jobs] for jobs in sampler.added]
         assert shares[0] == list(range(8))[rank::2]
         assert shares[1:] == [[number] for number in range(8 + rank, 8 + 2 * len(shares) - 2, 2)]
 
@@ -272,9 +280,16 @@ def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: i
         config = small(tmp_path, "train.max_rounds=6", f"sampler.margin={margin}")
         alone, sampler = collected(config, Clock(answers.__getitem__), before=draw.randint(0, 30))
         assert sampler.ended != sorted(sampler.ended)
-        for rollout in (alone, *(rollout for rollout, _ in on_two_ranks(config, lambda: Clock(answers.__getitem__)))):
+        ranks = on_two_ranks(config, lambda: Clock(answers.__getitem__))
+        one_by_one = on_two_ranks(config, lambda: Clock(answers.__getitem__, side_by_side=16))
+        for rollout in (alone, *(rollout for rollout, _ in [*ranks, *one_by_one])):
             assert numbers(rollout) == expected
             assert rollout.consumed == expected[-1] + 1
+            assert rollout.counts == alone.counts
+            for group, other in zip(rollout.groups, alone.groups, strict=True):
+                assert group.prompt == other.prompt
+                assert [a.tokens.tolist() for a in group.responses] == [b.tokens.tolist() for b in other.responses]
+                assert group.rewards.tolist() == other.rewards.tolist()
 
 
 def longer_is_wrong(number: int) -> list[tuple[int, bool]]:
@@ -310,7 +325,8 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
         """As if the first response of each group were a tower of powers."""
 
         def grade(self, pairs):  # type: ignore[no-untyped-def]
-            return super().grade([("7", r"\boxed{9^{9^{9^9}}}"), *pairs[1:]])
+            tower = ("7", r"\boxed{9^{9^{9^9}}}")
+            return super().grade([pair if index % 4 else tower for index, pair in enumerate(pairs)])
 
     config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
     found = []
@@ -345,3 +361,16 @@ def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(t
         assert sampler.added[0] == single.added[0]
     assert ranks[0][1].added == ranks[1][1].added
     assert ranks[0][1].ended == ranks[1][1].ended
+
+
+def test_what_cannot_be_taken_any_more_is_given_up_before_its_end(tmp_path: Path) -> None:
+    """The first eight groups are known to be mixed when a short right and a short wrong response have ended. Their
+    fourth responses are long; those of later prompts are given up while these run."""
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    lengths = [(12, True), (14, False), (14, False), (400, False)]
+    rollout, sampler = collected(config, Clock(lambda number: lengths, side_by_side=100), before=8, aside=AtOnce)
+    assert numbers(rollout) == list(range(8))
+    assert sampler.aborted == list(range(8, 24))
+    assert sampler.now == 400
+    assert len(sampler.ended) == 8 * 4 + 16 * 3
+    assert not sampler.running

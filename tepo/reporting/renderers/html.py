@@ -102,7 +102,7 @@ class _Markup:
 
     def _body(self, section: str, rows: list[Row]) -> str:
         span = len(self.block.columns) + 1
-        head = f'<tr class="section"><th colspan="{span}">{escape(section)}</th></tr>' if section else ""
+        head = f'<tr class="section"><th colspan="{span}"><span>{escape(section)}</span></th></tr>' if section else ""
         return f"<tbody>{head}{''.join(map(self._row, rows))}</tbody>"
 
     def _row(self, row: Row) -> str:

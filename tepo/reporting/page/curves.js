@@ -46,9 +46,10 @@
       for (const [index, row] of data.rows.entries()) {
         const at = row.at[state.axis], curve = row.curves[panel];
         if (state.hidden.has(index) || at === undefined || !curve.mean.some((value) => value !== null)) continue;
+        // before smoothing: on a logarithmic scale a smoothed zero would look like a tiny value
         const shown = (values) => (state.log ? values.map((value) => (value > 0 ? value : null)) : values);
         const line = { stroke: row.colour, dash: row.dash.map((part) => part * 1.7), width: 1.7, points: { show: at.length === 1 }, spanGaps: true };
-        const columns = [at, shown(smooth(curve.mean, state.width))];
+        const columns = [at, smooth(shown(curve.mean), state.width)];
         const first = series.length;
         series.push(line);
         if (state.width > 0) {
@@ -56,7 +57,7 @@
           series.push({ ...line, dash: [], width: 1, alpha: 0.28 });
         }
         if (curve.low !== undefined) {
-          columns.push(shown(smooth(curve.high, state.width)), shown(smooth(curve.low, state.width)));
+          columns.push(smooth(shown(curve.high), state.width), smooth(shown(curve.low), state.width));
           const bare = { points: { show: false }, spanGaps: true, width: 0 };
           bands.push({ series: [series.length, series.length + 1], fill: `${row.colour}26` });
           series.push(bare, { ...bare });

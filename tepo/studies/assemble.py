@@ -97,10 +97,11 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
     for number, (setting, part) in enumerate(settings.items(), start=1):
         if shown := thinned([run for run in curves(part) if run.rows], _POINTS):
             name = f"{study.name}-curves" + (f"-{number}" if setting else "")
-            caption = f"Training curves of {study.title}" + (f": {setting}" if setting else "")
-            figures.append(PageFigure(name, caption, svg(training_figure(shown)), chart_data(shown)))
+            title = study.title + (f": {setting}" if setting else "")
+            drawn = svg(training_figure(shown)), chart_data(shown)
+            figures.append(PageFigure(name, f"Training curves of {title}", *drawn))
             if times := step_time_figure(shown):
-                figures.append(PageFigure(f"{name}-times", f"{caption}, where the time of a step went", svg(times)))
+                figures.append(PageFigure(f"{name}-times", f"Where the time of a step went: {title}", svg(times)))
     return figures
 
 

@@ -7,6 +7,7 @@ is the same whatever the size.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tepo.config.compose import compose
 from tepo.config.schema import RunConfig
@@ -18,7 +19,8 @@ from tepo.studies.simulator.workload import Workload
 from tepo.training.memory import Gpus, memory
 
 MODELS = ("qwen2.5-7b", "qwen3-14b", "qwen2.5-32b")
-SIZES = (1, 2, 4, 8)
+Size = Literal[1, 2, 4, 8]
+SIZES: tuple[Size, ...] = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def engine_sizes(model: str, gpus: int, workload: Workload) -> Iterator[EngineSi
         yield EngineSize(model, gpus, size, rows, rollout.seconds, rollout.least, rollout.busy, total)
 
 
-def _setup(plain: RunConfig, size: int, gpus: int, workload: Workload) -> Setup:
+def _setup(plain: RunConfig, size: Size, gpus: int, workload: Workload) -> Setup:
     """A simulated rank is an engine."""
     shape, config = shape_of(plain.model.path), replace(plain, sampler=replace(plain.sampler, tensor_parallel=size))
     share = memory(config, shape, Gpus(gpus, NODE, H100.bytes)).sampler / H100.bytes

@@ -2,10 +2,11 @@
 
     python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]'
 
-The last run is measured, and so is the base.
+The last run is measured, and so is the base, as if each rank had a machine of its own.
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -20,4 +21,5 @@ if __name__ == "__main__":
     configs = [compose(words) for words in json.loads(sys.argv[1])]
     for config in configs:
         train_run(config, After(evaluate=config is configs[-1]), quiet=True)
+    os.environ["LOCAL_WORLD_SIZE"] = "1"
     run_base(configs[-1], quiet=True)

@@ -2,10 +2,11 @@
 
     python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]' [base]
 
-The last run is measured, and so is the base where it is named.
+The last run is measured, and so is the base where it is named, as if each rank had a machine of its own.
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -21,4 +22,5 @@ if __name__ == "__main__":
     for config in configs:
         train_run(config, After(evaluate=config is configs[-1]), quiet=True)
     if sys.argv[2:] == ["base"]:
+        os.environ["LOCAL_WORLD_SIZE"] = "1"
         run_base(configs[-1], quiet=True)

@@ -56,8 +56,8 @@ def test_waiting_and_what_was_lost_are_those_of_both_ranks(jobs: list[list[str]]
 
 
 def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> None:
-    """Each in a process of its own, which sees no launcher; the CPU time of that is counted. There is an engine for
-    each rank of the machine."""
+    """Each in a process of its own, which sees no launcher; the CPU time of that is counted. The run is measured
+    by an engine for each rank of the machine, the base, on machines with one rank each, by one in the process."""
     config = compose(jobs[-1])
     trained, base = RunFolder.of(config), RunFolder.of_base(config)
     assert RunFolder.of(compose(jobs[0])).measured() == []
@@ -66,7 +66,7 @@ def test_the_first_rank_measures_a_run_and_the_base(jobs: list[list[str]]) -> No
         (cost,) = json.loads((run.path / "cost.json").read_text())
         assert cost["benchmarks"] == 1
         assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
-        assert len(list(run.server_logs.glob("server_*.log"))) == 2
+        assert len(list(run.server_logs.glob("server_*.log"))) == (2 if run is trained else 0)
 
 
 def test_one_queue_over_two_ranks(tmp_path: Path) -> None:

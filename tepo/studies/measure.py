@@ -129,15 +129,15 @@ def _runs_sampler(
 
 
 def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Generator:
-    """The sampler that a configuration trains with, of the given weights. Where each rank trains with an engine of its
-    own, there is one on each GPU of this machine that the ranks had."""
+    """The sampler that a configuration trains with, of the given weights. Where ranks train with engines of their own,
+    there are as many on the GPUs of this machine that the ranks had."""
     from tepo.training.distributed import local_world_size
 
-    backend, copies = sampler_backend(config.sampler.kind), local_world_size()
-    if copies == 1 or backend.shares_weights or backend.remote:
+    backend, gpus, size = sampler_backend(config.sampler.kind), local_world_size(), config.sampler.tensor_parallel
+    if gpus == 1 or backend.shares_weights or backend.remote:
         return _one_sampler(config, weights, run.exchange)
     options = SamplerOptions(
-        config.sampler.kind, config.model.dtype, data_parallel=copies, max_length=longest_sequence(config)
+        config.sampler.kind, config.model.dtype, size, gpus // size, max_length=longest_sequence(config)
     )
     return _opened(weights, options, run)
 

@@ -54,6 +54,12 @@ def test_adapters_need_no_gradient_of_the_weights() -> None:
     assert lora.updates == pytest.approx(0.75 * full.updates)
 
 
+def test_engines_of_two_gpus_leave_a_larger_model_more_room_for_its_cache() -> None:
+    overrides = ["scale=paper", "model=qwen3-14b", *SHORT]
+    one, two = (compose([*overrides, f"sampler.tensor_parallel={size}"]) for size in (1, 2))
+    assert fit(two, H100).time.rollout < fit(one, H100).time.rollout
+
+
 def test_with_a_margin_of_one_prompts_that_are_drawn_again_wait() -> None:
     one, more = (compose(["scale=paper", f"sampler.margin={margin}"]) for margin in (1, 1.2))
     assert fit(one, H100).time.rollout > 1.2 * fit(more, H100).time.rollout

@@ -59,6 +59,10 @@ for (let i = 0; i < data.length; i += 4)
 return count;
 """
 _TICKS = "return document.querySelectorAll('.chart canvas')[1].toDataURL()"
+_INVERTED = """
+let element = document.querySelector(arguments[0]), count = 0;
+for (; element; element = element.parentElement) count += getComputedStyle(element).filter !== "none";
+return count"""
 TEPO, GRPO = (213, 94, 0), (0, 0, 0)
 
 
@@ -133,7 +137,8 @@ def test_fits_every_screen_with_one_height_for_all(page: Page, path: Path, width
     page.wait("return document.querySelectorAll('figure .chart canvas').length === 2")
     assert len(set(page.run("return [...document.querySelectorAll('.uplot')].map((one) => one.offsetHeight)"))) == 1
     assert page.outside() == []
-    assert (page.style(".uplot canvas", "filter") != "none") is (scheme == "dark")
+    for part in (".uplot canvas", ".legend line", ".swatch"):
+        assert page.run(_INVERTED, part) == (scheme == "dark"), f"{part} has the colours of the curves"
 
 
 def test_on_paper_and_without_scripts_there_is_the_drawing(page: Page, path: Path) -> None:

@@ -98,7 +98,10 @@ def page(table: Table) -> str:
         for run in runs
     ]
     drawn = svg(training_figure(curves)), chart_data(curves)
-    figures = tuple(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second"))
+    figures = (
+        *(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second")),
+        PageFigure("bars", f"Only drawn {NASTY}", drawn[0]),
+    )
     head = PageHead(
         f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], [f"**Holds.** A claim {NASTY}."]
     )

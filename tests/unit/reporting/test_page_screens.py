@@ -21,6 +21,14 @@ LABELS = """const scroll = document.querySelector("#table-panel_e .scroll"), hea
     const box = scroll.getBoundingClientRect(), share = head.getBoundingClientRect().width / box.width;
     scroll.scrollLeft = 200;
     return [share, head.getBoundingClientRect().left - box.left]"""
+OVER_THE_NEXT = """return [...document.querySelectorAll(".label > *")]
+    .filter((one) => one.getBoundingClientRect().right > one.closest("th").getBoundingClientRect().right)
+    .map((one) => one.outerHTML)"""
+DRAWN = (
+    """return [...document.querySelectorAll("figure:not(.live) svg")].map((one) => one.getBoundingClientRect().width)"""
+)
+LEAD_NOWHERE = """return [...document.querySelectorAll("nav a")]
+    .filter((one) => !document.getElementById(one.hash.slice(1))?.checkVisibility()).map((one) => one.hash)"""
 PAGE_RULES = """return [...document.styleSheets[0].cssRules]
     .filter((rule) => rule instanceof CSSPageRule).map((rule) => rule.cssText)"""
 TIP = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
@@ -77,6 +85,27 @@ def test_labels_stay_in_sight_and_leave_room_for_numbers(path: Path, window: Pag
     share, moved = window.run(LABELS)
     assert share < 0.45
     assert moved == 0
+
+
+def test_on_a_phone_long_labels_break_and_drawings_keep_a_size_that_can_be_read(path: Path, window: Page) -> None:
+    window.open(path, 400)
+    assert window.run(OVER_THE_NEXT) == []
+    assert min(window.run(DRAWN)) > 500
+
+
+def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
+    window.open(path)
+    assert window.run("return [...document.querySelectorAll('nav a')].map((one) => one.textContent)") == [
+        "What differs",
+        "What was claimed",
+        "Table 3, Panel E",
+        "figures of Table 3, Panel E",
+        "Runs side by side",
+        "Tokens",
+        "Runs",
+        "Made by",
+    ]
+    assert window.run(LEAD_NOWHERE) == []
 
 
 def test_on_paper_nothing_is_cut_and_pages_have_numbers(path: Path, window: Page) -> None:

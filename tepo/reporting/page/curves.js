@@ -11,9 +11,9 @@
     return element;
   };
 
-  function swatch(row) {
+  function sample(row) {
     const dash = row.dash.map((part) => part * 2).join(" ");
-    const span = make("span", { className: "swatch" });
+    const span = make("span", { className: "sample" });
     span.innerHTML = `<svg width="30" height="8" aria-hidden="true"><line x1="0" y1="4" x2="30" y2="4" stroke-width="2.5"/></svg>`;
     span.querySelector("line").setAttribute("stroke", row.colour);
     span.querySelector("line").setAttribute("stroke-dasharray", dash);
@@ -112,7 +112,7 @@
       const near = new Set([...all].sort((a, b) => Math.abs(a.mean - pointed) - Math.abs(b.mean - pointed)).slice(0, NEAR));
       const nearest = all.reduce((a, b) => (Math.abs(b.at - x) < Math.abs(a.at - x) ? b : a));
       const head = make("b", { textContent: state.axis === "steps" ? `step ${nearest.step}` : `${number(x)} ${data.axes.find(([name]) => name === state.axis)[1]}` });
-      const lines = all.filter((entry) => near.has(entry)).map((entry) => make("span", { className: "entry" }, swatch(entry.row), make("span", { textContent: entry.row.label }), make("span", { className: "value", textContent: words(entry) })));
+      const lines = all.filter((entry) => near.has(entry)).map((entry) => make("span", { className: "entry" }, sample(entry.row), make("span", { textContent: entry.row.label }), make("span", { className: "value", textContent: words(entry) })));
       const more = all.length > near.size ? [make("span", { textContent: `and ${all.length - near.size} further away` })] : [];
       tip.replaceChildren(head, ...lines, ...more);
       tip.hidden = one !== charts.active;
@@ -171,7 +171,7 @@
 
     function legend() {
       const buttons = data.rows.map((row, index) => {
-        const button = make("button", { type: "button", className: "row" }, swatch(row), row.label);
+        const button = make("button", { type: "button", className: "row" }, sample(row), row.label);
         button.addEventListener("click", () => { state.hidden.has(index) ? state.hidden.delete(index) : state.hidden.add(index); show(); });
         return button;
       });

@@ -1,10 +1,13 @@
-"""One small table that the tests of this folder share."""
+"""One small table, and a window of Chromium, that the tests of this folder share."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from tepo.reporting.build_table import TableSpec, build_table
 from tepo.reporting.reference import RowKey, reference_row
 from tepo.reporting.table import Table
+from tests.unit.reporting.chromium import Page, chromium
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
@@ -21,3 +24,10 @@ def table() -> Table:
             ROWS, BENCHMARKS, name="panel_e", title="Table 3, Panel E", baseline="GRPO/DAPO", reference=reference
         ),
     )
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Page]:
+    """One Chromium for all tests of a file."""
+    with chromium() as page:
+        yield page

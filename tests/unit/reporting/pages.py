@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from tepo.config.compose import compose, to_dict
 from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.curves import RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
@@ -99,7 +98,10 @@ def page(table: Table) -> str:
         for run in runs
     ]
     drawn = svg(training_figure(curves)), chart_data(curves)
-    figures = tuple(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second"))
+    figures = (
+        *(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second")),
+        PageFigure("bars", f"Only drawn {NASTY}", drawn[0]),
+    )
     head = PageHead(
         f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], [f"**Holds.** A claim {NASTY}."]
     )
@@ -113,36 +115,3 @@ def _measured_by(table: Table, run: str) -> Table:
         for block in table.blocks
     ]
     return replace(table, blocks=tuple(blocks), command="tepo ablate panel-e --scale laptop")
-
-
-def page_of_many(table: Table, number: int) -> str:
-    """As many runs as given, with a configuration of real size that differs in twelve settings, and with curves and a
-    dump of 32 responses of 40 tokens."""
-    config = to_dict(compose([]))
-    one = dump(36, "tepo", mask=True).responses[0]
-    long = replace(one, tokens=one.tokens * 4, values={name: list(values) * 4 for name, values in one.values.items()})
-    tokens = [TokenDump(36, "tepo", (long,) * 32)]
-    runs = [
-        PageRun(
-            f"run-{seed}",
-            f"row {seed % 16}",
-            "tepo",
-            seed,
-            {**config, "seed": seed, "varied": {f"key{n}": (seed + n) % 3 for n in range(12)}},
-            {"steps": 36},
-            tokens,
-        )
-        for seed in range(number)
-    ]
-    steps = range(1, 37)
-    curves = [
-        RunCurves(
-            run.label,
-            run.method,
-            run.seed,
-            [{"training/global_step": step, "critic/score/mean": (run.seed + step) % 40 / 40} for step in steps],
-        )
-        for run in runs
-    ]
-    figure = PageFigure("curves", "Reward", svg(training_figure(curves)))
-    return build_page(PageHead("Many runs"), [PageStudy(table, (figure,))], runs)

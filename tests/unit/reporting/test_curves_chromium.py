@@ -11,7 +11,7 @@ from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.table import Table
-from tests.unit.reporting.chromium import Page, chromium
+from tests.unit.reporting.chromium import Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -38,12 +38,6 @@ def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def window() -> Iterator[Page]:
-    with chromium() as page:
-        yield page
-
-
 @pytest.fixture
 def page(window: Page, path: Path) -> Iterator[Page]:
     window.open(path)
@@ -65,6 +59,10 @@ for (let i = 0; i < data.length; i += 4)
 return count;
 """
 _TICKS = "return document.querySelectorAll('.chart canvas')[1].toDataURL()"
+_INVERTED = """
+let element = document.querySelector(arguments[0]), count = 0;
+for (; element; element = element.parentElement) count += getComputedStyle(element).filter !== "none";
+return count"""
 TEPO, GRPO = (213, 94, 0), (0, 0, 0)
 
 
@@ -118,9 +116,7 @@ def test_axis_smoothing_and_scale_can_be_chosen(page: Page) -> None:
         "training step",
         "wall time of the steps (seconds)",
     ]
-    page.run(
-        "const s = document.querySelector('figure select'); s.value = 'time'; s.dispatchEvent(new Event('change'))"
-    )
+    page.choose("figure select", "time")
     page.one(".chart").send_keys("\ue010")
     assert page.one(".chart").get_attribute("aria-valuetext").startswith("40 wall time")
     assert page.texts(".panel .axis") == ["wall time of the steps (seconds)"] * 2
@@ -128,9 +124,7 @@ def test_axis_smoothing_and_scale_can_be_chosen(page: Page) -> None:
     page.one("figure [type=checkbox]").click()
     assert page.run(_TICKS) != smooth
     raw = ink(page, 1, TEPO)
-    page.run(
-        "const r = document.querySelector('figure [type=range]'); r.value = 8; r.dispatchEvent(new Event('input'))"
-    )
+    page.choose("figure [type=range]", "8", "input")
     assert ink(page, 1, TEPO) != raw
     assert page.one("figure output").text == "8"
 
@@ -138,24 +132,24 @@ def test_axis_smoothing_and_scale_can_be_chosen(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 800, 1400])
 def test_fits_every_screen_with_one_height_for_all(page: Page, path: Path, width: int, scheme: str) -> None:
-    page.open(path, width, {"prefers-color-scheme": scheme})
+    page.open(path, width, scheme=scheme)
     page.run("document.querySelector('figure.live').scrollIntoView()")
     page.wait("return document.querySelectorAll('figure .chart canvas').length === 2")
     assert len(set(page.run("return [...document.querySelectorAll('.uplot')].map((one) => one.offsetHeight)"))) == 1
-    assert page.overflows() == []
-    inverted = page.run("return getComputedStyle(document.querySelector('.uplot canvas')).filter") != "none"
-    assert inverted is (scheme == "dark")
+    assert page.outside() == []
+    for part in (".uplot canvas", ".legend line", ".swatch"):
+        assert page.run(_INVERTED, part) == (scheme == "dark"), f"{part} has the colours of the curves"
 
 
 def test_on_paper_and_without_scripts_there_is_the_drawing(page: Page, path: Path) -> None:
     assert not page.one("figure > svg").is_displayed()
-    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    page.screen(media="print")
     assert page.one("figure > svg").is_displayed()
     assert not page.one("figure .charts").is_displayed()
-    page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    page.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         page.open(path)
         assert page.one("figure > svg").is_displayed()
         assert page.all("figure .charts") == []
     finally:
-        page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+        page.command("Emulation.setScriptExecutionDisabled", value=False)

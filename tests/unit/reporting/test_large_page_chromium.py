@@ -1,5 +1,5 @@
-"""A page about fifty long runs: at most 10 MB, and it can be used within five seconds (of CPU time, which on a machine
-that does nothing else is the time one waits)."""
+"""A page about fifty long runs: at most 10 MB, it can be used within five seconds (of CPU time, which on a machine that
+does nothing else is the time one waits), and nothing of it is cut on a phone or on paper."""
 
 import random
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tepo.config.compose import compose, to_dict
 from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.curves import STEP, RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
@@ -16,7 +17,7 @@ from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.table import Table
 from tepo.reporting.thin import thinned
 from tepo.reporting.token_view import TokenDump, TokenResponse
-from tests.unit.reporting.chromium import Page, chromium
+from tests.unit.reporting.chromium import SHEET, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -44,15 +45,16 @@ def samples(index: int, draw: random.Random) -> RunSamples:
 
 
 @pytest.fixture(scope="module")
-def page(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Page]]:
-    draw = random.Random(7)
+def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With configurations of real size that differ in twelve settings."""
+    draw, config = random.Random(7), to_dict(compose([]))
     runs = [
         PageRun(
             f"run-{index}",
             f"row {index // SEEDS}",
             "tepo",
             index % SEEDS,
-            {"seed": index % SEEDS, "objective": {"name": "tepo"}, "train": {"steps": STEPS, "lr": index // SEEDS}},
+            {**config, "seed": index % SEEDS, "varied": {f"key{n}": (index // SEEDS + n) % 3 for n in range(12)}},
             {"steps": STEPS},
             [dump(step, draw) for step in (200, 400, 600)],
         )
@@ -76,18 +78,31 @@ def page(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     )
     path = tmp_path_factory.mktemp("large") / "page.html"
     path.write_text(text, encoding="utf-8")
-    with chromium() as window:
-        yield path, window
+    return path
 
 
-def test_is_small_enough_and_quick_enough(page: tuple[Path, Page]) -> None:
-    path, window = page
+@pytest.fixture(autouse=True)
+def quiet(window: Page) -> Iterator[None]:
+    """No test may leave a word on the console."""
+    yield
+    assert window.console() == []
+
+
+def test_is_small_enough_and_quick_enough(path: Path, window: Page) -> None:
     assert path.stat().st_size <= 10_000_000
-    window.driver.execute_cdp_cmd("Performance.enable", {})
+    window.command("Performance.enable")
     window.open(path)
-    window.wait("return ['side-view', 'token-view'].every((id) => document.getElementById(id).hidden === false)")
-    metrics = window.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    window.unpacked()
+    metrics = window.command("Performance.getMetrics")["metrics"]
     assert next(one["value"] for one in metrics if one["name"] == "ProcessTime") < 5
     assert window.one("#step").text == "600 (3 of 3)"
     assert window.one("#side .note").text.startswith("100 of 100 benchmark problems")
-    assert window.console() == []
+    assert len(window.all("details[id^=run-]")) == RUNS
+
+
+def test_nothing_is_cut(path: Path, window: Page) -> None:
+    window.open(path, 400)
+    window.unpacked()
+    assert window.outside() == []
+    window.screen(SHEET, media="print")
+    assert window.cut() == []

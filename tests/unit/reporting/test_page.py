@@ -114,7 +114,7 @@ def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_d
     assert list(curves) == ["first", "second"]
     assert curves["first"]["rows"][1]["label"] == "TEPO"
     assert curves["first"]["rows"][1]["curves"][0]["mean"] == [10, 20, 30]
-    assert text.count("<svg role=") == 2
+    assert text.count("<svg role=") == 3
     assert "The MIT License (MIT)" in "".join(document.text)
     assert "Leon Sorokin" in "".join(document.text)
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -39,24 +39,28 @@ from tepo.training.prompt_stream import Prompt, PromptStream
 from tepo.training.recorder import Recorder
 from tepo.training.rollout import Collector
 
-RANKS, ROWS, TURNS = 2, 64, 5
+RANKS, SIZE, ROWS, TURNS = 2, 4, 64, 5
 FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step
 
 
 def config_of(prompts: int, rounds: int) -> RunConfig:
     sizes = [f"train.prompts_per_step={prompts}", f"train.mini_batch_prompts={prompts}", f"train.max_rounds={rounds}"]
-    return compose([*sizes, "train.samples_per_prompt=4", "train.max_new_tokens=64", "sampler=vllm"])
+    return compose([*sizes, f"train.samples_per_prompt={SIZE}", "train.max_new_tokens=64", "sampler=vllm"])
 
 
 @dataclass
 class Listening:
-    """A sampler that remembers the groups of this rank: number -> length of the prompt, lengths of the responses."""
+    """A sampler that remembers what this rank drew: part (see `SharedQueue`) -> lengths of its prompt and response."""
 
     sampler: VllmSampler
-    groups: dict[int, tuple[int, list[int]]]
+    parts: dict[int, tuple[int, int]]
+
+    @property
+    def side_by_side(self) -> int | None:
+        return self.sampler.side_by_side
 
     def start(self, params: SamplingParams) -> "Heard":
-        return Heard(self.sampler.start(params), self.groups, {})
+        return Heard(self.sampler.start(params), self.parts, {})
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Heard:
     """Its queue."""
 
     queue: EngineQueue
-    groups: dict[int, tuple[int, list[int]]]
+    parts: dict[int, tuple[int, int]]
     prompts: dict[int, int]
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -73,8 +77,11 @@ class Heard:
 
     def finished(self, seconds: float | None = None) -> list:
         done = self.queue.finished(seconds)
-        self.groups |= {number: (self.prompts[number], [len(one.tokens) for one in each]) for number, each in done}
+        self.parts |= {part: (self.prompts[part], len(response.tokens)) for part, (response,) in done}
         return done
+
+    def drop(self, numbers: Collection[int]) -> None:
+        self.queue.drop(numbers)
 
     def abort(self) -> Any:
         return self.queue.abort()
@@ -99,7 +106,7 @@ def rank_main(out: Path) -> None:
                 begin, cpu = time.perf_counter(), time.process_time()
                 rollout = collector.collect(start, 1, 0, Recorder())
                 spent, wall = time.process_time() - cpu, time.perf_counter() - begin
-                ranks = comm.all_gather_object((spent, wall, heard.groups))
+                ranks = comm.all_gather_object((spent, wall, heard.parts))
                 rows.append(
                     {
                         "prompts": prompts,
@@ -107,7 +114,7 @@ def rank_main(out: Path) -> None:
                         "start": start,
                         "cpu": [each[0] for each in ranks],
                         "wall": max(each[1] for each in ranks),
-                        "groups": [each[2] for each in ranks],
+                        "parts": [each[2] for each in ranks],
                         "right": [counts.right for counts in rollout.counts],
                     }
                 )
@@ -118,15 +125,20 @@ def rank_main(out: Path) -> None:
 
 @dataclass
 class Replayed:
-    """`Workload`: the groups of a real rollout; one that nobody finished is like another."""
+    """`Workload`: the responses of a real rollout; one that nobody finished is like another.
 
-    groups: dict[int, Drawn]
+    lengths: by part. right: responses of a group, by number.
+    """
+
+    lengths: dict[int, int]
+    right: dict[int, int]
     limit: int = 64
 
     def group(self, number: int, size: int) -> Drawn:
-        if number not in self.groups:
-            return list(self.groups.values())[number % len(self.groups)]
-        return self.groups[number]
+        known = list(self.lengths.values())
+        parts = range(number * size, (number + 1) * size)
+        lengths = [self.lengths.get(part, known[part % len(known)]) for part in parts]
+        return Drawn(lengths, self.right.get(number, 0))
 
 
 @dataclass
@@ -141,19 +153,18 @@ class Prompts(Stream):
 
 def replay(rate: CpuRate, row: dict[str, Any]) -> list[float]:
     """CPU seconds of each rank, by `Collector` on clocks."""
-    known = {int(number): group for each in row["groups"] for number, group in each.items()}
+    known = {int(part): lengths for each in row["parts"] for part, lengths in each.items()}
     right = dict(enumerate(row["right"], start=row["start"]))
-    workload = Replayed({number: Drawn(lengths, right.get(number, 0)) for number, (_, lengths) in known.items()})
+    workload = Replayed({part: length for part, (_, length) in known.items()}, right)
     slow = row["wall"] / max(row["cpu"])
     clock = replace(rate, **{name: slow * getattr(rate, name) for name in ("step", "row", "cached", "request")})
     engines = [Engine(clock) for _ in range(RANKS)]
     prompts = Prompts(round(np.mean([prompt for prompt, _ in known.values()])))
-
     config = config_of(row["prompts"], row["rounds"])
 
     def collect(simulated: SimulatedRank) -> None:
         engine = engines[simulated.rank]
-        comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload, 4)
+        comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload, SIZE)
         collector = Collector(config, prompts, sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
         collector.collect(row["start"], 1, 0, Recorder())
 
@@ -161,18 +172,13 @@ def replay(rate: CpuRate, row: dict[str, Any]) -> list[float]:
     return [engine.busy / slow for engine in engines]
 
 
-def call_of(groups: dict[str, tuple[int, list[int]]]) -> list[tuple[int, int]]:
-    """Lengths of prompts and responses."""
-    return [(prompt, length) for prompt, lengths in groups.values() for length in lengths]
-
-
 def judge(rows: Sequence[dict[str, Any]]) -> None:
     """Fit on the one kind of rollouts, print how the other comes out."""
     fitted = [row for row in rows if row["rounds"] == 1]
     calls = [
-        (row["prompts"], cpu, call_of(groups))
+        (row["prompts"], cpu, list(parts.values()))
         for row in fitted
-        for cpu, groups in zip(row["cpu"], row["groups"], strict=True)
+        for cpu, parts in zip(row["cpu"], row["parts"], strict=True)
     ]
     rate = fit(calls)
     print(f"fitted to rollouts of {FITTED} prompts that end after them: {rate}")

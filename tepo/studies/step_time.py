@@ -36,12 +36,11 @@ class StepTime:
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
     """A step like the second of a run: the one before consumed what the assumed keep rate asks for. Servers are taken
     to be as many GPUs again, with nothing else in their memory."""
-    train, ranks = config.train, ranks_of(config, machine)
+    train, ranks, tensor = config.train, ranks_of(config, machine), config.sampler.tensor_parallel
     decoding = _decoding(config, shape, machine, memory)
     batches = sampler_backend(config.sampler.kind).full_rows
-    # a simulated rank is an engine
-    plain = replace(config, sampler=replace(config.sampler, tensor_parallel=1))
-    setup = Setup(plain, decoding, ranks // decoding.tensor, _responses(config, train.max_new_tokens), batches)
+    alone = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # a simulated rank is an engine
+    setup = Setup(alone, decoding, max(1, ranks // tensor), _responses(config, train.max_new_tokens), batches)
     rollout = by_queue(setup, 0, math.ceil(train.prompts_per_step / KEPT_SHARE))
     done = updates.ours(Training(_card(config, machine), shape, ranks), config, rollout.lengths)
     scored = done.logprobs * (2 if memory.reference else 1)
@@ -75,14 +74,14 @@ def _card(config: RunConfig, machine: Machine) -> Card:
 
 def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:
     """An engine with the cache that the planner leaves it. One that keeps full rows has as many as fit."""
-    card, size, parts = _card(config, machine), number_bytes(config.model.dtype), config.sampler.tensor_parallel
-    weights, rows = size * shape.parameters, config.sampler.max_rows
-    cache = max(LEFT * card.bytes - weights, 0.0) if memory.cache is None else memory.cache
-    tokens = cache / (size * shape.cut_cache_numbers(parts))
+    card, size, tensor = _card(config, machine), number_bytes(config.model.dtype), config.sampler.tensor_parallel
+    parameters, numbers, rows = shape.parameters / tensor, shape.cut_cache_numbers(tensor), config.sampler.max_rows
+    cache = max(LEFT * card.bytes - size * parameters, 0.0) if memory.cache is None else memory.cache
+    tokens = cache / (size * numbers)
     if sampler_backend(config.sampler.kind).full_rows:
         rows = max(1, min(rows, int(tokens / longest_sequence(config))))
-    needed = 2 * shape.parameters / parts + WORK + 2 * shape.cut_cache_numbers(parts) * tokens
-    return replace(Decoding(card, shape, 0.0, rows, parts), memory=needed / card.bytes)
+    needed = 2 * parameters + WORK + 2 * numbers * tokens
+    return Decoding(card, shape, needed / card.bytes, rows, tensor)
 
 
 def _offload(config: RunConfig, shape: Shape, ranks: int) -> float:

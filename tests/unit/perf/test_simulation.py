@@ -8,7 +8,7 @@ import pytest
 
 from perf import simulate_sizes
 from perf.simulate_cpu import CpuRate, fit, simulated
-from perf.simulate_cpu_ranks import call_of, replay
+from perf.simulate_cpu_ranks import Replayed, replay
 from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.evaluation.rows import table_of, write_table
@@ -193,11 +193,16 @@ def test_the_document_has_the_stored_sizes(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_rollout_of_two_ranks_is_replayed_with_what_it_drew() -> None:
     """Every token costs the same here, whoever draws it; on a machine that is three times as slow by the clock too."""
-    groups = [{"7": [5, [10, 20, 30, 40]], "9": [5, [64] * 4]}, {"8": [5, [3] * 4], "10": [5, [1, 2, 3, 4]]}]
-    row = {"prompts": 4, "rounds": 1, "start": 7, "cpu": [0.2, 0.1], "wall": 0.6, "groups": groups, "right": [1] * 4}
-    tokens = sum(length for each in groups for _, length in call_of(each))
-    assert tokens == 100 + 256 + 12 + 10
-    assert sum(replay(CpuRate(0, 0.001, 0, 0), row)) == pytest.approx(0.001 * tokens)
+    lengths = [10, 20, 30, 40, 3, 3, 3, 3, 64, 64, 64, 64, 1, 2, 3, 4]  # of the prompts 7 to 10
+    parts = [{str(28 + index): [5, lengths[index]] for index in range(rank, 16, 2)} for rank in range(2)]
+    row = {"prompts": 4, "rounds": 1, "start": 7, "cpu": [0.2, 0.1], "wall": 0.6, "parts": parts, "right": [1] * 4}
+    assert sum(replay(CpuRate(0, 0.001, 0, 0), row)) == pytest.approx(0.001 * sum(lengths))
+
+
+def test_a_response_that_no_rank_finished_is_like_another() -> None:
+    found = Replayed({28: 10, 30: 30}, {7: 2}).group(7, 4)
+    assert (found.lengths[0], found.lengths[2], found.right) == (10, 30, 2)
+    assert set(found.lengths) == {10, 30}
 
 
 def test_an_engine_over_several_gpus_reads_less_on_each_and_waits_for_the_others() -> None:

@@ -54,6 +54,19 @@ def test_adapters_need_no_gradient_of_the_weights() -> None:
     assert lora.updates == pytest.approx(0.75 * full.updates)
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_an_engine_over_several_gpus_is_one_that_draws(size: int) -> None:
+    """Its weights are there once, so a plan that proposes it has the rollout that it brings."""
+    whole, cut = (fit(compose(["scale=paper", *SHORT, f"sampler.tensor_parallel={each}"]), H100) for each in (1, size))
+    assert cut.memory.cache is not None
+    share = (cut.memory.cache + 2 * SEVEN.parameters / size + cards.WORK) / H100.bytes
+    decoding = cards.Decoding(cards.H100, SEVEN, share, 256, size)
+    assert decoding.capacity == pytest.approx(cut.memory.cache / (2 * SEVEN.cut_cache_numbers(size)), abs=1)
+    setup = rollouts.Setup(whole.config, decoding, 8 // size, Lognormal(256, 1024, kept=KEPT_SHARE))
+    assert cut.time.rollout == pytest.approx(rollouts.by_queue(setup, 0, 16).seconds)
+    assert cut.time.updates == whole.time.updates
+
+
 def test_engines_of_two_gpus_leave_a_larger_model_more_room_for_its_cache() -> None:
     overrides = ["scale=paper", "model=qwen3-14b", *SHORT]
     one, two = (compose([*overrides, f"sampler.tensor_parallel={size}"]) for size in (1, 2))
@@ -78,7 +91,7 @@ def test_the_embedded_sampler_waits_for_the_longest_of_each_batch() -> None:
 def test_less_cache_takes_longer() -> None:
     config = compose(["scale=paper"])
     roomy = fit(config, H100)
-    starved = replace(roomy.memory, cache=roomy.memory.cache / 8)
+    starved = replace(roomy.memory, cache=roomy.memory.cache / 16)
     assert step_time.step_time(config, SEVEN, H100, starved).rollout > 1.2 * roomy.time.rollout
 
 

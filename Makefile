@@ -23,9 +23,10 @@ demo: $(VENV)/.base
 test: style
 	$(MAKE) --no-print-directory -j 2 types suite
 
-# File by file in order, the long integration tests first: both workers end at about the same time.
+# File by file in order, the long integration tests first: all workers end at about the same time. One more than two
+# cores, because tests of Slurm, servers and stopped ranks wait for most of their time.
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not verl and not slurm and not chromium"

@@ -114,6 +114,11 @@ def _figures(one: Fit, steps: int) -> list[str]:
 
 def _seconds(one: Fit) -> str:
     time = one.time
+    if time.beside:
+        rest = time.logprobs, time.sync
+        return " + ".join(
+            (f"max({time.rollout:.0f}, {time.updates + time.offload:.0f})", *(f"{part:.0f}" for part in rest))
+        )
     return " + ".join(f"{part:.0f}" for part in (time.rollout, time.logprobs, time.updates, time.offload + time.sync))
 
 

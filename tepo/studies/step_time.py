@@ -20,17 +20,20 @@ from tepo.training.memory import Memory
 @dataclass(frozen=True, slots=True)
 class StepTime:
     """Seconds of one step by phase; offload: of the optimiser in main memory, which the GPU waits for; sync: of the
-    weights to the sampler."""
+    weights to the sampler. beside: the rollout of the next step is drawn beside the updates."""
 
     rollout: float
     logprobs: float
     updates: float
     offload: float
     sync: float
+    beside: bool = False
 
     @property
     def total(self) -> float:
-        return self.rollout + self.logprobs + self.updates + self.offload + self.sync
+        """Of the step; beside the updates, the old log-probs wait for both."""
+        phases = self.rollout, self.updates + self.offload
+        return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.sync
 
 
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
@@ -45,7 +48,8 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     done = updates.ours(Training(_card(config, machine), shape, ranks), config, rollout.lengths)
     scored = done.logprobs * (2 if memory.reference else 1)
     sync = 0.0 if shares_weights(config) else SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
-    return StepTime(rollout.seconds, scored, done.updates, _offload(config, shape, ranks), sync)
+    beside = train.staleness > 0 and sampler_backend(config.sampler.kind).remote
+    return StepTime(rollout.seconds, scored, done.updates, _offload(config, shape, ranks), sync, beside)
 
 
 def benchmark_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> float:

@@ -27,8 +27,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The setting that names it."""
     options = EngineOptions(resolve("package:laptop"), "float32", 128)
     log = tmp_path_factory.mktemp("server") / "log"
-    with local_server(options, port=free_port(), log=log, cpu=True) as url:
-        yield f"sampler.servers=[{url}]"
+    with local_server(options, port=free_port(), log=log, cpu=True) as ready:
+        yield f"sampler.servers=[{ready()}]"
 
 
 def job(overlapped: bool, store: Path, *words: str) -> list[Any]:

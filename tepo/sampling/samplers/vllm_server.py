@@ -30,7 +30,11 @@ class VllmServerBackend:
         return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """It takes any; a plan needs no servers."""
+        """Any ranks; a plan needs no servers. A server cuts its model itself."""
+        if config.sampler.tensor_parallel > 1:
+            where = f"sampler.tensor_parallel={config.sampler.tensor_parallel}"
+            fix = "start the servers with --tensor-parallel-size, and leave it out here"
+            raise UserError("servers have their own GPUs, which no ranks share", where=where, fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
         from tepo.sampling.vllm_server import check_servers

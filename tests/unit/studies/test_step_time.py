@@ -73,6 +73,13 @@ def test_engines_of_two_gpus_leave_a_larger_model_more_room_for_its_cache() -> N
     assert fit(two, H100).time.rollout < fit(one, H100).time.rollout
 
 
+def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
+    overrides = ["scale=paper", *SHORT, "sampler=vllm_server"]
+    turn, beside = (fit(compose([*overrides, f"train.staleness={stale}"]), H100).time for stale in (0, 1))
+    assert turn.rollout == beside.rollout
+    assert beside.total == pytest.approx(turn.total - min(turn.rollout, turn.updates + turn.offload))
+
+
 def test_with_a_margin_of_one_prompts_that_are_drawn_again_wait() -> None:
     one, more = (compose(["scale=paper", f"sampler.margin={margin}"]) for margin in (1, 1.2))
     assert fit(one, H100).time.rollout > 1.2 * fit(more, H100).time.rollout

@@ -212,3 +212,8 @@ def test_an_engine_over_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match="an engine of 4 ranks would lie on several nodes, which have 2 each"):
         sampler_backend("vllm").check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))
+
+
+def test_servers_cut_their_models_themselves() -> None:
+    with pytest.raises(UserError, match="servers have their own GPUs"):
+        sampler_backend("vllm_server").check_settings(compose(["sampler=vllm_server", "sampler.tensor_parallel=2"]), 4)

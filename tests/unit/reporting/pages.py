@@ -98,9 +98,12 @@ def page(table: Table) -> str:
         for run in runs
     ]
     drawn = svg(training_figure(curves)), chart_data(curves)
+    wide = [
+        replace(one, rows=[{**row, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for row in one.rows]) for one in curves
+    ]
     figures = (
         *(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second")),
-        PageFigure("bars", f"Only drawn {NASTY}", drawn[0]),
+        PageFigure("wide", f"Only drawn {NASTY}", svg(training_figure(wide))),
     )
     head = PageHead(
         f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], [f"**Holds.** A claim {NASTY}."]

@@ -24,9 +24,10 @@ LABELS = """const scroll = document.querySelector("#table-panel_e .scroll"), hea
 OVER_THE_NEXT = """return [...document.querySelectorAll(".label > *")]
     .filter((one) => one.getBoundingClientRect().right > one.closest("th").getBoundingClientRect().right)
     .map((one) => one.outerHTML)"""
-DRAWN = (
-    """return [...document.querySelectorAll("figure:not(.live) svg")].map((one) => one.getBoundingClientRect().width)"""
-)
+DRAWN = "return document.querySelector('figure:not(.live) svg').getBoundingClientRect().width"
+CAPTIONS = """return [...document.querySelectorAll("caption span")].filter((one) => one.checkVisibility()
+    && one.getBoundingClientRect().right > one.closest(".scroll").getBoundingClientRect().right + 1)
+    .map((one) => one.textContent)"""
 LEAD_NOWHERE = """return [...document.querySelectorAll("nav a")]
     .filter((one) => !document.getElementById(one.hash.slice(1))?.checkVisibility()).map((one) => one.hash)"""
 PAGE_RULES = """return [...document.styleSheets[0].cssRules]
@@ -87,10 +88,14 @@ def test_labels_stay_in_sight_and_leave_room_for_numbers(path: Path, window: Pag
     assert moved == 0
 
 
-def test_on_a_phone_long_labels_break_and_drawings_keep_a_size_that_can_be_read(path: Path, window: Page) -> None:
+def test_on_a_phone_labels_and_captions_break_and_drawings_keep_a_size_that_can_be_read(
+    path: Path, window: Page
+) -> None:
     window.open(path, 400)
     assert window.run(OVER_THE_NEXT) == []
-    assert min(window.run(DRAWN)) > 500
+    assert window.run(DRAWN) > 700
+    window.run("document.querySelectorAll('caption span').forEach((one) => one.append(' and more'.repeat(20)))")
+    assert window.run(CAPTIONS) == []
 
 
 def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,14 @@ def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
     folder = run(tmp_path, 0, "running", [0.25])
     ours, theirs = pty.openpty()
     environment = os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
-    process = subprocess.Popen([*WATCH, tmp_path], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        [*WATCH, tmp_path],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     os.close(theirs)
     os.set_blocking(ours, False)
     try:

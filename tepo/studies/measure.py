@@ -13,17 +13,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
 from tepo.evaluation.current import check_current
 from tepo.evaluation.report import Report, silent
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.settings import Settings
-from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
 from tepo.sampling.samplers import SamplerOptions, longest_sequence, sampler_backend
-from tepo.training.final_model import final_model
+from tepo.studies.weights import Weights, tokenizer_of
 from tepo.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -32,27 +30,6 @@ if TYPE_CHECKING:
 
 Generator = AbstractContextManager[tuple["Sampler", Any]]
 """A sampler with the policy's tokenizer, closed at the end."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a policy. path: a folder, a hub id or package:NAME. name: their identity in stored results."""
-
-    path: str
-    name: str
-    revision: str | None = None
-    trust_remote_code: bool = False
-
-    @classmethod
-    def of_run(cls, run: RunFolder, trust_remote_code: bool = False) -> "Weights":
-        """The final model of a run. Raises UserError for a run without a complete checkpoint."""
-        model = final_model(run.path)
-        return cls(str(model), f"{run.path.name}/{model.name}", None, trust_remote_code)
-
-    @classmethod
-    def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":
-        """An untrained model."""
-        return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
 
 
 def measure(
@@ -205,23 +182,6 @@ def _opened(weights: Weights, options: SamplerOptions, run: RunFolder) -> Iterat
     options = replace(options, revision=weights.revision, trust_remote_code=weights.trust_remote_code)
     with options.backend.open_model(weights.path, options, run.server_logs) as sampler:
         yield sampler, tokenizer_of(weights)
-
-
-def tokenizer_of(weights: Weights) -> Any:
-    """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
-    from tepo.policy.load_policy import load_tokenizer
-
-    path = weights.path
-    try:
-        return load_tokenizer(path, weights.revision, weights.trust_remote_code)
-    except UserError as error:
-        if "/" in path or path.startswith("package:") or Path(path).exists():
-            raise
-        raise UserError(
-            f"{path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}",
-            where=f"--model {path}",
-            fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME",
-        ) from None
 
 
 def _longest(benchmark: Benchmark, tokenizer: Any, settings: Settings) -> int:

@@ -35,7 +35,7 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
     done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, **known)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("greedy") == len(models) / 2
+    assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"
 

@@ -22,7 +22,7 @@ STUDY = """
 title: rows
 rows:
   - {label: untrained, base: true}
-  - {label: gspo, objective: gspo, overrides: [train.learning_rate=1e-2]}
+  - {label: gspo, objective: gspo, overrides: [train.learning_rate=1e-3]}
 scales:
   laptop: {models: [laptop], seeds: [0, 1]}
 """

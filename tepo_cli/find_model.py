@@ -9,7 +9,7 @@ from pathlib import Path
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.problems.benchmarks import PAPER
-from tepo.studies.measure import Weights
+from tepo.studies.weights import Weights
 from tepo.training.find_run import runs
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import base_id

@@ -21,6 +21,7 @@ from tepo_cli.commands.explain import explain
 from tepo_cli.commands.figure import figure
 from tepo_cli.commands.grade import grade
 from tepo_cli.commands.list import listing
+from tepo_cli.commands.measure import measure
 from tepo_cli.commands.plan import plan
 from tepo_cli.commands.power import power
 from tepo_cli.commands.records import app as records_app
@@ -69,6 +70,7 @@ app.command("eval")(evaluate)
 app.command()(ablate)
 app.command()(reproduce)
 app.command()(base)
+app.command()(measure)
 app.command()(warmstart)
 app.command()(grade)
 app.command()(regrade)

@@ -13,7 +13,8 @@ from tepo.evaluation.rows import SAMPLES, read_table
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.prompt_format import render_prompt
 from tepo.reporting.progress import say
-from tepo.studies.measure import Request, stored, tokenizer_of, unreadable_golds
+from tepo.studies.measure import Request, stored, unreadable_golds
+from tepo.studies.weights import tokenizer_of
 from tepo.words import counted
 from tepo_cli.screen import fixed, show
 

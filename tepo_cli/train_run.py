@@ -16,13 +16,13 @@ def run_training(config: RunConfig, after: After, *, quiet: bool) -> None:
     """Train, measure as asked, and say where things lie and what came out."""
     measured = train_run(config, after, quiet=quiet, trained=_say_trained)
     if measured:
-        _show(RunFolder.of(config), measured)
+        show_results(RunFolder.of(config), measured)
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
-        _show(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
+        show_results(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
 
 
 def _say_trained(run: RunFolder) -> None:
@@ -33,7 +33,7 @@ def _say_trained(run: RunFolder) -> None:
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
 
 
-def _show(run: RunFolder, measured: Measured) -> None:
+def show_results(run: RunFolder, measured: Measured) -> None:
     """Accuracies with their intervals, and the share of right responses to validation problems."""
     if measured.results:
         table = Table(*map(fixed, ("benchmark", "accuracy %", "95%")), title=run.path.name)

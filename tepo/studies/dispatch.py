@@ -1,5 +1,5 @@
 """Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store
-says how far each came.
+says how far each came. Trained ones that one engine can measure share a process.
 
 A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children,
 whose next start resumes. A scheduler's request to stop is passed on to them.
@@ -18,6 +18,7 @@ from pathlib import Path
 from tepo import stopping
 from tepo.config.compose import compose
 from tepo.errors import UserError
+from tepo.studies.batches import Batch, batch_command, batches
 from tepo.studies.plan import Unit
 from tepo.studies.slots import devices, job_environment, start, under_torchrun
 from tepo.training.run_folder import BUSY, RunFolder
@@ -78,39 +79,44 @@ def run_local(
     gpus: int = 0,
     poll: float = 0.5,
 ) -> list[Failure]:
-    """Run units, at most `jobs` at a time with `gpus` GPUs each, in order.
+    """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
+    share processes where they can share an engine.
 
     `watch` gets the state of every unit about twice a second.
     """
-    waiting, failures = [(0.0, unit) for unit in units], []  # type: list[tuple[float, Unit]], list[Failure]
-    active: dict[int, tuple[BaseProcess, Unit]] = {}
+    waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
+    active: dict[int, tuple[BaseProcess, Batch]] = {}
     states = {unit.id: state(unit, False) for unit in units}
     try:
         while waiting or active:
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
             for entry in ready[: jobs - len(active)]:
                 waiting.remove(entry)
-                if entry[1].run.busy():  # another process on this store has it: look again later
-                    waiting.append((time.monotonic() + _BUSY_WAIT, entry[1]))
-                elif entry[1].done():
-                    states[entry[1].id] = state(entry[1], False)
-                else:
+                busy = [unit for unit in entry[1] if unit.run.busy()]  # another process on this store has it
+                waiting += [_later(unit) for unit in busy]
+                states |= {unit.id: state(unit, False) for unit in entry[1]}
+                left = tuple(unit for unit in entry[1] if unit not in busy and not unit.done())
+                if left:
                     slot = next(index for index in range(jobs) if index not in active)
-                    active[slot] = _start(entry[1], slot, gpus), entry[1]
+                    active[slot] = _start(left, slot, gpus), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
-                process, unit = active.pop(slot)
-                if process.exitcode == BUSY:  # it was taken between the look and the start
-                    waiting.append((time.monotonic() + _BUSY_WAIT, unit))
-                elif process.exitcode or not unit.done():
-                    failures.append(Failure(unit, why(unit, f"exit code {process.exitcode}")))
-                states[unit.id] = state(unit, False)
-            states |= {unit.id: state(unit, True) for _, unit in active.values()}
+                process, batch = active.pop(slot)
+                missing = [unit for unit in batch if process.exitcode or not unit.done()]
+                if len(batch) > 1:  # each by itself: it is measured then, or says why not
+                    waiting += [(0.0, (unit,)) for unit in missing if not unit.done()]
+                elif process.exitcode == BUSY:  # it was taken between the look and the start
+                    waiting.append(_later(batch[0]))
+                else:
+                    failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
+                states |= {unit.id: state(unit, False) for unit in batch}
+            for _, batch in active.values():
+                states |= _under_way(batch)
             watch(states)
             if active or waiting:
                 time.sleep(poll)
     except stopping.Stopped:
-        for process, _ in active.values():
-            stopping.pass_on(process.pid or 0, launcher=gpus > 1)
+        for process, batch in active.values():
+            stopping.pass_on(process.pid or 0, launcher=gpus > 1 and len(batch) == 1)
         raise
     except BaseException:
         for process, _ in active.values():
@@ -122,8 +128,25 @@ def run_local(
     return failures
 
 
-def _start(unit: Unit, slot: int, gpus: int) -> BaseProcess:
-    return start(launch(unit, gpus), unit.run.log, job_environment() | devices(slot, gpus))
+def _later(unit: Unit) -> tuple[float, Batch]:
+    """Another process has it: when to look again."""
+    return time.monotonic() + _BUSY_WAIT, (unit,)
+
+
+def _under_way(batch: Batch) -> dict[str, State]:
+    """The states of units that one process does in order."""
+    current = next((unit for unit in batch if not unit.done()), batch[-1])
+    return {unit.id: state(unit, unit is current) for unit in batch}
+
+
+def _start(batch: Batch, slot: int, gpus: int) -> BaseProcess:
+    """Start the process of a batch, its output at the end of the first unit's log."""
+    environment = job_environment() | devices(slot, gpus)
+    if len(batch) == 1:
+        return start(launch(batch[0], gpus), batch[0].run.log, environment)
+    if gpus > 1:  # one process, with a server on each GPU as where ranks have trained
+        environment["LOCAL_WORLD_SIZE"] = str(gpus)
+    return start(batch_command(batch), batch[0].run.log, environment)
 
 
 def why(unit: Unit, outcome: str) -> str:

@@ -5,7 +5,7 @@ results come without torch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,46 +13,21 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
 from tepo.evaluation.current import check_current
 from tepo.evaluation.report import Report, silent
 from tepo.evaluation.result import Result, load_result
 from tepo.evaluation.settings import Settings
-from tepo.policy.fingerprint import base_fingerprint
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
 from tepo.sampling.samplers import SamplerOptions, longest_sequence, sampler_backend
-from tepo.training.final_model import final_model
+from tepo.studies.one_engine import Generator, OneEngine, check_alike
+from tepo.studies.weights import Weights, tokenizer_of
 from tepo.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tepo.policy.load_policy import Policy
     from tepo.sampling.sampler import Sampler
-
-Generator = AbstractContextManager[tuple["Sampler", Any]]
-"""A sampler with the policy's tokenizer, closed at the end."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a policy. path: a folder, a hub id or package:NAME. name: their identity in stored results."""
-
-    path: str
-    name: str
-    revision: str | None = None
-    trust_remote_code: bool = False
-
-    @classmethod
-    def of_run(cls, run: RunFolder, trust_remote_code: bool = False) -> "Weights":
-        """The final model of a run. Raises UserError for a run without a complete checkpoint."""
-        model = final_model(run.path)
-        return cls(str(model), f"{run.path.name}/{model.name}", None, trust_remote_code)
-
-    @classmethod
-    def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":
-        """An untrained model."""
-        return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
 
 
 def measure(
@@ -105,17 +80,44 @@ def measure_run(
 
     Raises UserError with exit code BUSY when another process measures it.
     """
+    run, settings, weights = _of_config(config, trained, limit)
+    opened = partial(_runs_sampler, config, weights, run, settings)
+    return _measure_locked(run, [load_benchmark(name) for name in benchmarks], settings, opened, report)
+
+
+def measure_run_with(
+    engine: OneEngine, config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent
+) -> list[Result]:
+    """The same with an engine that other runs of the same model, sampler, lengths and benchmarks share."""
+    run, settings, weights = _of_config(config, trained)
+    chosen = [load_benchmark(name) for name in benchmarks]
+    opened = partial(_runs_sampler, config, weights, run, settings, chosen)
+    return _measure_locked(
+        run, chosen, settings, lambda missing: engine.holding(weights, config.model.dtype, opened), report
+    )
+
+
+def _of_config(config: RunConfig, trained: bool, limit: int | None = None) -> tuple[RunFolder, Settings, Weights]:
     run, model = RunFolder.of(config) if trained else RunFolder.of_base(config), config.model
     weights = (
         Weights.of_run(run, model.trust_remote_code)
         if trained
         else Weights.of_base(model.path, model.revision, model.trust_remote_code)
     )
-    settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
-    chosen = [load_benchmark(name) for name in benchmarks]
-    there = all(stored(run, benchmark, settings) for benchmark in chosen)
+    return run, Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking), weights
+
+
+def _measure_locked(
+    run: RunFolder,
+    benchmarks: Sequence[Benchmark],
+    settings: Settings,
+    generator: Callable[[Sequence[Benchmark]], Generator],
+    report: Report,
+) -> list[Result]:
+    """`measure`, under the run's lock where something is missing."""
+    there = all(stored(run, benchmark, settings) for benchmark in benchmarks)
     with nullcontext() if there else run.lock("measure"):
-        return measure(run, chosen, settings, partial(_runs_sampler, config, weights, run, settings), report)
+        return measure(run, benchmarks, settings, generator, report)
 
 
 def _runs_sampler(
@@ -186,17 +188,52 @@ class Request:
 
 def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
     """Measure a model by its path with a sampler of its own."""
-    settings, chosen = request.settings, [load_benchmark(name) for name in benchmarks]
-    if not all(stored(request.run, benchmark, settings) for benchmark in chosen):  # torch says which backend it is
+    with models_measured([(request, benchmarks)]) as measure_one:
+        return measure_one(request, benchmarks, report)
+
+
+@contextmanager
+def models_measured(
+    requests: Sequence[tuple[Request, Sequence[str]]],
+) -> Iterator[Callable[[Request, Sequence[str], Report], list[Result]]]:
+    """Yields what measures one of these models on its benchmarks; they share a sampler that is loaded once.
+
+    Raises UserError for models of several architectures, before the first is measured.
+    """
+    missing = [
+        (request, benchmark)
+        for request, names in requests
+        for benchmark in map(load_benchmark, names)
+        if stored(request.run, benchmark, request.settings) is None
+    ]
+    models = list(dict.fromkeys(request.weights for request, _ in missing))
+    if len(models) > 1:
+        check_alike(models)
+    with OneEngine() as engine:
+        yield partial(_measure_model, engine, missing)
+
+
+Missing = Sequence[tuple[Request, Benchmark]]
+
+
+def _measure_model(
+    engine: OneEngine, missing: Missing, request: Request, benchmarks: Sequence[str], report: Report
+) -> list[Result]:
+    settings = request.settings
+    if any(one == request for one, _ in missing):  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
-    return measure(request.run, chosen, settings, partial(_models_sampler, request), report)
+
+    def generator(own: Sequence[Benchmark]) -> Generator:
+        dtype = request.sampler.resolved_dtype()
+        return engine.holding(request.weights, dtype, partial(_models_sampler, request, missing))
+
+    return measure(request.run, [load_benchmark(name) for name in benchmarks], settings, generator, report)
 
 
-def _models_sampler(request: Request, benchmarks: Sequence[Benchmark]) -> Generator:
-    """A sampler of the model with room for the longest prompt and response of these benchmarks."""
-    weights, tokenizer = request.weights, tokenizer_of(request.weights)
-    longest = max(_longest(benchmark, tokenizer, request.settings) for benchmark in benchmarks)
-    return _opened(weights, replace(request.sampler, max_length=longest), request.run)
+def _models_sampler(request: Request, missing: Missing) -> Generator:
+    """A sampler of the model with room for the longest prompt and response of all that is missing."""
+    longest = max(_longest(benchmark, tokenizer_of(one.weights), one.settings) for one, benchmark in missing)
+    return _opened(request.weights, replace(request.sampler, max_length=longest), request.run)
 
 
 @contextmanager
@@ -205,23 +242,6 @@ def _opened(weights: Weights, options: SamplerOptions, run: RunFolder) -> Iterat
     options = replace(options, revision=weights.revision, trust_remote_code=weights.trust_remote_code)
     with options.backend.open_model(weights.path, options, run.server_logs) as sampler:
         yield sampler, tokenizer_of(weights)
-
-
-def tokenizer_of(weights: Weights) -> Any:
-    """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
-    from tepo.policy.load_policy import load_tokenizer
-
-    path = weights.path
-    try:
-        return load_tokenizer(path, weights.revision, weights.trust_remote_code)
-    except UserError as error:
-        if "/" in path or path.startswith("package:") or Path(path).exists():
-            raise
-        raise UserError(
-            f"{path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}",
-            where=f"--model {path}",
-            fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME",
-        ) from None
 
 
 def _longest(benchmark: Benchmark, tokenizer: Any, settings: Settings) -> int:

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
 from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
-from tepo.studies.measure import measure_run
+from tepo.studies.measure import measure_run, measure_run_with
+from tepo.studies.one_engine import OneEngine
 from tepo.studies.own_process import in_own_process, measures_apart
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
@@ -29,11 +31,13 @@ class Measured:
 class After:
     """What is done with a trained run: measure it on the benchmarks of its data, and on validation problems.
 
-    cpu_before: CPU seconds of this process that are not the run's."""
+    cpu_before: CPU seconds of this process that are not the run's. engine: what measures it, and others before and
+    after it."""
 
     evaluate: bool = False
     validate: bool = False
     cpu_before: float = 0.0
+    engine: OneEngine | None = None
 
     def check(self, config: RunConfig) -> None:
         """Raises UserError for what cannot be done: now, and not after an hour of training."""
@@ -84,5 +88,6 @@ def _measure(config: RunConfig, trained: bool, after: After, quiet: bool) -> Mea
     results: Sequence[Result] = []
     if after.evaluate:
         with benchmark_bar(len(config.data.benchmarks), quiet) as report:
-            results = measure_run(config, config.data.benchmarks, trained=trained, report=report)
+            measured = partial(measure_run_with, after.engine) if after.engine else measure_run
+            results = measured(config, config.data.benchmarks, trained=trained, report=report)
     return Measured(results, validate_run(config) if after.validate else None)

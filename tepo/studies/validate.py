@@ -83,7 +83,8 @@ def _share(names: tuple[str, ...], problems: int) -> float:
 def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
     from tepo.evaluation.responses import Tools
     from tepo.problems.grader import Grader, GraderOptions
-    from tepo.studies.measure import Weights, trainers_sampler
+    from tepo.studies.measure import trainers_sampler
+    from tepo.studies.weights import Weights
     from tepo.training.validation import Validation
 
     weights = Weights.of_run(run, config.model.trust_remote_code)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo.errors import UserError
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
@@ -15,8 +16,14 @@ def evaluate(
     benchmarks: Annotated[
         list[str], typer.Argument(help="Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all.")
     ],
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A run (folder or id), a model folder, a hub id, or package:NAME.")
+    models: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            "-m",
+            help="A run (folder or id), a model folder, a hub id, or package:NAME. Several, each behind its own -m, "
+            "share one loaded engine.",
+        ),
     ],
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None,
     dry_run: Annotated[
@@ -49,27 +56,36 @@ def evaluate(
     from tepo.evaluation.settings import Settings
     from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.samplers import SamplerOptions
-    from tepo.studies.measure import Request, measure_model
+    from tepo.studies.measure import Request, models_measured
     from tepo.training.run_folder import RunFolder
     from tepo_cli.find_model import find_target
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
-    target = find_target(model, store, revision)
-    chosen = SamplerOptions(backend, dtype, tensor_parallel, data_parallel)
-    thinks = target.thinking if thinking is None else thinking
-    settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
-    request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
-    names = target.expand(benchmarks)
+    models = list(dict.fromkeys(models))
+    if len(models) > 1 and (out or revision):
+        where = "--out" if out else "--revision"
+        raise UserError("one folder or commit for several models", where=where, fix="a command for each model")
+    chosen, requests = SamplerOptions(backend, dtype, tensor_parallel, data_parallel), []
+    for target in [find_target(model, store, revision) for model in models]:
+        thinks = target.thinking if thinking is None else thinking
+        settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
+        request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
+        requests.append((request, target.expand(benchmarks)))
+    for request, names in requests:
+        if dry_run:
+            show_evaluations(names, request)
+        else:
+            show_unreadable(names, request)
     if dry_run:
-        show_evaluations(names, request)
         return
-    show_unreadable(names, request)
-    before = target.run.measured()
-    with benchmark_bar(len(names), quiet) as report:
-        results = measure_model(request, names, report)
-    if target.run.measured() != before:
-        _renew_card(target.run)
-    show_scores(results, request)
+    with models_measured(requests) as measure:
+        for request, names in requests:
+            before = request.run.measured()
+            with benchmark_bar(len(names), quiet) as report:
+                results = measure(request, names, report)
+            if request.run.measured() != before:
+                _renew_card(request.run)
+            show_scores(results, request)
 
 
 def _renew_card(run: "RunFolder") -> None:

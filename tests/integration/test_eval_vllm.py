@@ -10,6 +10,7 @@ import torch
 
 from tepo.training.final_model import final_model
 from tepo.training.loop import train
+from tepo.training.run_id import base_id
 from tests.integration.commands import started, tepo, until
 from tests.unit.training.small import small
 
@@ -24,16 +25,19 @@ DRAWN = (
 )
 
 
-def evaluated(folder: Path, model: Path, *words: str) -> Path:
-    """The folder of the evaluations that the command made."""
+def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
+    """The folder of the evaluations that the command made of a model. before: another that is measured first."""
     (folder / "evals").mkdir(exist_ok=True)
     (folder / "evals/greedy.yaml").write_text(GREEDY)
     (folder / "evals/drawn.yaml").write_text(DRAWN)
-    store = folder / "-".join(["runs", *words]).replace("--", "")
-    done = tepo("eval", "greedy", "drawn", "--model", model, "--store", store, "--quiet", *words, TEPO_PATH=str(folder))
+    store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
+    models = [part for one in (before, str(model)) if one for part in ("--model", one)]
+    known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
+    done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, **known)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "greedy" in done.stdout
-    return next(store.rglob("result.json")).parents[1]
+    assert done.stdout.count("│ greedy ") == len(models) / 2
+    assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
+    return store / base_id(str(model), None) / "eval"
 
 
 def compare(one: Path, other: Path, benchmark: str = "greedy") -> None:
@@ -59,6 +63,9 @@ def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
     compare(embedded, copies)
     compare(inside, copies, "drawn")
     assert len(list((copies / ".servers").glob("server_*.log"))) == 2
+    after_another = evaluated(tmp_path, model, "--backend", "vllm", before="package:laptop")
+    compare(inside, after_another)
+    compare(inside, after_another, "drawn")
 
 
 def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:

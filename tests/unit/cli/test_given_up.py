@@ -10,7 +10,8 @@ from tepo.evaluation.result import Result, save_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import SamplerOptions
-from tepo.studies.measure import Request, Weights, measure_model
+from tepo.studies.measure import Request, measure_model
+from tepo.studies.weights import Weights
 from tepo.training.run_folder import RunFolder
 from tepo_cli.main import app
 from tepo_cli.show_scores import show_scores

@@ -11,6 +11,7 @@ import pytest
 from tepo.errors import UserError
 from tepo.studies.plan_all import plan_all
 from tepo_cli.commands.ablate import ablate
+from tepo_cli.commands.eval import evaluate
 from tepo_cli.commands.figure import figure
 from tepo_cli.commands.plan import plan
 from tepo_cli.commands.report import report
@@ -120,6 +121,14 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
     (tmp_path / "0123456789ab" / "config.json").unlink()
     with pytest.raises(UserError, match="no configuration"):
         find_target("0123456789ab", tmp_path, None)
+
+
+def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
+    models = ["package:laptop", "package:laptop_sparse"]
+    for option in ({"out": tmp_path}, {"revision": "main"}):
+        with pytest.raises(UserError, match="for several models") as caught:
+            evaluate(["add3"], models, store=tmp_path, **option)  # type: ignore[arg-type]
+        assert caught.value.where == f"--{next(iter(option))}"
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Rows of a study that only lack benchmarks are measured in one process, with one engine: as each alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tepo.studies.dispatch import command
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import plan_all
+from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder
+from tests.integration.commands import tepo
+from tests.integration.test_eval_vllm import DRAWN, GREEDY
+from tests.unit.training.small import SMALL, small
+
+pytestmark = pytest.mark.slow
+WORDS = (*SMALL, "train.steps=1", "data.benchmarks=[greedy,drawn]")
+STUDY = """
+title: rows
+rows:
+  - {label: untrained, base: true}
+  - {label: gspo, objective: gspo, overrides: [train.learning_rate=1e-3]}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
+    (tmp_path / "evals/drawn.yaml").write_text(DRAWN)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    return tmp_path
+
+
+def trained(folder: Path, sampler: str) -> list[Unit]:
+    """The units of the study, trained with the embedded sampler, whichever they name."""
+    words = [*WORDS, f"sampler={sampler}"]
+    ((_, units),) = plan_all(["mine"], "laptop", store=folder / "runs", overrides=words)
+    for unit in units:
+        if unit.row.objective is not None:
+            source = train(small(folder / "trained", *unit.overrides, "sampler=torch"))
+            shutil.copytree(source, unit.folder, dirs_exist_ok=True)
+            (unit.folder / "config.json").unlink()
+            unit.run.create(unit.config)
+    return units
+
+
+def measured(unit: Unit) -> list[dict]:
+    """Samples of both benchmarks without log-probs, which are as near as vLLM rounds."""
+    rows = []
+    for name in ("greedy", "drawn"):
+        rows += pq.read_table(unit.run.evaluation(name) / "samples.parquet").to_pylist()
+    return [{key: value for key, value in row.items() if key != "logprob"} for row in rows]
+
+
+@pytest.mark.vllm
+def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None:
+    units = trained(folder, "vllm")
+    words = [part for word in (*WORDS, "sampler=vllm") for part in ("--set", word)]
+    done = tepo("ablate", "mine", "--store", folder / "runs", *words, VLLM_LOGGING_LEVEL="INFO")
+    assert done.returncode == 0, done.stderr
+    logs = [unit.run.log.read_text() for unit in units if unit.run.log.is_file()]
+    assert [log.count("Initializing a V1 LLM engine") for log in logs] == [1]
+    for unit in units:
+        assert unit.done()
+        assert [cost.benchmarks for cost in unit.costs()] == [2]
+    together = [measured(unit) for unit in units]
+    assert [row["response"] for row in together[1]] != [row["response"] for row in together[2]]
+    shutil.rmtree(units[2].run.evaluations)
+    alone = tepo(*command(units[2])[3:])
+    assert alone.returncode == 0, alone.stderr
+    assert measured(units[2]) == together[2]
+    assert list(units[2].folder.glob("checkpoints/*/README.md"))
+
+
+def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
+    """With the embedded sampler, whose results are equal to the bit."""
+    units = trained(folder, "torch")
+    runs = [" ".join(["base" if unit.row.objective is None else "train", *unit.overrides]) for unit in units]
+    shutil.move(units[1].run.manifest_file, folder / "away.json")
+    with units[0].run.lock("measure"):
+        done = tepo("measure", *runs, "--store", folder / "runs", "--quiet")
+    assert done.returncode == 1
+    assert f"run {units[0].id}: another process has this run (measure)" in done.stderr
+    assert f"run {units[1].id}: the run is not trained to its end" in done.stderr
+    assert "2 runs of 3 not measured" in done.stderr
+    assert [unit.run.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
+    shutil.move(folder / "away.json", units[1].run.manifest_file)
+    done = tepo("measure", *runs, "--store", folder / "runs", "--quiet")
+    assert done.returncode == 0, done.stderr
+    last = RunFolder(units[1].folder)
+    files = [last.evaluation("drawn") / name for name in ("samples.parquet", "result.json")]
+    together = [file.read_bytes() for file in files]
+    shutil.rmtree(last.evaluations)
+    assert tepo(*command(units[1])[3:]).returncode == 0
+    assert [file.read_bytes() for file in files] == together
+    assert json.loads(files[1].read_text())["samples"] == 4

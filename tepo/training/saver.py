@@ -108,9 +108,8 @@ class Saver:
         """Wait for the files of other ranks while there are more of them every now and then."""
         before = -1
         while not commit.done():
-            files = [path for folder in self.run.unfinished() for path in folder.rglob("*")]
             with contextlib.suppress(FileNotFoundError):  # it is being renamed
-                now = sum(path.stat().st_size for path in files)
+                now = sum(path.stat().st_size for folder in self.run.unfinished() for path in folder.rglob("*"))
                 if now == before:
                     return
                 before = now

@@ -140,12 +140,12 @@ def one_row(folder: Path, *overrides: str) -> dict[str, str]:
 
 
 def in_job(variable: str) -> dict[int, str]:
-    """Process -> the value of a variable, of the processes on this machine that have it."""
+    """Process -> the value of a variable, of the processes of this cluster that have it."""
     there = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             pairs = dict(pair.partition("=")[::2] for pair in path.read_text().split("\0"))
-            if variable in pairs:
+            if variable in pairs and pairs.get("SLURM_CONF") == os.environ["SLURM_CONF"]:  # not of a neighbour's test
                 there[int(path.parent.name)] = pairs[variable]
     return there
 

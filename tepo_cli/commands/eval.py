@@ -71,11 +71,9 @@ def evaluate(
         settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
         request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
         requests.append((request, target.expand(benchmarks)))
+    show = show_evaluations if dry_run else show_unreadable
     for request, names in requests:
-        if dry_run:
-            show_evaluations(names, request)
-        else:
-            show_unreadable(names, request)
+        show(names, request)
     if dry_run:
         return
     with models_measured(requests) as measure:

@@ -2,7 +2,7 @@
 
 Counted from shapes: what autograd keeps per token of a Llama-like model here; what engine and sampler hold per weight
 they declare themselves (`tepo.training.engines`, `tepo.sampling.samplers`).
-tests/unit/training/test_memory.py holds it against the allocations of real updates of small models.
+tests/integration/test_memory_peaks.py holds it against the allocations of real updates of small models.
 """
 
 from dataclasses import dataclass, replace

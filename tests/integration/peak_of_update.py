@@ -1,5 +1,5 @@
-"""Prints the most bytes that torch held during updates of two micro-batches. Run by test_memory.py in a process of its
-own."""
+"""Prints the most bytes that torch held during updates of two micro-batches. Run by test_memory_peaks.py in a process
+of its own."""
 
 import gc
 import json

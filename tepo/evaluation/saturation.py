@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
 from tepo.evaluation.intervals import LEVEL
@@ -123,6 +122,8 @@ def fit(curve: Curve) -> Fit:
     first score's compute to the last one's, R0 as given or in 0..1.
 
     Raises ValueError for fewer than FEWEST_SPARE scores more than parameters."""
+    from scipy.optimize import least_squares  # here: a third of a second that tables without curves need not pay
+
     compute, scores = curve.compute, curve.scores
     fitted = [0, 1, 2] if curve.start is not None else [0, 1, 2, 3]
     if len(compute) < len(fitted) + FEWEST_SPARE:

@@ -4,11 +4,11 @@ of its own."""
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
@@ -18,20 +18,29 @@ from tepo.policy.packing import pack
 from tepo.policy.token_statistics import token_statistics
 from tepo.training.torch_engine import TorchEngine
 
+SECOND = "second update"
 
-def peak(run: Callable[[], None]) -> int:
-    """The highest total of torch's allocations, which counts from the start of the profile."""
+
+def allocated(run: Callable[[], None]) -> tuple[list[int], list[int]]:
+    """Totals of torch's allocations, which count from the start of `run`: before its part SECOND, and from there on."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as made:
         run()
     assert made.profiler is not None
     assert made.profiler.kineto_results is not None
-    return highest(made.profiler.kineto_results.experimental_event_tree())
-
-
-def highest(events: Iterable[Any]) -> int:
-    return max(
-        (max(getattr(event.extra_fields, "total_allocated", 0), highest(event.children)) for event in events), default=0
+    events = list(flat(made.profiler.kineto_results.experimental_event_tree()))
+    (begin,) = (event.start_time_ns for event in events if event.name == SECOND)
+    totals = sorted(
+        (event.start_time_ns, event.extra_fields.total_allocated)
+        for event in events
+        if hasattr(event.extra_fields, "total_allocated")
     )
+    return [total for time, total in totals if time < begin], [total for time, total in totals if time >= begin]
+
+
+def flat(events: Iterable[Any]) -> Iterator[Any]:
+    for event in events:
+        yield event
+        yield from flat(event.children)
 
 
 class Updates:
@@ -53,30 +62,27 @@ class Updates:
         prompt, response, group = lengths
         self.packed = pack([([3] * prompt, [[5] * response] * group)])
 
-    def open(self) -> None:
-        self.engine = TorchEngine(self.model, self.config.train, self.config.engine)
-
     def update(self) -> None:
         for _ in range(2):
             self.engine.backward(-token_statistics(self.model, self.packed).logprobs.mean())
         self.engine.step(1e-4)
 
-    def all(self) -> None:
+    def two(self) -> None:
         """The first makes Adam's moments, which the second has from its start. All is freed at the end: what is freed
         after a profile is counted as held in the next."""
-        self.open()
+        self.engine = TorchEngine(self.model, self.config.train, self.config.engine)
         self.update()
-        self.update()
+        gc.collect()
+        with record_function(SECOND):
+            self.update()
         del self.engine
         gc.collect()
 
 
 def peaks(case: dict[str, Any]) -> dict[str, int]:
     """one: of the second update, above what the optimiser keeps; all: of engine and updates, above the weights."""
-    updates = Updates(**case)
-    updates.open()
-    updates.update()
-    return {"one": peak(updates.update), "all": peak(Updates(**case).all)}
+    first, second = allocated(Updates(**case).two)
+    return {"one": max(second) - first[-1], "all": max(first + second)}
 
 
 if __name__ == "__main__":

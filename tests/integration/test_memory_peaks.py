@@ -11,10 +11,10 @@ from tepo.training.memory import memory
 from tests.integration.commands import program
 
 DEEP = {
-    "hidden_size": 256,
-    "intermediate_size": 1024,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 4,
+    "hidden_size": 192,
+    "intermediate_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "vocab_size": 512,
 }

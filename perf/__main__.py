@@ -25,7 +25,7 @@ from perf.suite import BENCHMARKS, GUARDED, Row
 
 RESULTS = Path(__file__).parent / "results"
 SLACK = 1.2  # how much worse than its baseline or target a ratio may be
-UNMEASURED = 1.25  # how far beyond its target a ratio may be, SLACK apart, on a kind of CPU that has no baseline
+UNMEASURED = 1.25  # how far beyond target or other baselines, SLACK apart, on a kind of CPU that has no baseline
 TURNS, SHORT_TURNS, MORE = 7, 3, 3
 
 
@@ -92,14 +92,17 @@ def bounds(name: str, rows: list[Row]) -> dict[str, tuple[float, str]]:
     own, found = ratios.pop(machine()["cpu"], {}), {}
     for row in rows:
         others = [kept[row.name] for kept in ratios.values() if row.name in kept]
+        looser = 1 / UNMEASURED if row.higher_is_better else UNMEASURED
         if row.guard and row.name in own:
             found[row.name] = own[row.name], "baseline"
-        elif row.guard == "any CPU" and others:
+        elif row.guard in ("any CPU", "other CPUs") and others:
             worst = min(others) if row.higher_is_better else max(others)
-            found[row.name] = worst, "baseline of another CPU"
+            if row.guard == "any CPU":
+                found[row.name] = worst, "baseline of another CPU"
+            else:
+                found[row.name] = worst * looser, f"{UNMEASURED} x baseline of another CPU"
         elif row.guard == "target" and row.target is not None:
-            limit = row.target / UNMEASURED if row.higher_is_better else row.target * UNMEASURED
-            found[row.name] = limit, f"{UNMEASURED} x target"
+            found[row.name] = row.target * looser, f"{UNMEASURED} x target"
     return found
 
 

@@ -137,21 +137,31 @@ def test_without_a_baseline_a_cost_over_its_products_is_held_to_its_target(
 
 
 @pytest.mark.parametrize(
-    ("higher", "ratio", "holds"), [(True, 2.6, True), (True, 2.4, False), (False, 4.7, True), (False, 4.9, False)]
+    ("guard", "higher", "ratio", "holds"),
+    [
+        ("any CPU", True, 2.6, True),
+        ("any CPU", True, 2.4, False),
+        ("any CPU", False, 4.7, True),
+        ("any CPU", False, 4.9, False),
+        ("other CPUs", True, 2.1, True),
+        ("other CPUs", True, 1.9, False),
+        ("other CPUs", False, 5.9, True),
+        ("other CPUs", False, 6.1, False),
+    ],
 )
-def test_a_ratio_that_no_cpu_changes_is_compared_with_the_worst_baseline(
-    results: Path, monkeypatch: pytest.MonkeyPatch, higher: bool, ratio: float, holds: bool
+def test_a_ratio_that_a_cpu_hardly_changes_is_compared_with_the_worst_baseline(
+    results: Path, monkeypatch: pytest.MonkeyPatch, guard: Guard, higher: bool, ratio: float, holds: bool
 ) -> None:
     for cpu, stored in ((INTEL, 3.0), (ARM, 4.0)):
         on(cpu, monkeypatch)
-        table.write("cli", True, [([row(stored, higher, "any CPU")], {})])
+        table.write("cli", True, [([row(stored, higher, guard)], {})])
     on(AMD, monkeypatch)
-    found = [row(ratio, higher, "any CPU")]
+    found = [row(ratio, higher, guard)]
     measured(monkeypatch, found, found)
     assert table.check("cli") == holds
 
 
-@pytest.mark.parametrize("guard", ["any CPU", "target"])
+@pytest.mark.parametrize("guard", ["any CPU", "other CPUs", "target"])
 def test_the_own_baseline_goes_before_the_rest(results: Path, monkeypatch: pytest.MonkeyPatch, guard: Guard) -> None:
     on(INTEL, monkeypatch)
     table.write("cli", True, [([row(2.0, False, guard)], {})])

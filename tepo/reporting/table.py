@@ -40,6 +40,7 @@ class Cell:
 MISSING = Cell()
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
+_EXACT = 9  # decimals to which a sum of shares is exact
 
 
 def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
@@ -128,17 +129,24 @@ def ranked(block: Block) -> Block:
     """
     rows = [list(row.cells) for row in block.rows]
     for index, column in enumerate(block.columns):
-        values = [round(cells[index].mean, block.decimals) for cells in rows if cells[index].mean is not None]  # type: ignore[arg-type]
+        means = [cells[index].mean for cells in rows]
+        values = [rounded(mean, block.decimals) for mean in means if mean is not None]
         if column.kind is not Kind.SCORE or len(values) < 2:
             continue
         order = sorted(set(values), reverse=True)[:2]
         for cells in rows:
             mean = cells[index].mean
-            if mean is not None and (value := round(mean, block.decimals)) in order:
+            if mean is not None and (value := rounded(mean, block.decimals)) in order:
                 cells[index] = replace(cells[index], rank=order.index(value) + 1)
     return replace(
         block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))
     )
+
+
+def rounded(value: float, decimals: int) -> float:
+    """As printed. A share of samples often lies between two printed figures (70.75). The order of a sum must not choose
+    one of them: the same share is the same figure in every table."""
+    return round(round(value, _EXACT), decimals)
 
 
 def format_value(cell: Cell, column: Column, decimals: int) -> str:
@@ -152,7 +160,7 @@ def format_value(cell: Cell, column: Column, decimals: int) -> str:
 
 def _number(value: float, decimals: int, sign: str = "") -> str:
     """Digits with a true minus sign; what rounds to zero has no sign."""
-    text = f"{value:{sign}.{decimals}f}"
+    text = f"{rounded(value, decimals):{sign}.{decimals}f}"
     return (text if float(text) else text.lstrip("+-")).replace("-", "−")
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from tepo.errors import UserError
 from tepo.reporting.render import FORMATS, as_text, render
 from tepo.reporting.renderers.latex import escape
-from tepo.reporting.table import Cell, Column, Kind, Table, format_interval, format_value
+from tepo.reporting.table import Block, Cell, Column, Kind, Row, Table, format_interval, format_value, ranked
 
 
 def test_unknown_format_names_the_nearest(table: Table) -> None:
@@ -70,6 +70,16 @@ def test_csv_is_tidy_and_unrounded(table: Table) -> None:
     assert float(measured["low"]) == pytest.approx(cell.low, rel=1e-5)
     assert measured["n"] == str(cell.n)
     assert {line["value"] for line in lines if line["row"] == "d"} == {""}
+
+
+@pytest.mark.parametrize("percent", [70.75, 27.25, 3.05, 0.25])
+def test_the_order_of_a_sum_changes_no_printed_figure(percent: float) -> None:
+    column = Column("average", "Avg.")
+    sums = [percent * (1 + error) for error in (-4e-16, 0, 4e-16)]
+    assert len(set(sums)) == 3
+    assert len({format_value(Cell(one), column, 1) for one in sums}) == 1
+    block = ranked(Block("Measured", (column,), tuple(Row(str(one), str(one), (Cell(one),)) for one in sums)))
+    assert [row.cells[0].rank for row in block.rows] == [1, 1, 1]
 
 
 def test_latex_is_balanced_and_escaped(table: Table) -> None:

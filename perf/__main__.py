@@ -96,11 +96,9 @@ def bounds(name: str, rows: list[Row]) -> dict[str, tuple[float, str]]:
         if row.guard and row.name in own:
             found[row.name] = own[row.name], "baseline"
         elif row.guard in ("any CPU", "other CPUs") and others:
-            worst = min(others) if row.higher_is_better else max(others)
-            if row.guard == "any CPU":
-                found[row.name] = worst, "baseline of another CPU"
-            else:
-                found[row.name] = worst * looser, f"{UNMEASURED} x baseline of another CPU"
+            worst, what = min(others) if row.higher_is_better else max(others), "baseline of another CPU"
+            same = row.guard == "any CPU"
+            found[row.name] = (worst, what) if same else (worst * looser, f"{UNMEASURED} x {what}")
         elif row.guard == "target" and row.target is not None:
             found[row.name] = row.target * looser, f"{UNMEASURED} x target"
     return found

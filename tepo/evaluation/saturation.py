@@ -122,7 +122,7 @@ def fit(curve: Curve) -> Fit:
     first score's compute to the last one's, R0 as given or in 0..1.
 
     Raises ValueError for fewer than FEWEST_SPARE scores more than parameters."""
-    from scipy.optimize import least_squares  # here: a third of a second that tables without curves need not pay
+    from scipy.optimize import least_squares  # here: a fifth of a second that tables without curves need not pay
 
     compute, scores = curve.compute, curve.scores
     fitted = [0, 1, 2] if curve.start is not None else [0, 1, 2, 3]

@@ -129,8 +129,7 @@ def ranked(block: Block) -> Block:
     """
     rows = [list(row.cells) for row in block.rows]
     for index, column in enumerate(block.columns):
-        means = [cells[index].mean for cells in rows]
-        values = [rounded(mean, block.decimals) for mean in means if mean is not None]
+        values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
         if column.kind is not Kind.SCORE or len(values) < 2:
             continue
         order = sorted(set(values), reverse=True)[:2]

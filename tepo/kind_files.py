@@ -1,13 +1,14 @@
 """The Python files that an objective names under `kinds:`, as text: what is in them is part of what a run is."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from tepo import paths
 from tepo.strict import Location
 
+FOLDER = "kinds/ of your TEPO_PATH"
 _FIX = "kinds: NAME for kinds/NAME.py in a folder of TEPO_PATH, or a path that ends with .py"
 
 
@@ -22,6 +23,18 @@ def read_kind_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
     if not given or not all(isinstance(one, str) and one for one in given):
         raise at.error(f"kinds names Python files, not {value!r}", fix=_FIX)
     return dict(_read(one, folder, at) for one in given)
+
+
+def kept_files(objective: Mapping[str, Any]) -> dict[str, str]:
+    """Python file -> text, as the configuration of a run keeps them beside the axes of its objective."""
+    return read_kind_files(objective["kinds"], Path(), Location(lambda _: "kinds")) if "kinds" in objective else {}
+
+
+def foreign_files(objective: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
+    """Names of the kept files whose text is that of no file in `kinds/` of TEPO_PATH and none of `own`."""
+    kept = kept_files(objective)
+    known = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files("kinds").values() if kept}
+    return [name for name, text in kept.items() if text not in known and text not in own]
 
 
 def _read(name: str, folder: Path, at: Location) -> tuple[str, str]:

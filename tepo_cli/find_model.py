@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tepo import trust
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.problems.benchmarks import PAPER
@@ -47,10 +48,11 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
         if run.started():
             config = run.config()["full"]
             own = config["model"]
-            weights = Weights.of_run(run, own["trust_remote_code"])
-            return Target(weights, run, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"])
+            return Target(
+                Weights.of_stored(run), run, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"]
+            )
     _check_no_run(model, store)
-    weights, base = Weights.of_base(model, revision), model.removeprefix("package:")
+    weights, base = Weights.of_base(model, revision, trust.given()), model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER
     return Target(weights, RunFolder(store / base_id(model, revision)), everything)
 

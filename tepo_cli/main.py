@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tepo import __version__, stopping
+from tepo import __version__, stopping, trust
 from tepo.errors import UserError
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
@@ -58,11 +58,13 @@ app = typer.Typer(
 
 @app.callback(epilog=EXIT_CODES)
 def tepo(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
     """Regenerate the tables of TEPO and GTPO / GRPO-S, on a laptop or on GPUs."""
+    context.with_resource(trust.caller())
 
 
 app.command()(train)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo import trust
 from tepo.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +25,19 @@ Records = Annotated[
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Data = Annotated[
     str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
+]
+
+
+def _trusted(given: bool) -> bool:
+    trust.say(trusts=given)
+    return given
+
+
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", callback=_trusted, help="Execute Python that a run or study names: of its model, of its objective."
+    ),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")]
 SetAsRun = Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")]
@@ -58,7 +72,9 @@ def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, *
 
 def row_overrides(override: list[str] | None, data: str | None) -> list[str]:
     """What --set and --data ask of every row; --data comes last and wins."""
-    return [*(override or []), *([f"data={data}"] if data else [])]
+    words = [*(override or []), *([f"data={data}"] if data else [])]
+    trust.say(words)
+    return words
 
 
 def check_store_exists(store: Path) -> None:

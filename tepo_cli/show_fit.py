@@ -37,6 +37,7 @@ def show_fits(units: Iterable[Unit]) -> None:
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
         if unit.row.objective is not None:
+            unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
     settings = [_settings(alike) for alike in groups.values()]
     every = {one for some in settings for one in some}

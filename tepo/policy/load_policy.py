@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from tepo.errors import UserError, unknown_name
+from tepo.errors import unknown_name
 from tepo.policy.allocator import keep_freed_memory
 from tepo.policy.attention import prepare
-from tepo.policy.location import resolve
+from tepo.policy.location import load_options, not_loaded, resolve
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -37,18 +37,13 @@ def load_policy(
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
-    options = {"revision": revision, "trust_remote_code": trust_remote_code}
+    options = load_options(path, revision, trust_remote_code)
     logging.disable_progress_bar()  # one bar a process: ours
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True, **options)
     except Exception as error:  # transformers and safetensors raise many kinds here, from OSError to their own
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"the model does not load: {reason}",
-            where=path,
-            fix="check the path, the network or HF_HOME, and that the files are whole",
-        ) from error
+        raise not_loaded("the model does not load", error, path) from error
     prepare(model)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
@@ -59,10 +54,6 @@ def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bo
     """The tokenizer of a model. Raises UserError when it is not there."""
     source = resolve(path)
     try:
-        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+        return AutoTokenizer.from_pretrained(source, **load_options(path, revision, trust_remote_code))
     except Exception as error:  # transformers raises many kinds
-        raise UserError(
-            f"no tokenizer: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            where=path,
-            fix="check the path, the network or HF_HOME",
-        ) from error
+        raise not_loaded("no tokenizer", error, path) from error

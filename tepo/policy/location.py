@@ -3,7 +3,9 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+from tepo import trust
 from tepo.errors import UserError, unknown_name
 from tepo.paths import PACKAGE
 
@@ -25,6 +27,26 @@ def resolve(path: str) -> str:
             return path
     check_folder(folder)
     return str(folder)
+
+
+def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """What every `from_pretrained` of transformers and vLLM is given, and the one way to code that comes with a model:
+    which is executed is logged. Never None: transformers would ask on the terminal."""
+    if trust_remote_code:
+        source = Path(resolve(path))
+        code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {revision}"
+        trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
+    return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+
+
+def not_loaded(what: str, error: Exception, path: str) -> UserError:
+    """The message for a model or tokenizer that transformers does not load."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "trust_remote_code" in str(error):
+        fix = "read it first; `tepo eval … --trust` executes it, in training model.trust_remote_code=true"
+        return UserError(f"{what}: it comes with code of its own, not executed without --trust", where=path, fix=fix)
+    fix = "check the path, the network or HF_HOME, and that the files are whole"
+    return UserError(f"{what}: {reason}", where=path, fix=fix)
 
 
 def check_folder(folder: Path) -> None:

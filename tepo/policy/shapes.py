@@ -118,10 +118,11 @@ def shape_of(path: str) -> Shape:
         return KNOWN[path]
     from transformers import AutoConfig
 
-    from tepo.policy.location import resolve
+    from tepo.policy.location import load_options, resolve
 
     try:
-        return Shape.of_config(AutoConfig.from_pretrained(resolve(path), local_files_only=True))
+        options = load_options(path, None, False)  # a plan executes no code that comes with a model
+        return Shape.of_config(AutoConfig.from_pretrained(resolve(path), local_files_only=True, **options))
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(
             "the model's shape is not known here",

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoConfig, GenerationConfig
 
 from tepo.policy.load_policy import load_tokenizer
-from tepo.policy.location import resolve
+from tepo.policy.location import load_options, resolve
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
@@ -22,6 +22,6 @@ def stop_tokens_of(path: str, revision: str | None = None, trust_remote_code: bo
     try:
         declared = GenerationConfig.from_pretrained(source, revision=revision or "main")
     except OSError:  # the model has none of its own
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(source, **load_options(path, revision, trust_remote_code))
         declared = GenerationConfig.from_model_config(config)
     return stop_tokens(SimpleNamespace(generation_config=declared), load_tokenizer(path, revision, trust_remote_code))

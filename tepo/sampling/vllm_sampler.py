@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tepo.backends import TESTED
 from tepo.errors import UserError
+from tepo.policy.location import load_options
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
 from tepo.sampling.shared_engine import Lockstep, forget_shared_memory
@@ -149,7 +150,7 @@ class VllmSampler:
         self, options: EngineOptions, stop_tokens: Sequence[int], *, memory_fraction: float = 0.4, sleep: bool = False
     ):
         self.vllm = import_vllm()
-        source: dict[str, Any] = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+        source = load_options(options.path, options.revision, options.trust_remote_code)
         check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
         self.side_by_side = options.max_rows

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.files import commit_folder
+from tepo.policy.location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
 from tepo.sampling.vllm_http import Connections, ask
@@ -93,8 +94,9 @@ def serve_command(
         "--seed",
         "0",
     ]
+    source = load_options(options.path, options.revision, options.trust_remote_code)
     command += ["--revision", options.revision] if options.revision else []
-    command += ["--trust-remote-code"] if options.trust_remote_code else []
+    command += ["--trust-remote-code"] if source["trust_remote_code"] else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     if cpu:
         command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]

@@ -18,6 +18,7 @@ from tepo.studies.run_result import RunResult
 from tepo.studies.run_units import Slots, run_planned
 from tepo.studies.study_result import StudyResult
 from tepo.training.run_folder import RunFolder
+from tepo.trust import caller, say
 
 
 def run(
@@ -29,11 +30,13 @@ def run(
     overrides: Sequence[str] = (),
     jobs: int = 1,
     progress: bool = True,
+    trust: bool = False,
 ) -> StudyResult:
     """Train and measure what the store lacks of a study, and give its table: `tepo ablate`.
 
     seeds: default: the study's. overrides: for every row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
     jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
+    trust: execute Python that the study names, as `--trust` does.
 
     Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
     """
@@ -41,7 +44,9 @@ def run(
         raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
     forget()
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
-    return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
+    with caller():
+        say(overrides, trusts=trust)
+        return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
 
 
 def train(

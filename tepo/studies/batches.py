@@ -44,7 +44,7 @@ def _engine(unit: Unit) -> str | None:
 
 def batch_command(batch: Batch) -> list[str]:
     """The command line that measures several units; a person can type it too."""
-    runs = [shlex.join([_kind(unit), *unit.overrides]) for unit in batch]
+    runs = [shlex.join([_kind(unit), *unit.as_typed()]) for unit in batch]
     return [sys.executable, "-m", "tepo_cli", "measure", "--quiet", "--store", str(batch[0].folder.parent), *runs]
 
 

@@ -48,7 +48,7 @@ class State:
 def command(unit: Unit) -> list[str]:
     """The command line that trains and measures a unit; a person can type it too."""
     what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
-    return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.overrides]
+    return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.as_typed()]
 
 
 def state(unit: Unit, running: bool) -> State:

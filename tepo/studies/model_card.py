@@ -14,9 +14,9 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import Result, load_result
 from tepo.files import write_atomic
+from tepo.kind_files import foreign_files
 from tepo.objectives import load_objective
 from tepo.objectives.explain import Explanation, explain
-from tepo.objectives.kept import foreign_files
 from tepo.policy.location import resolve
 from tepo.strict import Location, read
 from tepo.training.checkpoint import ADAPTER

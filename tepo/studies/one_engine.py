@@ -85,15 +85,13 @@ def _architecture(weights: Weights) -> dict[str, Any]:
     """What an engine is built from, apart from the weights."""
     from transformers import AutoConfig
 
-    from tepo.policy.location import resolve
+    from tepo.policy.location import load_options, resolve
     from tepo.sampling.stop_tokens import stop_tokens_of
 
     options = (weights.revision, weights.trust_remote_code)
     tokenizer_of(weights)  # says so where there is no model
     try:
-        config = AutoConfig.from_pretrained(
-            resolve(weights.path), revision=weights.revision, trust_remote_code=weights.trust_remote_code
-        ).to_dict()
+        config = AutoConfig.from_pretrained(resolve(weights.path), **load_options(weights.path, *options)).to_dict()
         stop = stop_tokens_of(weights.path, *options)
     except (OSError, ValueError) as error:
         raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=weights.path) from None

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tepo import trust
 from tepo.config.compose import check_override, compose
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.files import content_hash
+from tepo.kind_files import foreign_files
 from tepo.studies.cost import Cost
 from tepo.studies.curve_settings import check_validations
 from tepo.studies.record import Record
@@ -67,6 +69,19 @@ class Unit:
     def _shown(self, text: str) -> str:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
+
+    def as_typed(self) -> tuple[str, ...]:
+        """The overrides as words of a command line, where they count as its caller's own. Raises UserError where the
+        study has code executed by them, and the caller of this command neither wrote nor trusts that."""
+        last = {key_of(word): word for word in self.overrides}
+        for key, asks in (
+            ("model.trust_remote_code", self.config.model.trust_remote_code),
+            ("objective.kinds", foreign_files(self.config.objective)),
+        ):
+            if asks and key in last and not trust.wrote(last[key]):
+                fix = f"read it; --set {last[key]} names it yourself"
+                trust.ask(f"the study names code that is not yours: {last[key]}", f"row {self.label!r}", fix)
+        return self.overrides
 
     # what was trained and measured: readers ask here, and need not know whether it is a folder or a record -----------
     @property
@@ -240,10 +255,12 @@ def check_measurable(config: RunConfig) -> None:
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
-    """Raises UserError naming the row whose objective or tasks have a setting that does not exist: one message, not one
-    failed run after another."""
+    """Raises UserError naming the row whose objective or tasks have a setting that does not exist, or that has code
+    executed which is not the caller's: one message, not one failed run after another."""
     from tepo.training.checks import check_settings
 
+    for unit in todo:
+        unit.as_typed()
     for label, config in {unit.label: unit.config for unit in todo if unit.row.objective is not None}.items():
         try:
             check_settings(config)

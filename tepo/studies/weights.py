@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tepo import trust
 from tepo.errors import UserError
 from tepo.policy.fingerprint import base_fingerprint
 from tepo.training.final_model import final_model
@@ -24,6 +25,17 @@ class Weights:
         """The final model of a run. Raises UserError for a run without a complete checkpoint."""
         model = final_model(run.path)
         return cls(str(model), f"{run.path.name}/{model.name}", None, trust_remote_code)
+
+    @classmethod
+    def of_stored(cls, run: RunFolder) -> "Weights":
+        """The same of a run as its folder describes it, which may be anybody's: it names code of its model, and the
+        caller of the command permits it. Raises UserError where he does not."""
+        code = bool(run.config()["full"]["model"]["trust_remote_code"])
+        weights = cls.of_run(run, code)
+        if code:
+            what = "the run names code that comes with its model (trust_remote_code)"
+            trust.ask(what, str(run.config_file), f"read the Python in {weights.path}")
+        return weights
 
     @classmethod
     def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":

@@ -13,7 +13,7 @@ from tepo.errors import RunFailed, UserError
 from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
-from tepo.policy.location import resolve
+from tepo.policy.location import load_options, resolve
 from tepo.policy.lora import add_adapters, base_revision, load_adapters, save_adapters
 from tepo.policy.shapes import Shape
 from tepo.problems.grader import Grader, GraderOptions
@@ -190,7 +190,7 @@ def shape_at(config: RunConfig, source: str) -> Shape:
 
     model = config.model
     try:
-        options = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
+        options = load_options(source, model.revision, model.trust_remote_code)
         return Shape.of_config(AutoConfig.from_pretrained(resolve(source), **options))
     except (OSError, ValueError) as error:
         raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=source) from None

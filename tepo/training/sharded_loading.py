@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from tepo.config.schema import RunConfig
-from tepo.policy.location import resolve
+from tepo.policy.location import load_options, resolve
 from tepo.training.deepspeed_engine import join, settings
 
 
@@ -21,9 +21,8 @@ def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Ite
 
     join(device)
     model = config.model
-    shape = AutoConfig.from_pretrained(
-        resolve(source), revision=model.revision, trust_remote_code=model.trust_remote_code
-    )
+    options = load_options(source, model.revision, model.trust_remote_code)
+    shape = AutoConfig.from_pretrained(resolve(source), **options)
     held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
     try:
         yield

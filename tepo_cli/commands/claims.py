@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Format, Jobs, Records, Store
+from tepo_cli.options import JOBS, Format, Jobs, Records, Store, Trust
 
 
 def claims(
@@ -16,6 +16,7 @@ def claims(
     jobs: Jobs = JOBS,
     format: Format = "terminal",
     records: Records = False,
+    trust: Trust = False,
     run: Annotated[bool, typer.Option("--run", help="Run what is missing; without it nothing is run.")] = False,
 ) -> None:
     """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs

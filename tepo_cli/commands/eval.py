@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tepo.errors import UserError
-from tepo_cli.options import Store
+from tepo_cli.options import Store, Trust
 
 if TYPE_CHECKING:
     from tepo.training.run_folder import RunFolder
@@ -48,6 +48,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results (default: eval/ of the run, or of base-… in the store).")
     ] = None,
+    trust: Trust = False,
     store: Store = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tepo_cli.options import Store
+from tepo_cli.options import Store, Trust
 
 if TYPE_CHECKING:
     from tepo.objectives import Objective
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
 _SETTINGS = "Settings of an objective, for example penalty.coefficient=1."
 _OTHER = "The objective or run to compare it with (default: grpo_dapo)."
-_TRUST = "Execute the Python files that a run keeps, also where TEPO_PATH has them not."
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
 
 
@@ -31,7 +30,7 @@ def explain(
     overrides: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
     vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
     latex: Annotated[bool, typer.Option("--latex", help="The formulas alone, as LaTeX.")] = False,
-    trust: Annotated[bool, typer.Option("--trust", help=_TRUST)] = False,
+    trust: Trust = False,
     store: Store = Path("runs"),
 ) -> None:
     """Print the formula of an objective, or of what a run trained, what is detached, its constants with their sources,
@@ -42,8 +41,8 @@ def explain(
     from tepo.objectives.explain import explain as explained
     from tepo.objectives.explain_text import to_latex, to_text
 
-    this = _named(objective, overrides or (), store, trust)
-    other = _named(vs, (), store, trust) if vs else None
+    this = _named(objective, overrides or (), store)
+    other = _named(vs, (), store) if vs else None
     explanation = explained(this.objective, other.objective if other else None)
     explanation = replace(explanation, name=this.name, other=other.name if other else explanation.other)
     if this.run:
@@ -54,7 +53,7 @@ def explain(
         typer.echo(f"\n{_AS_SHIPPED}")
 
 
-def _named(name: str, overrides: Sequence[str], store: Path, trust: bool) -> Named:
+def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     """The objective of that name with settings of its own, or the one that a run trained."""
     from tepo.errors import UserError, unknown_name
     from tepo.objectives import names
@@ -77,7 +76,7 @@ def _named(name: str, overrides: Sequence[str], store: Path, trust: bool) -> Nam
         what = f"the settings of a run are those it trained with: {overrides[0]!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
     full, status = run.config()["full"], run.manifest().get("status", "not started")
-    trained = kept_objective(full["objective"], run.path, trust=trust)
+    trained = kept_objective(full["objective"], run.path)
     steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import Data, Records, Scale, Seeds, Set, Store, parse_seeds, row_overrides
+from tepo_cli.options import Data, Records, Scale, Seeds, Set, Store, Trust, parse_seeds, row_overrides
 
 
 def plan(
@@ -15,6 +15,7 @@ def plan(
     store: Store = Path("runs"),
     data: Data = None,
     override: Set = None,
+    trust: Trust = False,
     records: Records = False,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:

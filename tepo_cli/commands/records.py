@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Jobs, Scale, Store, check_store_exists
+from tepo_cli.options import JOBS, Jobs, Scale, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
 Names = Annotated[
@@ -58,6 +58,7 @@ def check(
     draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
     scale: Scale = "laptop",
     jobs: Jobs = JOBS,
+    trust: Trust = False,
 ) -> None:
     """Run some recorded runs anew, drawn at random, in a store of their own, and compare the verdicts problem by
     problem. Ends with exit code 1 where any differ. Another kind of CPU may round otherwise."""

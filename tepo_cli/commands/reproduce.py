@@ -20,6 +20,7 @@ from tepo_cli.options import (
     Set,
     Slurm,
     Store,
+    Trust,
     parse_seeds,
     row_overrides,
     slots,
@@ -45,6 +46,7 @@ def reproduce(
     minutes: Minutes = None,
     slurm: Slurm = None,
     override: Set = None,
+    trust: Trust = False,
     records: Annotated[
         bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
     ] = False,

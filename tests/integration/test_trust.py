@@ -1,0 +1,161 @@
+"""A stranger's run, study and record name code, and only the caller of a command permits that it is executed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tepo.config.compose import compose
+from tepo.policy.location import resolve
+from tepo.training.checkpoint import TensorFile
+from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
+from tepo_cli.main import app
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL, few_problems
+
+FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
+TRUST = "model.trust_remote_code=true"
+MODEL = """
+with open({mark!r}, "a") as file:
+    file.write("model ")
+from transformers import Qwen2Config, Qwen2ForCausalLM
+class StrangeConfig(Qwen2Config):
+    pass
+class Strange(Qwen2ForCausalLM):
+    config_class = StrangeConfig
+"""
+KINDS = (Path(__file__).parents[2] / "examples/own_method/kinds/spo.py").read_text()
+STUDY = """
+title: strange
+rows: [{{label: A, objective: {objective}, overrides: {words}}}]
+scales: {{laptop: {{models: [{model}], seeds: [0], overrides: {few}}}}}
+"""
+READING = (  # every command that reads a store or a study and executes nothing that they name
+    "table strange",
+    "figure strange --out figures",
+    "report strange --out page.html --results page.md",
+    "power strange",
+    "records show strange",
+    "records write strange --out written",
+    "ablate strange --dry-run",
+    "reproduce strange --dry-run",
+    "list",
+    "watch --once",
+    "responses RUN add3",
+    "regrade RUN",
+    "audit",
+    "claims",
+    "doctor --no-selftest",
+    "check-objective grpo",
+    "explain grpo",
+)
+EXECUTING = (
+    "eval add3 --model RUN",
+    "eval add3 --model RUN --dry-run",
+    "eval add3 --model package:laptop --model RUN --limit 2",
+    "eval add3 --model runs/RUN/checkpoints/step_000001 --limit 2",
+    "explain RUN",
+    "explain tepo --vs RUN",
+    "plan strange",
+    "ablate strange",
+    "ablate kinds",
+    "reproduce strange",
+)
+OWN = ("train", "base", "measure", "warmstart", "grade", "data")  # what they name is on the command line
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a strange model, Python that lies outside kinds/, two studies that name them, and a finished run
+    of the model whose objective is of that Python."""
+    folder = tmp_path_factory.mktemp("trust")
+    few_problems(folder)
+    model = folder / "downloads" / "model"
+    shutil.copytree(resolve("package:laptop"), model)
+    (model / "strange.py").write_text(MODEL.format(mark=str(folder / "executed")))
+    config = json.loads((model / "config.json").read_text())
+    named = {"AutoConfig": "strange.StrangeConfig", "AutoModelForCausalLM": "strange.Strange"}
+    (model / "config.json").write_text(json.dumps(config | {"auto_map": named, "model_type": "strange"}))
+    (folder / "downloads" / "spo.py").write_text(
+        f'with open({str(folder / "executed")!r}, "a") as file:\n    file.write("kinds ")\n' + KINDS
+    )
+    (folder / "experiments").mkdir()
+    for name, words, of in (
+        ("strange", [TRUST], model),
+        ("kinds", [f"objective.kinds={folder / 'downloads/spo.py'}", "objective.surrogate=spo"], "laptop"),
+    ):
+        study = STUDY.format(objective="grpo_dapo", words=json.dumps(words), model=of, few=json.dumps(FEW))
+        (folder / "experiments" / f"{name}.yaml").write_text(study)
+    words = [*FEW, "objective=grpo_dapo", f"model={model}", TRUST, f"store={folder / 'runs'}"]
+    run = RunFolder.of(compose(words))
+    run.create(compose([*words, f"objective.kinds={folder / 'downloads/spo.py'}", "objective.surrogate=spo"]))
+
+    def files(scratch: Path) -> list[TensorFile]:
+        shutil.copytree(model, scratch, dirs_exist_ok=True, ignore=lambda *_: ["model.safetensors"])
+        return [TensorFile("model.safetensors", load_file(model / "model.safetensors"))]
+
+    with Saver(run) as saver:
+        saver.save(1, {"step": 1}, files)
+    run.mark("finished")
+    (folder / "RUN").write_text(run.path.name)
+    return folder
+
+
+def typed(user: Path, line: str, *more: str, **environment: str) -> tuple[int, str]:
+    """Exit code and what was printed."""
+    words = line.replace("RUN", (user / "RUN").read_text()).split()
+    done = tepo(*words, *more, cwd=user, TEPO_PATH=str(user), HF_HOME=str(user / "hf"), **environment)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def executed(user: Path) -> str:
+    """What was executed since the last look: `model`, `kinds`."""
+    mark = user / "executed"
+    said = mark.read_text() if mark.exists() else ""
+    mark.unlink(missing_ok=True)
+    return " ".join(sorted(set(said.split())))
+
+
+def test_every_command_is_tried() -> None:
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    names |= {group.name for group in app.registered_groups}
+    assert names == {line.split()[0] for line in (*READING, *EXECUTING)} | set(OWN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", READING)
+def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
+    typed(user, line)
+    assert executed(user) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", EXECUTING)
+def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> None:
+    code, said = typed(user, line)
+    assert executed(user) == ""
+    assert code == 2, said
+    assert "--trust executes it" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "runs", "logged"),
+    [
+        ("eval add3 --model RUN --limit 2 --trust", "model", "runs/RUN/checkpoints/step_000001: strange.py"),
+        ("eval add3 --model downloads/model --limit 2 --trust", "model", "downloads/model: strange.py"),
+        ("explain RUN --trust", "kinds", "downloads/spo.py"),
+        ("ablate strange --trust --store other", "model", "executed, as --trust says"),
+        ("ablate kinds --trust --store other", "kinds", "downloads/spo.py"),
+        (f"ablate strange --set {TRUST} --store third", "model", ""),
+    ],
+)
+def test_trust_executes_and_says_so(user: Path, line: str, runs: str, logged: str) -> None:
+    code, said = typed(user, line)
+    assert code == 0, said
+    assert executed(user) == runs
+    assert logged.replace("RUN", (user / "RUN").read_text()) in said.replace("\n", "")

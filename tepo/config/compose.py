@@ -14,6 +14,7 @@ from typing import Any
 
 from tepo import paths
 from tepo.config import estimator, own
+from tepo.config.interpolation import check_inside
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
 from tepo.kind_files import read_kind_files
@@ -118,16 +119,24 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
 @lru_cache(maxsize=256)
 def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dict[str, str]]:
     """Hydra's compose over our groups and a user's own options, with its global state put back. The interpolations are
-    not resolved yet. _files: what was read."""
+    not resolved yet, and read nothing outside. _files: what was read."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
+    from tepo.strict.document import load
+
+    for path in (path for group in GROUPS for path in paths.files(group).values()):
+        if not path.is_relative_to(paths.CONFIG) and "${" in path.read_text(encoding="utf-8", errors="replace"):
+            document = load(path)
+            check_inside(document.data.get("defaults"), document.at.at("defaults"))  # Hydra resolves these itself
     GlobalHydra.instance().clear()
     with _folder() as folder, initialize_config_dir(str(folder), version_base="1.3"):
         composed = compose("config", list(groups), return_hydra_config=True)
     chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
-    return OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"]), chosen
+    config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    check_inside(OmegaConf.to_container(config), Location(_origin({}, chosen)))
+    return config, chosen
 
 
 @contextlib.contextmanager
@@ -179,9 +188,10 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
 
 
 def check_override(text: str) -> None:
-    """Raise UserError for a key or an option of a group that does not exist;
+    """Raise UserError for a key or an option of a group that does not exist, and a value that reads what lies outside;
     keys below `objective` and `data.tasks` their owners check."""
     key, value = _split(text)
+    check_inside(value.replace("\\", ""), Location(lambda _: text))  # Hydra takes some backslashes away
     if key in GROUPS:
         if value not in options(key) and not own.is_own(key, value):
             raise _unknown_option(key, value, text)

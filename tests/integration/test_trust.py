@@ -5,13 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
-from tepo.config.compose import compose
 from tepo.policy.location import resolve
-from tepo.training.checkpoint import TensorFile
-from tepo.training.run_folder import RunFolder
-from tepo.training.saver import Saver
 from tepo_cli.main import app
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
@@ -56,21 +51,21 @@ EXECUTING = (
     "eval add3 --model RUN",
     "eval add3 --model RUN --dry-run",
     "eval add3 --model package:laptop --model RUN --limit 2",
-    "eval add3 --model runs/RUN/checkpoints/step_000001 --limit 2",
     "explain RUN",
     "explain tepo --vs RUN",
-    "plan strange",
-    "ablate strange",
-    "ablate kinds",
-    "reproduce strange",
+    "plan strange --store other",
+    "ablate strange --store other",
+    "ablate kinds --store other",
+    "reproduce strange --store other",
+    "records check strange",
 )
 OWN = ("train", "base", "measure", "warmstart", "grade", "data")  # what they name is on the command line
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: a strange model, Python that lies outside kinds/, two studies that name them, and a finished run
-    of the model whose objective is of that Python."""
+    """A user's folder: a strange model, Python that lies outside kinds/, two studies that name them, a finished run
+    of the model whose objective is of that Python, and its record."""
     folder = tmp_path_factory.mktemp("trust")
     few_problems(folder)
     model = folder / "downloads" / "model"
@@ -78,7 +73,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (model / "strange.py").write_text(MODEL.format(mark=str(folder / "executed")))
     config = json.loads((model / "config.json").read_text())
     named = {"AutoConfig": "strange.StrangeConfig", "AutoModelForCausalLM": "strange.Strange"}
-    (model / "config.json").write_text(json.dumps(config | {"auto_map": named, "model_type": "strange"}))
+    (model / "config.json").write_text(json.dumps(config | {"auto_map": named}))
     (folder / "downloads" / "spo.py").write_text(
         f'with open({str(folder / "executed")!r}, "a") as file:\n    file.write("kinds ")\n' + KINDS
     )
@@ -89,23 +84,23 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         study = STUDY.format(objective="grpo_dapo", words=json.dumps(words), model=of, few=json.dumps(FEW))
         (folder / "experiments" / f"{name}.yaml").write_text(study)
-    words = [*FEW, "objective=grpo_dapo", f"model={model}", TRUST, f"store={folder / 'runs'}"]
-    run = RunFolder.of(compose(words))
-    run.create(compose([*words, f"objective.kinds={folder / 'downloads/spo.py'}", "objective.surrogate=spo"]))
-
-    def files(scratch: Path) -> list[TensorFile]:
-        shutil.copytree(model, scratch, dirs_exist_ok=True, ignore=lambda *_: ["model.safetensors"])
-        return [TensorFile("model.safetensors", load_file(model / "model.safetensors"))]
-
-    with Saver(run) as saver:
-        saver.save(1, {"step": 1}, files)
-    run.mark("finished")
-    (folder / "RUN").write_text(run.path.name)
+    done = tepo("ablate", "strange", "--trust", cwd=folder, TEPO_PATH=str(folder), HF_HOME=str(folder / "hf"))
+    assert done.returncode == 0, done.stderr
+    (run,) = (path.parent for path in folder.glob("runs/*/config.json"))
+    saved = json.loads((run / "config.json").read_text())
+    assert saved["full"]["model"]["trust_remote_code"] is True
+    text = (folder / "downloads" / "spo.py").read_text()
+    saved["full"]["objective"] |= {"kinds": {"spo.py": text}, "surrogate": "spo"}
+    (run / "config.json").write_text(json.dumps(saved))
+    (folder / "RUN").write_text(run.name)
+    recorded = tepo("records", "write", "strange", cwd=folder, TEPO_PATH=str(folder))
+    assert "1 run from the store" in recorded.stdout, recorded.stderr
     return folder
 
 
 def typed(user: Path, line: str, *more: str, **environment: str) -> tuple[int, str]:
     """Exit code and what was printed."""
+    executed(user)
     words = line.replace("RUN", (user / "RUN").read_text()).split()
     done = tepo(*words, *more, cwd=user, TEPO_PATH=str(user), HF_HOME=str(user / "hf"), **environment)
     assert "Traceback" not in done.stderr, done.stderr
@@ -129,8 +124,9 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", READING)
 def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
-    typed(user, line)
+    code, said = typed(user, line)
     assert executed(user) == ""
+    assert code == (2 if line.startswith("figure") else 0), said
 
 
 @pytest.mark.slow
@@ -148,7 +144,7 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
     [
         ("eval add3 --model RUN --limit 2 --trust", "model", "runs/RUN/checkpoints/step_000001: strange.py"),
         ("eval add3 --model downloads/model --limit 2 --trust", "model", "downloads/model: strange.py"),
-        ("explain RUN --trust", "kinds", "downloads/spo.py"),
+        ("explain RUN --trust", "kinds", "spo.py"),
         ("ablate strange --trust --store other", "model", "executed, as --trust says"),
         ("ablate kinds --trust --store other", "kinds", "downloads/spo.py"),
         (f"ablate strange --set {TRUST} --store third", "model", ""),

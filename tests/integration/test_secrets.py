@@ -1,0 +1,51 @@
+"""What lies in the environment is in no file that a command writes."""
+
+import importlib.util
+import lzma
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL, few_problems
+
+NAMES = ("HF_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "DATABASE_URL")
+SECRETS = {name: f"secret{number}".ljust(40, "0123456789abcdef") for number, name in enumerate(NAMES)}
+STUDY = """
+title: mine
+rows: [{{label: untrained, base: true}}, {{label: GRPO, objective: grpo}}]
+scales: {{laptop: {{models: [laptop], seeds: [0], overrides: {few}}}}}
+"""
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, unpacked where it is compressed."""
+    if path.suffix == ".parquet":
+        return str([pq.read_schema(path).metadata, pq.read_table(path).to_pylist()]).encode()
+    return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+
+
+@pytest.mark.slow
+def test_no_secret_in_any_stored_file(tmp_path: Path) -> None:
+    few = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
+    (tmp_path / "experiments").mkdir()
+    few_problems(tmp_path)
+    (tmp_path / "experiments/mine.yaml").write_text(STUDY.format(few=few))
+    wandb = "offline" if importlib.util.find_spec("wandb") else "disabled"
+    for line in (
+        ["train", "--evaluate", "objective=gspo", f"wandb.mode={wandb}", *few],
+        ["eval", "max4", "--model", "RUN", "--limit", "4"],
+        ["ablate", "mine"],
+        ["report", "mine", "--results", "results.md"],
+        ["records", "write", "mine"],
+    ):
+        runs = [path.parent.name for path in tmp_path.glob("runs/*/config.json")]
+        words = [runs[0] if word == "RUN" else word for word in line]
+        done = tepo(*words, cwd=tmp_path, TEPO_PATH=str(tmp_path), WANDB_SILENT="true", **SECRETS)
+        assert done.returncode == 0, done.stderr
+        assert not any(secret in done.stdout + done.stderr for secret in SECRETS.values())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"report.html", "README.md", "provenance.json", "log.txt", "config.json"} <= {path.name for path in files}
+    told = [(path.name, name) for path in files for name, one in SECRETS.items() if one.encode() in content(path)]
+    assert told == []

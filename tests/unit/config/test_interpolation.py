@@ -1,0 +1,99 @@
+"""Nothing of the environment gets into a configuration, and so into what is stored."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo import paths
+from tepo.config.compose import compose
+from tepo.errors import UserError
+from tepo.objectives import load_objective
+from tepo.studies.model_card import command_of
+from tepo.studies.study import load_study
+from tepo.training.run_folder import RunFolder
+from tests.unit.config.test_own_groups import FILES
+
+OUTSIDE = "reads what lies outside the configuration"
+SECRET = "hf_secret_of_this_test"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, and a secret in the environment."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scale").mkdir()
+    laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
+    (tmp_path / "scale" / "brief.yaml").write_text(laptop.replace("scale: laptop", "scale: brief"))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "model.name=${oc.env:HF_TOKEN}",
+        "model.name='${oc.env:HF_TOKEN}'",
+        "model.name=a-${ oc.env :HF_TOKEN}",
+        r"model.name=\\${oc.env:HF_TOKEN}",
+        r"model.name=\${oc.env:HF_TOKEN}",
+        "model.name=${oc.decode:'${oc.env:HF_TOKEN}'}",
+        "model.name=${oc.select:nothing,'${oc.env:HF_TOKEN}'}",
+        "model.name=${${data.name}:HF_TOKEN}",
+        "model.name=${hydra:runtime.cwd}",
+        "data.benchmarks=[${oc.env:HF_TOKEN}]",
+        "data.problems=${oc.env:HF_TOKEN}.jsonl",
+        "data=${oc.env:HF_TOKEN}.jsonl",
+        "store=${oc.env:HF_TOKEN}/runs",
+    ],
+)
+def test_an_override_reads_nothing_outside(word: str, own: Path) -> None:
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        compose([word])
+    assert mistake.value.where == word
+    assert SECRET not in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "word", "line"),
+    [
+        ("model/small.yaml", "name: small", "name: '${oc.env:HF_TOKEN}'", "model=small", 1),
+        ("data/sums.yaml", "name: sums", "name: a ${oc.env:HF_TOKEN,none}", "data=sums", 1),
+        ("objective/mine.yaml", "low: 0.1", "low: '${oc.decode:${oc.env:HF_TOKEN}}'", "objective=mine", 4),
+        ("scale/brief.yaml", "scale: brief", "scale: brief\nseed: '${oc.env:HF_TOKEN}'", "scale=brief", 4),
+        ("data/sums.yaml", "name: sums", "defaults: ['${oc.env:HF_TOKEN}']\nname: sums", "data=sums", 1),
+    ],
+)
+def test_a_file_reads_nothing_outside(file: str, old: str, new: str, word: str, line: int, own: Path) -> None:
+    compose([word])
+    text = (own / file).read_text()
+    assert old in text
+    (own / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        compose([word])
+    assert f"{own / file}:{line} (" in str(mistake.value)
+    assert SECRET not in str(mistake.value)
+
+
+def test_a_study_names_the_line(own: Path) -> None:
+    path = own / "experiments/ours.yaml"
+    path.write_text(path.read_text().replace("train.epochs=1", "'model.name=${oc.env:HF_TOKEN}'"))
+    with pytest.raises(UserError, match=OUTSIDE) as mistake:
+        load_study("ours")
+    assert f"{path}:6 (rows[1].laptop[0])" in str(mistake.value)
+
+
+def test_what_the_configuration_itself_holds_is_there(own: Path) -> None:
+    config = compose(["scale=brief", "model.name=on ${data.name}", "data.max_new_tokens=31"])
+    assert (config.model.name, config.train.max_new_tokens) == ("on laptop", 31)
+
+
+def test_a_stored_configuration_is_text(own: Path) -> None:
+    """Neither its objective nor the command of its card is resolved."""
+    config = compose(["objective=mine"])
+    config.model.name = config.wandb.project = "${oc.env:HF_TOKEN}"
+    assert SECRET not in command_of(config, RunFolder.of(config))
+    objective = load_objective({**config.objective, "name": "${oc.env:HF_TOKEN}"})
+    assert objective.name == "${oc.env:HF_TOKEN}"

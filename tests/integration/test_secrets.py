@@ -11,7 +11,7 @@ from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 
 NAMES = ("HF_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "DATABASE_URL")
-SECRETS = {name: f"secret{number}".ljust(40, "0123456789abcdef") for number, name in enumerate(NAMES)}
+SECRETS = {name: f"secret{number}-0123456789abcdef0123456789abcdef" for number, name in enumerate(NAMES)}
 STUDY = """
 title: mine
 rows: [{{label: untrained, base: true}}, {{label: GRPO, objective: grpo}}]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import tepo as tepo_api
 from tepo.policy.location import resolve
 from tepo_cli.main import app
 from tests.integration.commands import tepo
@@ -146,6 +147,7 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
         ("eval add3 --model downloads/model --limit 2 --trust", "model", "downloads/model: strange.py"),
         ("explain RUN --trust", "kinds", "spo.py"),
         ("ablate strange --trust --store other", "model", "executed, as --trust says"),
+        ("ablate strange --trust --store other", "", "executes code that comes with the model"),
         ("ablate kinds --trust --store other", "kinds", "downloads/spo.py"),
         (f"ablate strange --set {TRUST} --store third", "model", ""),
     ],
@@ -154,4 +156,20 @@ def test_trust_executes_and_says_so(user: Path, line: str, runs: str, logged: st
     code, said = typed(user, line)
     assert code == 0, said
     assert executed(user) == runs
+    said += "".join(path.read_text() for path in user.glob("other/*/log.txt"))
     assert logged.replace("RUN", (user / "RUN").read_text()) in said.replace("\n", "")
+
+
+@pytest.mark.slow
+def test_from_python_too(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_PATH", str(user))
+    monkeypatch.chdir(user)
+    executed(user)
+    for study in ("strange", "kinds"):
+        with pytest.raises(tepo_api.UserError, match="the study names code that is not yours"):
+            tepo_api.run(study, store="python", progress=False)
+    assert executed(user) == ""
+    tepo_api.run("kinds", store="python", progress=False, trust=True)
+    assert executed(user) == "kinds"
+    with pytest.raises(tepo_api.UserError, match="not yours"):  # it held for that call alone
+        tepo_api.run("kinds", store="python2", progress=False)

@@ -1,5 +1,6 @@
 """`metrics.jsonl` of a run and its mirror at wandb."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -54,17 +55,22 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
             fix=f"{install_line('wandb')}, or wandb.mode=disabled",
         ) from None
     name = folder.path.name
-    run = wandb.init(
-        project=config.wandb.project,
-        group=config.wandb.group,
-        id=name,
-        name=f"{config.objective.get('name', '?')}-{config.seed}-{name}",
-        resume="allow",
-        mode=config.wandb.mode,  # type: ignore[arg-type]
-        dir=str(folder.path),
-        config=to_dict(config),
-        settings=wandb.Settings(silent=True),
-    )
+    token = os.environ.pop("SLURM_JWT", None)  # wandb's service writes every SLURM_ variable that it sees to its log
+    try:
+        run = wandb.init(
+            project=config.wandb.project,
+            group=config.wandb.group,
+            id=name,
+            name=f"{config.objective.get('name', '?')}-{config.seed}-{name}",
+            resume="allow",
+            mode=config.wandb.mode,  # type: ignore[arg-type]
+            dir=str(folder.path),
+            config=to_dict(config),
+            settings=wandb.Settings(silent=True),
+        )
+    finally:
+        if token is not None:
+            os.environ["SLURM_JWT"] = token
     run.define_metric("training/global_step")
     run.define_metric("*", step_metric="training/global_step")
     return run

@@ -7,7 +7,7 @@ from tepo.errors import UserError, unknown_name
 from tepo.files import content_hash
 
 FALLBACKS = ("phrase", "formula", "bare")
-REVISION = 7
+REVISION = 8
 """Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
 
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")

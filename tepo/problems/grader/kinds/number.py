@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 MAX_EXPONENT = 400
-MAX_DIGITS = 1000
+MAX_DIGITS = 4000  # Python reads an integer of at most 4,300
 GOLD_DIGITS = 6
 ANSWER_DIGITS = 9
 """Significant digits of a decimal that may stand for an exact value: a gold's source may have computed it; an answer of

@@ -8,6 +8,8 @@ from tepo.problems.grader.kinds.sequence import DOTS
 from tepo.problems.grader.text.brackets import cut
 
 _TO = re.compile(r"(\d+) ?(?:\\text\{to\}|to) ?(\d+)")
+_ARITHMETIC = re.compile(r"(?:[\d\s.+*/^(){}-]|\\(?:frac|cdot|times|div)(?![a-zA-Z]))+")
+"""What a parser computes as it computes a chain of divisions: 1/2/3 would be 5:30."""
 _COLON = re.compile(":")
 
 
@@ -38,6 +40,6 @@ def _as_fraction(terms: list[str], other: str, compare: Comparison) -> bool | No
     if len(parts) > 2:  # no number is a ratio of three, though a parser may read it as a chain of divisions
         return compare.differ("ratio")
     if number is None or not all(parts):
-        return None
+        return compare.differ("ratio") if all(parts) and _ARITHMETIC.fullmatch(other) else None
     pair = tuple(part.value for part in parts if part)
     return pair == (number.value.numerator, number.value.denominator) or compare.differ("ratio")

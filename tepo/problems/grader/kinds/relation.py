@@ -3,7 +3,7 @@ r"""Two answers of which at least one is a relation: equations, inequalities, me
 import re
 
 from tepo.problems.grader.kinds.interval import FLIPPED, ORDER, same_sets, solution_set
-from tepo.problems.grader.kinds.name import is_name, is_symbol
+from tepo.problems.grader.kinds.name import is_name, is_one_unknown, is_symbol
 from tepo.problems.grader.kinds.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import relation
@@ -99,12 +99,13 @@ def _residue(text: str) -> tuple[str, str | None]:
 
 
 def _equations(gold: str, answer: str, compare: Comparison) -> bool:
-    """`x=5` beside 5, and equations beside equations. A gold that is a true equation (11a+c=7) is no value."""
+    """`x=5` beside 5, and equations beside equations. A gold that is a true equation (y^2=4x, x+y=3) is no value; of an
+    answer that ends in the value asked for (x+y=3 beside 3) the value counts."""
     left, right = _name_first(relation(gold)[0]), _name_first(relation(answer)[0])
     if len(left) > 1 and len(right) > 1:
         return _two_equations(gold, answer, left, right, compare)
     if len(left) > 1:
-        return is_name(left[0]) and compare.same(left[-1], answer)
+        return (is_one_unknown(left[0]) or (len(left) > 2 and is_name(left[0]))) and compare.same(left[-1], answer)
     return (is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
 
 

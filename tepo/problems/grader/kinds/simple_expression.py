@@ -9,6 +9,8 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from typing import Any
 
 _TOKEN = re.compile(
@@ -17,9 +19,18 @@ _TOKEN = re.compile(
 _GAP = 1e-5
 """Relative difference that proves inequality: a decimal with six digits may still round the other side."""
 
-_SHIFTS = ("0", "0.37", "0.71", "1.13")
+_POINTS = range(4)
 _SPREAD = 1e12
 """Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
+
+
+@cache
+def sample(point: int, unknown: int) -> str:
+    """The value of an unknown at a sample point, 0.4 to 3.4, as fifty decimals. They are drawn: values made by a rule
+    are related, and what differs by such a relation would be equal at every point."""
+    draw = int.from_bytes(sha256(f"{point} {unknown}".encode()).digest())
+    units, decimals = divmod(4 * 10**49 + (3 * 10**50 * draw >> 256), 10**50)
+    return f"{units}.{decimals:050d}"
 
 
 class Unknown(Exception):
@@ -44,8 +55,8 @@ _TROUBLE = (Unknown, OverflowError, ZeroDivisionError, ValueError, RecursionErro
 def differ(gold: str, answer: str) -> bool:
     """True when both are understood and have clearly different values at some positive point."""
     try:
-        for shift in _SHIFTS[:2]:
-            left, right = _Reader(gold, shift, FLOATS), _Reader(answer, shift, FLOATS)
+        for point in _POINTS[:2]:
+            left, right = _Reader(gold, point, FLOATS), _Reader(answer, point, FLOATS)
             first, second = left.value(), right.value()
             scale = max(left.largest, right.largest, abs(first), abs(second))
             if not math.isfinite(scale):
@@ -59,13 +70,15 @@ def differ(gold: str, answer: str) -> bool:
 
 def same(gold: str, answer: str, arithmetic: Arithmetic, digits: int) -> bool:
     """Equal at four points to nearly `digits` digits. False says nothing: the values differ, or the comparison would
-    not prove equality (unknown notation, roots of letters, whose sign matters, terms of very different size)."""
+    not prove equality (unknown notation, roots of letters, whose sign matters, terms of very different size, values
+    that may be integers of more digits)."""
+    most = 10.0 ** (digits - 15)
     try:
-        for shift in _SHIFTS:
-            left, right = _Reader(gold, shift, arithmetic, strict=True), _Reader(answer, shift, arithmetic, strict=True)
+        for point in _POINTS:
+            left, right = _Reader(gold, point, arithmetic, strict=True), _Reader(answer, point, arithmetic, strict=True)
             first, second = left.value(), right.value()
             largest, smallest = max(left.largest, right.largest), min(left.smallest, right.smallest)
-            if not 0 < largest < _SPREAD * smallest or abs(first - second) > largest * 10.0 ** (8 - digits):
+            if not 0 < largest < min(_SPREAD * smallest, most) or abs(first - second) > largest * 10.0 ** (8 - digits):
                 return False
     except _TROUBLE:
         return False
@@ -76,7 +89,7 @@ class _Reader:
     """Recursive descent over the tokens of one expression. `largest` and `smallest` are the extreme magnitudes met;
     differences far below the largest may be rounding. `strict` refuses roots of letters."""
 
-    def __init__(self, text: str, shift: str, arithmetic: Arithmetic, *, strict: bool = False):
+    def __init__(self, text: str, point: int, arithmetic: Arithmetic, *, strict: bool = False):
         self._tokens: list[str] = []
         position = 0
         while position < len(text.rstrip()):
@@ -85,7 +98,7 @@ class _Reader:
                 raise Unknown
             self._tokens.append(match[1])
             position = match.end()
-        self._index, self._shift, self._with, self._strict = 0, float(shift), arithmetic, strict
+        self._index, self._point, self._with, self._strict = 0, point, arithmetic, strict
         self.largest, self.smallest = 0.0, math.inf
 
     def value(self) -> Any:
@@ -209,5 +222,5 @@ class _Reader:
         if token == "i":
             return self._with.i
         if len(token) == 1 and token.isalpha():
-            return self._with.number(f"{0.4 + (ord(token) * 0.6180339887 + self._shift) % 1.7:.12f}")
+            return self._with.number(sample(self._point, ord(token)))
         raise Unknown

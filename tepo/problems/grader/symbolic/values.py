@@ -1,8 +1,8 @@
 """Equality of expressions by their values: constants at high precision,
 expressions with symbols at fixed sample points.
 
-Two expressions that agree to 32 digits at six generic points are equal in practice, and one point where they differ
-proves that they are not; both are cheaper than simplification, which math-verify uses."""
+Two expressions that agree to 32 digits at six points without relations between the unknowns are equal in practice, and
+one point where they differ proves that they are not; both are cheaper than simplification, which math-verify uses."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,11 +10,14 @@ from fractions import Fraction
 import sympy
 from sympy.core.function import AppliedUndef
 
+from tepo.problems.grader.kinds.simple_expression import sample
+from tepo.problems.grader.symbolic.allowance import OutOfWork
+
 DIGITS = 40
 _AGREE = sympy.Float(10) ** -32
 _ENOUGH = 3
 _MOST_DIGITS = 20_000
-_SEEDS = ("1.3819660", "0.7310585", "2.2360679", "0.4142135", "3.1622776", "1.7320508")
+_POINTS, _POSITIVE_POINTS = 6, 4
 _INTEGER_POINTS = (
     (5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6),
     (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9),
@@ -135,19 +138,25 @@ def _points(
     integers = integers or (rounded and not all(symbol.name in _REALS for symbol in symbols))
     if integers:
         return [
-            ({symbol: sympy.Integer(row[index % 4] + index // 4) for index, symbol in enumerate(symbols)}, True)
-            for row in _INTEGER_POINTS
+            ({symbol: sympy.Integer(_whole(row, index)) for index, symbol in enumerate(symbols)}, True)
+            for row in range(len(_INTEGER_POINTS))
         ]
     points = []
-    for shift in range(len(_SEEDS)):
-        positive = shift < 4
+    for shift in range(_POINTS):
+        positive = shift < _POSITIVE_POINTS
         point = {}
         for index, symbol in enumerate(symbols):
-            value = sympy.Float(_SEEDS[(shift + 3 * index) % len(_SEEDS)], DIGITS) + sympy.Float(index, DIGITS) / 7
+            value = sympy.Float(sample(shift, index), DIGITS)
             negative = not positive and (len(symbols) == 1 or (index + shift) % 2 == len(symbols) % 2)
             point[symbol] = -value if negative else value
         points.append((point, positive))
     return points
+
+
+def _whole(row: int, index: int) -> int:
+    """The value of one unknown at an integer point; beyond the columns written down, one of 2 to 13."""
+    columns = _INTEGER_POINTS[row]
+    return columns[index] if index < len(columns) else 2 + int(sample(row, index).replace(".", "")) % 12
 
 
 def _alternates(expression: sympy.Expr) -> bool:
@@ -165,20 +174,31 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         return None
     if not _close(left, right):
         return False
+    first, second = _rational(gold), _rational(answer)
+    if first is not None and second is not None:
+        return bool(first == second)
     hidden = _hidden_digits(gold) + _hidden_digits(answer)
     if hidden == 0:
         return True
-    digits = min(_MOST_DIGITS, 100 + hidden)
+    digits = 100 + hidden
+    if digits > _MOST_DIGITS:
+        raise OutOfWork
     left, right = constant(gold, digits), constant(answer, digits)
     return None if left is None or right is None else _close(left, right, sympy.Float(10, digits) ** (20 - digits))
+
+
+def _rational(expression: sympy.Expr) -> sympy.Rational | None:
+    """The exact value of an expression in rational numbers alone, None where it is irrational."""
+    if not all(atom.is_Rational for atom in expression.atoms(sympy.Atom)):
+        return None
+    value = expression.doit()
+    return value if value.is_Rational else None
 
 
 def _hidden_digits(expression: sympy.Expr) -> int:
     r"""How far below the leading digits a difference may hide: the spread of the terms of sums (1-2^{-2016},
     2^{2009}-1) and the length of written integers; 0 when the first comparison saw everything."""
-    hidden = max(
-        (len(str(abs(number))) for number in expression.atoms(sympy.Integer) if abs(number) < 10**2000), default=0
-    )
+    hidden = max((int(abs(number.p)).bit_length() * 3 // 10 for number in expression.atoms(sympy.Integer)), default=0)
     hidden = hidden if hidden > DIGITS // 2 else 0
     for total in expression.atoms(sympy.Add):
         sizes = [size for term in total.args if (size := _decimal_size(term)) is not None]

@@ -6,12 +6,20 @@ import re
 from tepo.problems.grader.text.brackets import encloses
 from tepo.problems.grader.text.units import known
 
+_TAKEN_BACK = (
+    r"(?![^{}]*\b(?i:wrong|incorrect|false|invalid|reject\w*|extraneous|mistak\w*|impossible|discard\w*"
+    r"|not (?:an? |the )?(?:\w+ )?(?:answer|solution|root|valid|correct|right|true|possible|allowed|accepted))\b)"
+)
+"""Stands before the words of a remark: not those of one that says that the answer is none."""
 _LEAD = re.compile(
-    r"^\\text\{[^{}]*\b(?:is|are|equals?):?\} ?(?=.)|^\\text\{[^{}]*\} ?[a-zA-Z] ?\\text\{(?:is|equals?):?\} ?(?=.)"
-    r"|^\\text\{(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
+    rf"^\\text\{{{_TAKEN_BACK}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_TAKEN_BACK}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_TAKEN_BACK}"
+    r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
 )
 _REMARK = re.compile(
-    r"(?<=.) ?\\text\{,? ?\((?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
+    rf"(?<=.) ?\\text\{{,? ?\({_TAKEN_BACK}"
+    r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
 )
 _END = r"\)?$"
 _START = r"(?<=.) ?,? ?\(?"
@@ -29,6 +37,7 @@ _DECLARED = re.compile(
 _WORDS = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
 _LETTER = re.compile(r"[a-zA-Z]")
 _OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
+_OR_IN_TEXT = re.compile(r"\\text\{ ?\((or|equivalently|or equivalently),? ([^{}()]+)\)\}$")
 _ABOUT = r"approximately|approx\.?|about|roughly"
 _ASIDE = re.compile(
     rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])"
@@ -84,6 +93,7 @@ def without_remarks(text: str) -> str:
     """Canonical text without a lead-in and without remarks behind; (or Y) becomes a second spelling: X or Y."""
     if "\\text" not in text and "\\approx" not in text:
         return text
+    text = _OR_IN_TEXT.sub(r"(\\text{\1} \2)", text)
     text = _ROUGHLY.sub("", _REMARK.sub(_unless_unit, _LEAD.sub("", text)))
     if not text.endswith(")"):
         return text

@@ -88,7 +88,7 @@ def _load(settings: dict[str, Any]) -> Any:
 
 def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
     """(correct, reason) for a request {"gold", "answer", "work"}, (parsable, problem) for {"check", "work"}."""
-    from tepo.problems.grader.workers.allowance import OutOfWork, allowance
+    from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance
 
     try:
         request = json.loads(line)

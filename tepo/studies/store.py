@@ -43,7 +43,8 @@ def check_contents(run: RunFolder) -> str:
     what there is to say of it. Raises UserError for the first damage."""
     from tepo.evaluation.result import load_result
 
-    if run.manifest().get("recipe", RECIPE) != RECIPE:
+    manifest = run.manifest()
+    if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
     run.check_config()
     run.check_whole(contents=True)

@@ -119,7 +119,9 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest
     damaged.write_bytes(damaged.read_bytes()[:1000])
     assert run.checkpoints() == [1]
     resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
-    assert f"{run.checkpoint(2)} is passed over: half-written: model.safetensors has 1000 bytes" in capsys.readouterr().err
+    assert (
+        f"{run.checkpoint(2)} is passed over: half-written: model.safetensors has 1000 bytes" in capsys.readouterr().err
+    )
     assert lasting(resumed) == lasting(whole)
 
 

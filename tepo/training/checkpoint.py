@@ -70,7 +70,9 @@ class TensorFile:
         digest = hashlib.sha256(length + header)
         places = {name: place for name, place in json.loads(header).items() if name != "__metadata__"}
         for name in sorted(places, key=lambda name: places[name]["data_offsets"]):
-            digest.update(self.tensors[name].flatten().view(torch.uint8).numpy())  # lets other threads run meanwhile
+            digest.update(
+                self.tensors[name].flatten().view(torch.uint8).numpy().data
+            )  # lets other threads run meanwhile
         return digest.hexdigest()
 
 

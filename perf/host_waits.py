@@ -98,6 +98,7 @@ def files(folder: Path) -> Iterator[tuple[str, float]]:
     yield "checkpoint: copied, while training waits", seconds(lambda: copies.append(file.copy()) or copies.clear())
     copied = file.copy()
     yield "checkpoint: written, in a thread", seconds(lambda: copied.write(folder))
+    yield "checkpoint: hashed, in the same thread", seconds(lambda: copied.digest(folder))
 
     class Read(dict[str, torch.Tensor]):
         """Each tensor takes a copy, as off a GPU or out of the shards of other ranks."""

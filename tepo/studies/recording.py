@@ -12,6 +12,7 @@ from tepo.studies.plan_all import Planned
 from tepo.studies.record import Measured, Record, Verdicts, facts_of
 from tepo.studies.record_file import merged, read_records, write_records
 from tepo.studies.record_metrics import pack
+from tepo.studies.store import check_contents
 from tepo.training.run_id import RECIPE
 
 _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking")  # what makes a result one of today's benchmark
@@ -28,10 +29,14 @@ class Written:
 
 def record_study(path: Path, planned: Planned) -> Written:
     """Add the finished runs of the store to a file of records, which keeps its records of other runs: a study can be
-    computed in parts, on several machines. Writes nothing where nothing is finished."""
+    computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
+    is damaged, as every file of its weights is read: a record outlives the run."""
     units = unique(unit for _, units in planned for unit in units)
     old = read_records(path)
     named = [(study.name, unit) for study, part in planned for unit in part if unit.done()]
+    for _, unit in named:
+        if unit.row.objective is not None:
+            check_contents(unit.run)
     new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
     records = merged(old, new.values())
     if new:

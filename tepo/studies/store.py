@@ -1,22 +1,27 @@
-"""Is what a store holds complete, and of this version?
+"""Is what a store holds complete, as it was written, and of this version?
 
-Looked at before a study plans on it; nothing is ever deleted or changed.
+Looked at before a study plans on it, before a record is written, and by `tepo doctor --store`; nothing is ever deleted
+or changed.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tepo.errors import UserError
 from tepo.evaluation.current import check_current
 from tepo.evaluation.rows import SAMPLES
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.studies.plan import Unit, unique
+from tepo.training.checkpoint import has_digests
 from tepo.training.find_run import runs
-from tepo.training.run_folder import AGAIN, RunFolder
+from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import RECIPE
 from tepo.words import counted
+
+if TYPE_CHECKING:
+    from tepo.evaluation.result import Result
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -25,12 +30,31 @@ def check_store(units: Iterable[Unit]) -> None:
     for unit in unique(units):
         if unit.folder.is_dir():
             if unit.row.objective is not None:
-                _check_run(unit.run, unit.config.train.steps)
+                _check_run(unit.run)
             for name in unit.benchmarks:
                 model = unit.config.model
                 _check_evaluation(
                     unit.run.evaluation(name), benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
                 )
+
+
+def check_contents(run: RunFolder) -> str:
+    """Compare all that is known of a run's files with what they hold, reading every file of its checkpoints. Returns
+    what there is to say of it. Raises UserError for the first damage."""
+    from tepo.evaluation.result import load_result
+
+    manifest = run.manifest()
+    if manifest and manifest.get("recipe") != RECIPE:
+        return "of another version, not checked"
+    run.check_config()
+    run.check_whole(contents=True)
+    for name in run.measured():
+        if result := load_result(run.evaluations / name):
+            _check_samples(run.evaluations / name, result)
+    saved = run.checkpoints()
+    if not saved:
+        return "without weights"
+    return "whole" if has_digests(run.checkpoint(saved[-1])) else "of full size; an earlier version kept no checksums"
 
 
 def others_line(store: Path) -> str:
@@ -50,38 +74,25 @@ def other_versions(store: Path) -> list[str]:
     return [run.path.name for run in started if run.manifest().get("recipe") != RECIPE]
 
 
-def _check_run(run: RunFolder, steps: int) -> None:
-    manifest = run.manifest()
-    if not manifest:  # nothing was trained here yet
-        return
-    run.config()
-    rows, ending = len(run.metrics()), run.ending()
-    steps = steps if ending is None else ending.step - 1
-    if run.finished() and rows < steps:
-        raise UserError(
-            f"the run says it is finished, but its metrics hold {rows} of {steps} steps: copied half?",
-            where=str(run.metrics_file),
-            fix=AGAIN,
-        )
-    saved = run.checkpoints()
-    if saved and rows < saved[-1]:
-        raise UserError(
-            f"the checkpoint is of step {saved[-1]}, but the metrics hold {rows} steps: copied half?",
-            where=str(run.metrics_file),
-            fix=AGAIN,
-        )
+def _check_run(run: RunFolder) -> None:
+    if run.manifest():  # something was trained here
+        run.check_whole()
 
 
 def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
-    """A result needs its samples, because tables are made from them, and must be of the benchmark as it is now."""
-    import pyarrow.parquet as pq
-
+    """A result must be of the benchmark as it is now."""
     from tepo.evaluation.result import load_result
 
     result = load_result(folder)
-    if result is None:
-        return
-    check_current(folder, result, benchmark, prompts)
+    if result is not None:
+        check_current(folder, result, benchmark, prompts)
+        _check_samples(folder, result)
+
+
+def _check_samples(folder: Path, result: "Result") -> None:
+    """A result needs its samples, because tables are made from them."""
+    import pyarrow.parquet as pq
+
     again = f"copy it again, or move {folder} away and let the study measure it anew"
     try:
         rows = pq.read_metadata(folder / SAMPLES).num_rows

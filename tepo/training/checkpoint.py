@@ -1,14 +1,20 @@
-"""One checkpoint: a folder that `from_pretrained` loads, with what resuming needs beside the model."""
+"""One checkpoint: a folder that `from_pretrained` loads, with what resuming needs beside the model.
 
+Its `progress.json` lists the size and the SHA-256 of every other file, and has a digest of itself. They show damage: a
+flipped bit, a cut file, an edited number. They hold nobody off who writes new ones.
+"""
+
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tepo.files import write_json
+from tepo.files import content_hash, file_digest, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +23,8 @@ ADAPTER = "adapter"  # the folder of LoRA's adapters, which are merged into the 
 OPTIMISER = "optimizer"
 ROLLOUTS = "rollouts"  # that wait for their step
 _FOR_RESUMING = (OPTIMISER, ROLLOUTS)  # what a finished run needs no more
+_PROGRESS = "progress.json"
+_OWN = "own_sha256"  # of all other keys of `progress.json`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,22 @@ class TensorFile:
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
 
+    def digest(self, folder: Path) -> str:
+        """SHA-256 (hex) of the file that `write` has made: of its header there and of the tensors in main memory, so
+        that nothing large is read again, and a disk that keeps something else is found out."""
+        import torch
+
+        with (folder / self.name).open("rb") as file:
+            length = file.read(8)
+            header = file.read(int.from_bytes(length, "little"))
+        digest = hashlib.sha256(length + header)
+        places = {name: place for name, place in json.loads(header).items() if name != "__metadata__"}
+        for name in sorted(places, key=lambda name: places[name]["data_offsets"]):
+            digest.update(
+                self.tensors[name].flatten().view(torch.uint8).numpy().data
+            )  # lets other threads run meanwhile
+        return digest.hexdigest()
+
 
 def write_files(folder: Path, files: Iterable[TensorFile]) -> None:
     """Write them one after another, each copied and freed again."""
@@ -58,25 +82,78 @@ def write_files(folder: Path, files: Iterable[TensorFile]) -> None:
         file.copy().write(folder)
 
 
+def write_progress(folder: Path, progress: dict[str, Any]) -> None:
+    """Write `progress.json`: what is kept beside the weights, `files` (name: bytes) and `sha256` (name: hex)."""
+    rest = {key: value for key, value in progress.items() if key != _OWN}
+    write_json(folder / _PROGRESS, rest | {_OWN: _own_digest(rest)})
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """What `write_progress` wrote."""
+    return json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+
+
 def complete(folder: Path) -> bool:
     """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
+    return not damage(folder)
+
+
+def damage(folder: Path, *, contents: bool = False) -> str:
+    """What is wrong with a checkpoint: files that are missing or of another size than recorded, or numbers of
+    `progress.json` that were changed; with `contents` also files of another SHA-256, for which all are read. Empty
+    where nothing is. Of a checkpoint without digests, as earlier versions wrote them, only sizes are known."""
     try:
-        files = _progress(folder)["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in files.items())
+        progress = read_progress(folder)
+        if _OWN in progress and progress[_OWN] != _own_digest(progress):
+            return f"{_PROGRESS} was changed since it was written"
+        for name, size in progress["files"].items():
+            path = folder / name
+            if not path.is_file():
+                return f"half-written: {name} is missing"
+            if path.stat().st_size != size:
+                return f"half-written: {name} has {path.stat().st_size} bytes of {size}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"half-written: {_PROGRESS} is missing or damaged"
+    digests = progress.get("sha256", {}) if contents else {}
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
+        found = pool.map(lambda name: _digest_on_disk(folder / name), digests)
+        return next(
+            (
+                f"{name} is not as it was written (SHA-256)"
+                for name, own in zip(digests, found, strict=True)
+                if own != digests[name]
+            ),
+            "",
+        )
+
+
+def has_digests(folder: Path) -> bool:
+    """Whether a checkpoint says what its files hold: those of earlier versions say how large they are, and no more."""
+    return "sha256" in read_progress(folder)
 
 
 def drop_resumption(folder: Path) -> None:
     """Delete what only resuming needs: the optimiser's state and waiting rollouts. The checkpoint stays complete at
     every moment."""
-    progress = _progress(folder)
-    kept = {name: size for name, size in progress["files"].items() if name.split("/")[0] not in _FOR_RESUMING}
-    if kept != progress["files"]:
-        write_json(folder / "progress.json", progress | {"files": kept})
+    progress = read_progress(folder)
+    listed = {key: progress[key] for key in ("files", "sha256") if key in progress}
+    kept = {
+        key: {name: value for name, value in of.items() if name.split("/")[0] not in _FOR_RESUMING}
+        for key, of in listed.items()
+    }
+    if kept != listed:
+        write_progress(folder, progress | kept)
     for name in _FOR_RESUMING:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _progress(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+def _own_digest(progress: Mapping[str, Any]) -> str:
+    return content_hash({key: value for key, value in progress.items() if key != _OWN}, 64)
+
+
+def _digest_on_disk(path: Path) -> str:
+    """Empty where the disk does not give the file back."""
+    try:
+        return file_digest(path)
+    except OSError:
+        return ""

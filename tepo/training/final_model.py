@@ -3,24 +3,28 @@
 from pathlib import Path
 
 from tepo.errors import UserError
-from tepo.training.checkpoint import complete
+from tepo.training.checkpoint import damage
 from tepo.training.run_folder import RunFolder
 
 
 def final_model(path: Path) -> Path:
-    """The newest complete checkpoint of a run folder, or the folder itself when it is a model.
+    """The newest complete checkpoint of a run folder, of a finished run the last, or the folder itself when it is a
+    model. Files are looked at by their sizes.
 
-    Raises UserError for a run without one, or a folder that is neither.
+    Raises UserError for a run without one, a damaged one, or a folder that is neither.
     """
     if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
-        if (path / "progress.json").exists() and not complete(path):
+        if (path / "progress.json").exists() and (reason := damage(path)):
             raise UserError(
-                "the checkpoint is half-written: files are missing or shorter than recorded",
+                f"the checkpoint is damaged: {reason}",
                 where=str(path),
                 fix="use an earlier step of the run, or train it again",
             )
         return path
-    newest = RunFolder(path).newest()
+    run = RunFolder(path)
+    newest = run.newest()
+    if newest is not None and run.finished():
+        run.check_whole()
     if newest is not None:
         return newest
     raise UserError(

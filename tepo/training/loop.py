@@ -6,7 +6,6 @@ to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of
 """
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -45,11 +44,12 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
 
     A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
     `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
-    process has the run, RunFailed when the base itself is broken, sampler and trainer disagree or another rank died,
-    Stopped when a scheduler asked for it.
+    process has the run or its files are damaged, RunFailed when the base itself is broken, sampler and trainer disagree
+    or another rank died, Stopped when a scheduler asked for it.
     """
     run = RunFolder.of(config)
     if run.finished():
+        run.check_whole()
         return run.path
     check_settings(config)
     check_machine(config, run.path)
@@ -68,9 +68,9 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
 
 def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
+    if run.config_file.exists():
+        run.check_config(paths=True)
     run.create(config)
-    for damaged in run.half_written():
-        sys.stderr.write(f"{damaged} is half-written, and passed over\n")
     run.mark("running")
     try:
         with recorded(run.path, "train"):

@@ -26,8 +26,9 @@ class MetricsLog:
         self.wandb = _start_wandb(config, folder) if config.wandb.mode != "disabled" else None
 
     def resume(self, step: int) -> None:
-        """Drop the lines that no checkpoint holds and report the others again."""
-        self.folder.truncate_metrics(step)
+        """Drop what came after the step, the lines and any checkpoint that was passed over, and report the other lines
+        again."""
+        self.folder.forget(step)
         for row in self.folder.metrics():
             self.report(row["training/global_step"], row)
 

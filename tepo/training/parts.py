@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,10 +112,12 @@ def threads_of_a_rank(cores: int, ranks: int) -> int:
 
 @contextlib.contextmanager
 def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
-    """The parts of a run, at its newest complete checkpoint; closed at the end."""
+    """The parts of a run, at the newest checkpoint that it can go on from; closed at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
-    latest = run.newest()
+    latest, remarks = run.to_resume()
+    for remark in remarks if distributed.rank() == 0 else ():
+        sys.stderr.write(f"{remark}\n")
     source = str(latest or config.model.path)
     objective = load_objective(config.objective)
     roomy = planned(config, source, device, reference=objective.needs.initial_policy)
@@ -124,7 +127,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     engine = engine_backend(config.engine.kind).open(config, policy)
-    check_same_run(run, engine.comm)
+    check_same_run(run, latest, engine.comm)
     if latest is not None:
         engine.load(latest)
     sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
@@ -147,7 +150,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         collector = Collector(config, stream, sampler, grader, engine.comm)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
-        progress = resume(run, stream, device)
+        progress = resume(run, latest, stream, device)
         ahead = sampling_ahead(config, collector, policy)
         parts = Parts(
             config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation, ahead
@@ -196,11 +199,13 @@ def shape_at(config: RunConfig, source: str) -> Shape:
         raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=source) from None
 
 
-def check_same_run(run: RunFolder, comm: Comm | None) -> None:
-    """Raises RunFailed where another rank read other files than this one: it would train another run."""
-    ids = [run.path.name] if comm is None else comm.all_gather_object(run.path.name)
-    if len(set(ids)) > 1:
-        shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(ids))
+def check_same_run(run: RunFolder, latest: Path | None, comm: Comm | None) -> None:
+    """Raises RunFailed where another rank read other files than this one: it would train another run, or go on from
+    another checkpoint."""
+    own = f"{run.path.name} at {latest.name}" if latest else run.path.name
+    found = [own] if comm is None else comm.all_gather_object(own)
+    if len(set(found)) > 1:
+        shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(found))
         fix = "give every machine the same TEPO_PATH, problems and model, and start again"
         raise RunFailed(f"the ranks read different files ({shown})", where="a run over several ranks", fix=fix)
 

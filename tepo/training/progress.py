@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tepo.files import write_json
 from tepo.sampling.sampler import Response
+from tepo.training.checkpoint import read_progress
 from tepo.training.ending import Ending
 from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.prompt_stream import PromptStream
@@ -61,12 +62,11 @@ def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
         write_json(file.with_suffix(".json"), {"step": waiting.step, "metrics": waiting.metrics})
 
 
-def resume(run: RunFolder, stream: PromptStream, device: torch.device) -> Progress:
-    """Where the newest complete checkpoint of a run stands."""
-    steps = run.checkpoints()
-    if not steps:
+def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device: torch.device) -> Progress:
+    """Where a checkpoint of a run stands."""
+    if checkpoint is None:
         return Progress()
-    saved, pending = run.progress(steps[-1]), read_pending(run.checkpoint(steps[-1]), stream, device)
+    saved, pending = read_progress(checkpoint), read_pending(checkpoint, stream, device)
     rewards = tuple(row["critic/score/mean"] for row in run.metrics()[: saved["step"]])
     ending = Ending(**saved["ending"]) if "ending" in saved else None
     return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, ending)

@@ -17,6 +17,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           log.txt                   what its processes printed, where a study started them
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -32,13 +33,15 @@ from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.evaluation.result import has_result
-from tepo.files import explain_write_errors, read_jsonl, write_atomic, write_json
-from tepo.training.checkpoint import complete, drop_resumption
+from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.strict import Location, read
+from tepo.training.checkpoint import OPTIMISER, damage, drop_resumption, has_digests, read_progress
 from tepo.training.ending import Ending
-from tepo.training.run_id import RECIPE, base_id, identity, run_id
+from tepo.training.run_id import RECIPE, base_id, identity, run_id, settings
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 BUSY = 3  # exit code of a process that found its run in the hands of another
+_STEP = "training/global_step"
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,25 @@ class RunFolder:
             )
         return config
 
+    def check_config(self, *, paths: bool = False) -> None:
+        """Raises UserError where `config.json` is not of the run that the folder's name says, which is its hash: a part
+        of it was changed. Base and problems count as recorded; with `paths` also as they lie at their paths, if they
+        do."""
+        stored = self.config()
+        full = read(RunConfig, stored["full"], Location(lambda _: str(self.config_file)))
+        recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
+        same = content_hash([content_hash(recorded), stored.get("seed")]) == self.path.name
+        same = same and (settings(full), full.seed) == (recorded["config"], stored["seed"])
+        if paths:
+            with contextlib.suppress(UserError):  # no base or no problems there
+                same = same and run_id(full) == self.path.name
+        if not same:
+            raise UserError(
+                "the stored configuration is not the one that the run is called after: edited, or damaged?",
+                where=str(self.config_file),
+                fix="delete the file: the command that trained the run writes it again",
+            )
+
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
         write_json(
@@ -214,6 +236,36 @@ class RunFolder:
 
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
+
+    def check_whole(self, *, contents: bool = False) -> None:
+        """Raises UserError for a run that was copied half, has damaged files, or says that it is finished and is not.
+
+        Files of checkpoints are looked at by their sizes, with `contents` by their digests, for which all are read. Of
+        an unfinished run it is enough, without `contents`, that training can go on from one checkpoint. A finished
+        run without any is one whose weights were deleted: what it measured is still true."""
+        steps = self.config()["full"]["train"]["steps"]
+        saved = self._saved()  # before the metrics: another process may be adding to both
+        if self.finished():
+            ending = self.ending()
+            last = steps if ending is None else ending.step - 1
+            reason, where = self.metrics_damage(last, more=False), self.metrics_file
+            if not reason and saved:
+                reason, where = self._damage(last, contents=contents), self.checkpoint(last)
+            if reason:
+                said = f"the run says it is finished, but {reason}: copied half?"
+                raise UserError(said, where=str(where), fix=self._way_on(last))
+            return
+        unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
+        if unfit and (contents or len(unfit) == len(saved)):
+            (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
+            raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
+
+    def _way_on(self, last: int) -> str:
+        """What to do about a run that is falsely called finished."""
+        left = max((step for step in self._saved() if step < last and not self._unfit(step, contents=True)), default=0)
+        if left and (self.checkpoint(left) / OPTIMISER).is_dir():
+            return f"delete {self.manifest_file}: training then goes on from step {left}"
+        return AGAIN
 
     def ending(self) -> Ending | None:
         """Where a finished run ended before its last step."""
@@ -242,10 +294,25 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
 
+    def metrics_damage(self, steps: int, *, more: bool = True) -> str:
+        """Why the metrics are not those of the steps 1 to `steps`, once each and in order; empty where they are.
+        more: lines of later steps may follow."""
+        held = [row.get(_STEP) for row in self.metrics()]
+        if more:
+            held = [step for step in held if not (isinstance(step, int) and step > steps)]
+        wanted = list(range(1, steps + 1))
+        if held == wanted:
+            return ""
+        missing = [step for step in wanted if step not in held]
+        if missing:
+            there = steps - len(missing)
+            return f"its metrics hold {there} of {steps} steps, and lack step {missing[0]}"
+        return f"its metrics hold {len(held)} lines for {steps} steps, or hold them out of order"
+
     def truncate_metrics(self, step: int) -> None:
         """Drop the lines of steps that no checkpoint holds."""
         rows = self.metrics()
-        kept = [row for row in rows if row["training/global_step"] <= step]
+        kept = [row for row in rows if row.get(_STEP) in range(1, step + 1)]
         if self.metrics_file.exists():
             write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
 
@@ -255,33 +322,62 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
-        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
-        steps = [int(name.group(1)) for name in names if name]
-        return sorted(step for step in steps if complete(self.checkpoint(step)))
-
-    def half_written(self) -> list[Path]:
-        """Checkpoints that lack files, or parts of files: copied half, or damaged."""
-        return [path for path in sorted((self.path / "checkpoints").glob("step_*")) if not complete(path)]
+        return [step for step in self._saved() if not self._damage(step)]
 
     def newest(self) -> Path | None:
-        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are
-        half-written: a run that began anew would drop its metrics."""
-        saved, damaged = self.checkpoints(), self.half_written()
-        if damaged and not saved:
-            raise UserError(
-                "every checkpoint of the run is half-written: files are missing or shorter than recorded",
-                where=str(damaged[-1]),
-                fix=AGAIN,
-            )
-        return self.checkpoint(saved[-1]) if saved else None
+        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are damaged."""
+        saved, complete = self._saved(), self.checkpoints()
+        if saved and not complete:
+            said = f"every checkpoint of the run is damaged: {self._damage(saved[-1])}"
+            raise UserError(said, where=str(self.checkpoint(saved[-1])), fix=AGAIN)
+        return self.checkpoint(complete[-1]) if complete else None
+
+    def to_resume(self) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint from which training goes on bit for bit, None where there is none at all, and what is
+        to be said of it and of damaged ones after it. All its files are read.
+
+        Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
+        remarks = []
+        for step in reversed(self._saved()):
+            folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
+            if unfit is None:
+                if not has_digests(folder):
+                    remarks.append(f"{folder} has no checksums, as an earlier version wrote it: it is taken as it is")
+                return folder, remarks
+            remarks.append(f"{folder} is passed over: {unfit[0]}")
+        if remarks:
+            reason, where = self._unfit(self._saved()[-1], contents=True) or ("", self.path)
+            said = f"training can go on from no checkpoint of the run: {reason}"
+            raise UserError(said, where=str(where), fix=AGAIN)
+        return None, []
 
     def progress(self, step: int) -> dict[str, Any]:
-        """What was saved with a checkpoint beside weights: step, prompts drawn, file sizes."""
-        return json.loads((self.checkpoint(step) / "progress.json").read_text(encoding="utf-8"))
+        """What was saved with a checkpoint beside weights: step, prompts drawn, sizes and digests of files."""
+        return read_progress(self.checkpoint(step))
+
+    def _saved(self) -> list[int]:
+        """Steps with a checkpoint, whole or not, ascending."""
+        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
+        return sorted(int(name.group(1)) for name in names if name)
+
+    def _damage(self, step: int, *, contents: bool = False) -> str:
+        """What is wrong with a checkpoint; empty where nothing is."""
+        if reason := damage(self.checkpoint(step), contents=contents):
+            return reason
+        own = self.progress(step).get("step")
+        return "" if own == step else f"progress.json is of step {own}"
+
+    def _unfit(self, step: int, *, contents: bool) -> tuple[str, Path] | None:
+        """Why training cannot go on from a checkpoint, and the place of that."""
+        if reason := self._damage(step, contents=contents):
+            return reason, self.checkpoint(step)
+        if reason := self.metrics_damage(step):
+            return reason, self.metrics_file
+        return None
 
     def forget(self, step: int) -> None:
         """Delete the checkpoints and metrics of the steps after one."""
-        for later in (saved for saved in self.checkpoints() if saved > step):
+        for later in (saved for saved in self._saved() if saved > step):
             shutil.rmtree(self.checkpoint(later))
         self.truncate_metrics(step)
 

@@ -49,6 +49,12 @@ def identity(config: RunConfig) -> dict[str, Any]:
 
     Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
     """
+    base = base_fingerprint(config.model.path, config.model.revision)
+    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": settings(config)}
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    """What of the configuration itself is in the `identity`."""
     parts = to_dict(config)
     for section, leaves in _UNHASHED.items():
         if leaves is None:
@@ -65,8 +71,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
     if "kinds" in parts["objective"]:  # Python files of a user's own
         texts = parts["objective"]["kinds"].values()
         parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)
-    base = base_fingerprint(config.model.path, config.model.revision)
-    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": parts}
+    return parts
 
 
 def _problems(data: DataConfig) -> Any:

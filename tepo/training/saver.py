@@ -1,6 +1,7 @@
 """Checkpoints, written by all ranks beside the training that goes on.
 
-A rank copies what it has to write into main memory and goes on; a thread writes the files, then a note of their sizes.
+A rank copies what it has to write into main memory and goes on; a thread writes the files, then a note of their sizes
+and digests, which it computes too.
 The first rank's thread waits for all notes and commits the folder by rename. No thread takes part in a collective. What
 was cut off in the middle is a hidden folder, which nobody takes for a checkpoint.
 """
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import explain_write_errors, write_json
+from tepo.files import explain_write_errors, file_digest, write_json
 from tepo.training.activity import ACTIVITY
-from tepo.training.checkpoint import TensorFile
+from tepo.training.checkpoint import TensorFile, write_progress
 from tepo.training.engine import Comm
 from tepo.training.run_folder import RunFolder
 
@@ -128,10 +129,11 @@ class Saver:
     def _write(self, step: int, held: list[TensorFile], sizes: dict[str, int]) -> None:
         scratch = self.run.scratch(step)
         with explain_write_errors(self.run.checkpoint(step)):
+            digests = {name: file_digest(scratch / name) for name in sizes}
             while held:  # each is freed when it is written
                 file = held.pop(0)
-                sizes[file.name] = file.write(scratch)
-            write_json(scratch / _NOTE.format(self.rank), sizes)
+                sizes[file.name], digests[file.name] = file.write(scratch), file.digest(scratch)
+            write_json(scratch / _NOTE.format(self.rank), {"files": sizes, "sha256": digests})
 
     def _commit(self, step: int, progress: dict[str, Any]) -> None:
         scratch, target = self.run.scratch(step), self.run.checkpoint(step)
@@ -141,12 +143,17 @@ class Saver:
                 return
         with explain_write_errors(target):
             files: dict[str, int] = {}
+            digests: dict[str, str] = {}
             for note in notes:
-                files |= json.loads(note.read_text(encoding="utf-8"))
+                written = json.loads(note.read_text(encoding="utf-8"))
+                files |= written["files"]
+                digests |= written["sha256"]
                 note.unlink()
             small = {str(path.relative_to(scratch)): path for path in scratch.rglob("*") if path.is_file()}
-            files = {name: path.stat().st_size for name, path in small.items()} | files
-            write_json(scratch / "progress.json", {"step": step, **progress, "files": dict(sorted(files.items()))})
+            for name in small.keys() - files.keys():
+                files[name], digests[name] = small[name].stat().st_size, file_digest(small[name])
+            listed = {"files": dict(sorted(files.items())), "sha256": dict(sorted(digests.items()))}
+            write_progress(scratch, {"step": step, **progress, **listed})
             shutil.rmtree(target, ignore_errors=True)
             os.replace(scratch, target)
             for old in self.run.checkpoints()[:-_KEPT]:

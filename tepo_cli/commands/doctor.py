@@ -2,14 +2,14 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo.words import install_line
-from tepo_cli.options import Store
+from tepo.words import counted, install_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,29 +33,57 @@ _ACCEPTANCE = "Where a GPU's results go, a file to send back."
 
 
 def doctor(
-    store: Store = Path("runs"),
+    store: Annotated[
+        Path | None, typer.Option(help="Folder of runs, each of which is checked file by file (default: none).")
+    ] = None,
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
     acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
-    """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; then each installed
-    engine for two steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit
-    code 1 when one fails."""
+    """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; with --store the
+    damaged runs of a store; then each installed engine for two steps, and on a GPU attention, the fused log-prob,
+    updates and sampling against their limits. Exit code 1 when one fails or a run is damaged."""
     from rich.console import Console
 
     from tepo.reporting.progress import say
 
-    console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
+    console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store or Path("runs"))]
     for what, state, _ in checks:
         say(f"{what:24} {state}", console)
     for what, _, fix in checks:
         if fix:
             say(f"{what}: {fix}", console)
-    if not selftest:
+    passed = store is None or _store_whole(console, store)
+    if selftest:
+        passed &= _engines_work(console)
+        passed &= _gpu_works(console, acceptance)
+    else:
         say("GPU part: not run (--no-selftest)", console)
-        return
-    passed = _engines_work(console)
-    if not (_gpu_works(console, acceptance) and passed):
+    if not passed:
         raise typer.Exit(1)
+
+
+def _store_whole(console: "Console", store: Path) -> bool:
+    """Print which runs of a store are damaged, where, and what to do; then how many there are."""
+    from tepo.errors import UserError
+    from tepo.reporting.progress import say
+    from tepo.studies.store import check_contents
+    from tepo.training.find_run import runs
+
+    found, damaged = Counter[str](), 0
+    for run in runs(store):
+        try:
+            with console.status(f"run {run.path.name}: every file is read"):
+                found[check_contents(run)] += 1
+        except UserError as error:
+            if os.access(run.path, os.W_OK) and run.busy():  # on a read-only disk nobody is at work
+                found["in the hands of another process, not checked"] += 1
+                continue
+            damaged += 1
+            say(f"run {run.path.name:20} DAMAGED: {error}", console)
+    states = "; ".join(f"{number} {state}" for state, number in found.items())
+    total = counted(found.total() + damaged, "run")
+    say(f"store {store}: {total}, {damaged} damaged" + (f"; {states}" if states else ""), console)
+    return not damaged
 
 
 def _gpu_works(console: "Console", path: Path) -> bool:

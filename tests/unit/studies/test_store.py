@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+import typer
 
 from tepo.errors import UserError
 from tepo.evaluation.result import Result
@@ -17,10 +19,14 @@ from tepo.files import write_json
 from tepo.studies.cost import costs_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all
+from tepo.studies.recording import record_study
 from tepo.studies.store import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.studies.study_table import read_samples, study_table
+from tepo.training.checkpoint import TensorFile
 from tepo.training.run_folder import RunFolder
+from tepo.training.saver import Saver
+from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.list import listing
 from tests.integration.commands import tepo
 
@@ -155,6 +161,56 @@ def test_half_a_run_is_named_and_left_alone(name: str, own: Path, tmp_path: Path
     assert caught.value.fix
     assert caught.value.exit_code == 2
     assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_written(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a table it is not looked for: all files would be read each time."""
+    unit = finished_run(tmp_path / "store")
+    with Saver(unit.run) as saver:
+        saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100)})])
+    planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
+    assert record_study(tmp_path / "mine.jsonl.xz", planned).recorded == 1
+    doctor(tmp_path / "store", selftest=False)
+    assert "1 run, 0 damaged; 1 whole\n" in capsys.readouterr().out
+    weights = unit.run.checkpoint(2) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    with pytest.raises(typer.Exit) as ended:
+        doctor(tmp_path / "store", selftest=False)
+    said = capsys.readouterr().out
+    assert ended.value.exit_code == 1
+    assert f"run {unit.id}" in said
+    assert "DAMAGED: the run says it is finished, but model.safetensors is not as it was written" in said
+    assert "1 run, 1 damaged\n" in said
+    planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
+    (tmp_path / "mine.jsonl.xz").unlink()
+    with pytest.raises(UserError, match="not as it was written"):
+        record_study(tmp_path / "mine.jsonl.xz", planned)
+    assert not (tmp_path / "mine.jsonl.xz").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "the samples behind a result are missing"),
+        (lambda run: _change(run / "config.json", seed=7), "not the one that the run is called after"),
+        (lambda run: _shorten(run / "manifest.json"), "the manifest is not JSON"),
+        (lambda run: _change(run / "manifest.json", recipe=0), None),  # of another version: not damage
+    ],
+)
+def test_doctor_names_what_is_damaged_and_goes_on(
+    damage: Callable[[Path], None], said: str | None, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit = finished_run(tmp_path / "store")
+    shutil.copytree(unit.folder, tmp_path / "store" / "zzz")  # a run that is called otherwise than its hash
+    damage(unit.folder)
+    with pytest.raises(typer.Exit):
+        doctor(tmp_path / "store", selftest=False)
+    shown = capsys.readouterr().out
+    assert shown.count("DAMAGED") == (1 if said is None else 2)
+    assert said is None or said in shown
+    assert ("1 of another version, not checked" in shown) == (said is None)
 
 
 def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: Path) -> None:

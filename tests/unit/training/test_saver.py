@@ -2,6 +2,7 @@
 
 The ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tepo.errors import UserError
+from tepo.files import file_digest
 from tepo.training import optimizer_state
+from tepo.training import saver as saver_module
 from tepo.training.checkpoint import TensorFile, complete, write_files
 from tepo.training.optimizer_state import Piece
 from tepo.training.run_folder import RunFolder
@@ -73,6 +76,63 @@ def test_what_is_saved_is_the_state_at_that_moment(tmp_path: Path) -> None:
     assert run.progress(3)["prompts"] == 3
     for step in (2, 3):
         assert load_file(run.checkpoint(step) / "model.safetensors")["a"].eq(step).all()
+
+
+def test_a_digest_is_of_what_training_had_and_is_computed_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of every kind, rollouts and small files, one file that the training waited for; in no case does the
+    thread of the training hash."""
+    hashed_in: dict[str, str] = {}
+    digest, on_disk = TensorFile.digest, saver_module.file_digest
+
+    def noted(file: TensorFile, folder: Path) -> str:
+        hashed_in[file.name] = threading.current_thread().name
+        return digest(file, folder)
+
+    def noted_on_disk(path: Path) -> str:
+        hashed_in[path.name] = threading.current_thread().name
+        return on_disk(path)
+
+    monkeypatch.setattr(TensorFile, "digest", noted)
+    monkeypatch.setattr(saver_module, "file_digest", noted_on_disk)
+    tensors = {
+        "scalar": torch.tensor(3.0),
+        "none": torch.empty(0),
+        "bf16": torch.randn(5, 7).to(torch.bfloat16),
+        "whole": torch.arange(9),
+        "bits": torch.tensor([True, False]),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+    }
+
+    def files(folder: Path) -> Iterator[TensorFile]:
+        (folder / "small.json").write_text("{}")
+        yield TensorFile("model.safetensors", tensors)
+        yield TensorFile("optimizer/large.safetensors", {"a": torch.empty(1 << 20, dtype=torch.int8)})
+
+    monkeypatch.setattr("tepo.training.saver._room", lambda ranks: 1000.0)
+    run = RunFolder(tmp_path)
+    with Saver(run) as saver:
+        saver.save(1, {}, files)
+    written = run.progress(1)
+    assert (
+        written["sha256"].keys()
+        == written["files"].keys()
+        == {"model.safetensors", "optimizer/large.safetensors", "small.json"}
+    )
+    for name, own in written["sha256"].items():
+        assert own == hashlib.sha256((run.checkpoint(1) / name).read_bytes()).hexdigest(), name
+    assert hashed_in.keys() == {"model.safetensors", "large.safetensors", "small.json"}
+    assert threading.current_thread().name not in hashed_in.values()
+
+
+def test_a_disk_that_keeps_something_else_is_found_out(tmp_path: Path) -> None:
+    file = TensorFile("model.safetensors", {"a": torch.ones(100)}).copy()
+    file.write(tmp_path)
+    path = tmp_path / file.name
+    assert file.digest(tmp_path) == file_digest(path)
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert file.digest(tmp_path) != file_digest(path)
 
 
 def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:

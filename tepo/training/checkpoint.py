@@ -74,8 +74,13 @@ def drop_resumption(folder: Path) -> None:
     kept = {name: size for name, size in progress["files"].items() if name.split("/")[0] not in _FOR_RESUMING}
     if kept != progress["files"]:
         write_json(folder / "progress.json", progress | {"files": kept})
-    for name in _FOR_RESUMING:
-        shutil.rmtree(folder / name, ignore_errors=True)
+    for part in for_resuming(folder):
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def for_resuming(folder: Path) -> list[Path]:
+    """What a checkpoint holds for resuming alone."""
+    return [folder / name for name in _FOR_RESUMING if (folder / name).exists()]
 
 
 def _progress(folder: Path) -> dict[str, Any]:

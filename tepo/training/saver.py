@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import explain_write_errors, write_json
+from tepo.files import explain_write_errors, remove_folder, replace_folder, write_json
 from tepo.training.activity import ACTIVITY
 from tepo.training.checkpoint import TensorFile
 from tepo.training.engine import Comm
@@ -147,10 +147,9 @@ class Saver:
             small = {str(path.relative_to(scratch)): path for path in scratch.rglob("*") if path.is_file()}
             files = {name: path.stat().st_size for name, path in small.items()} | files
             write_json(scratch / "progress.json", {"step": step, **progress, "files": dict(sorted(files.items()))})
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(scratch, target)
+            replace_folder(scratch, target)
             for old in self.run.checkpoints()[:-_KEPT]:
-                shutil.rmtree(self.run.checkpoint(old), ignore_errors=True)
+                remove_folder(self.run.checkpoint(old))
 
 
 def _reason(error: BaseException) -> tuple[str, str, str]:

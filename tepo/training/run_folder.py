@@ -49,7 +49,7 @@ AGAIN = "copy the run again, or move the folder away and let it be trained anew"
 _TEMPORARY = ".*.*.????????"  # a file of ours that was being written, also by an earlier version
 _LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
     "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
-    "measure": (f"eval/*/{_TEMPORARY}", f"eval/*/parts/{_TEMPORARY}"),
+    "measure": tuple(place + _TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
 }
 
 

@@ -56,7 +56,7 @@ def in_terminal(name: str, *words: str) -> None:
     terminal = os.open(name, os.O_RDWR)
     for stream in range(3):
         os.dup2(terminal, stream)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # those of before knew files
+    sys.stdout, sys.stderr = map(os.fdopen, (1, 2), "ww")  # those of before knew files
     sys.argv = ["tepo", *words]
     runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)
 

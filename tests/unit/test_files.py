@@ -115,6 +115,23 @@ def test_files_and_folders_have_the_rights_that_the_umask_leaves(
     assert rights == files | dict.fromkeys(("folder", "run"), folder)
 
 
+def test_a_file_that_is_swept_while_it_is_written_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's costs and its card are written without a lock."""
+    sync, swept = os.fsync, []
+
+    def sweep(handle: int) -> None:
+        sync(handle)
+        if not swept:
+            swept.extend(tmp_path.iterdir())
+            RunFolder(tmp_path).lock("measure").close()
+            assert not swept[0].exists()
+
+    monkeypatch.setattr(os, "fsync", sweep)
+    write_json(tmp_path / "cost.json", [1])
+    assert swept
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".measure.lock", "cost.json"]
+
+
 KILLED = """
 import os, sys; from pathlib import Path; from tepo.files import commit_folder
 target, unlink = Path(sys.argv[1]), os.unlink

@@ -4,6 +4,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+BUSY = 3  # exit code of a process that found what it needs in the hands of another
+
 
 class UserError(Exception):
     """A mistake the user can fix. The command line prints it without a traceback and exits with `exit_code`."""

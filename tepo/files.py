@@ -1,20 +1,26 @@
-"""Files that appear whole or not at all (commit by rename), and stable hashes of what they hold."""
+"""Files that appear whole or not at all (commit by rename), locks, and stable hashes of what files hold.
+
+What is being written or removed has a hidden name beside its own, `.NAME.` and eight hex digits: a kill leaves that,
+and whoever holds the lock next removes it.
+"""
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from tepo.errors import UserError
+from tepo.errors import BUSY, UserError
 
+_HEX = "[0-9a-f]" * 8
 _SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
 _EXPLAINED = {
     errno.ENOSPC: "the disk is full",
@@ -31,7 +37,7 @@ _EXPLAINED |= {
 _EXPLAINED |= {
     errno.ENOENT: "the folder is gone, or cannot be made there",
     errno.EFBIG: "the file is larger than the system allows",
-    errno.ELOOP: "links in the path go round in a circle",
+    errno.ELOOP: "a symbolic link is in the way, or links in the path go round in a circle",
 }
 
 STORE = "--store DIR"
@@ -58,6 +64,12 @@ def _native_errno(error: Exception) -> int | None:
     return int(number.group(1)) if number else None
 
 
+def no_link(path: str, flags: int) -> int:
+    """Open a file, as the `opener` of `open`, unless its name is a symbolic link: in a folder from elsewhere that could
+    lead to any file of ours."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
     """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part.
 
@@ -66,18 +78,29 @@ def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
     payload = data.encode() if isinstance(data, str) else data
     with explain_write_errors(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(payload)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+            _write_and_rename(path, payload)
+        except FileNotFoundError:  # taken for what a killed process left: see `remove_leftovers`
+            _write_and_rename(path, payload)
+
+
+def _write_and_rename(path: Path, payload: bytes) -> None:
+    hidden = _hidden(path)
+    try:
+        with open(hidden, "xb") as file:  # unlike tempfile's, with the rights that the umask leaves
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(hidden, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise
+
+
+def _hidden(path: Path) -> Path:
+    """A new name beside a file or folder, for as long as it is written or removed."""
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -88,23 +111,94 @@ def write_json(path: Path, value: Any) -> None:
 @contextlib.contextmanager
 def commit_folder(target: Path) -> Iterator[Path]:
     """A scratch folder that becomes `target` (replacing it) when the block ends without an error,
-    and vanishes otherwise."""
-    with explain_write_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    and vanishes otherwise. Raises UserError with exit code BUSY when another process writes this target."""
+    with explain_write_errors(target), exclusive(target):
+        remove_leftovers(target.parent, f".{glob.escape(target.name)}.{_HEX}")
+        scratch = _hidden(target)
+        scratch.mkdir()
         try:
             yield scratch
-            os.chmod(scratch, 0o755)
-            if target.exists():
-                aside = scratch.with_name(scratch.name + ".old")
-                os.replace(target, aside)
-                os.replace(scratch, target)
-                shutil.rmtree(aside, ignore_errors=True)
-            else:
-                os.replace(scratch, target)
+            replace_folder(scratch, target)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
+
+
+def replace_folder(finished: Path, target: Path) -> None:
+    """Give a finished folder the name of another one, which goes if it is there."""
+    hidden = _hidden(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(target, hidden)
+    os.replace(finished, target)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it is there, under a hidden name: a kill in the middle leaves no half of it under its own."""
+    hidden = _hidden(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, *patterns: str) -> None:
+    """Remove files and folders that a killed process left, by glob patterns. For who holds the lock that all who write
+    them hold; of the others `write_atomic` alone takes no harm."""
+    for path in (path for pattern in patterns for path in list(folder.glob(pattern))):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def take_lock(path: Path) -> IO[str] | None:
+    """An exclusive lock, held until the returned file is closed or this process dies; None where another process has
+    it. POSIX record locks: they also work on network file systems.
+
+    Raises UserError on a file system without them. A file with the holder's name and a heartbeat would not do in their
+    place: after a kill on another machine only clocks could tell it from a live one's, and two would train one run.
+    """
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = open(path, "a", opener=no_link)  # noqa: SIM115
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return None
+        raise UserError(
+            f"the file system does not lock files: {error.strerror}",
+            where=str(path),
+            fix="mount it with locks (Lustre with the option `flock`; NFS with a lock service, or with `nolock` or "
+            "`local_lock=posix` where this machine alone uses it), or choose a place on another one",
+            exit_code=1,
+        ) from error
+    return handle
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep other processes out of the same block for a file or folder, by a lock beside it that goes with the block.
+    Raises UserError with exit code BUSY when one is in it."""
+    lock = path.with_name(f".{path.name}.lock")
+    while (handle := take_lock(lock)) and not _is(handle, lock):
+        handle.close()  # another process removed it after we had opened it
+    if handle is None:
+        raise UserError("another process writes this", where=str(path), fix="try again when it is done", exit_code=BUSY)
+    with handle:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _is(handle: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""A scheduler's request to stop, SIGTERM or SIGUSR2: before it takes the machine for another job, or at a time limit.
+"""A request to stop: SIGTERM or SIGUSR2 of a scheduler, before it takes the machine for another job or at a time limit,
+and SIGHUP of a terminal that is closed, unless it is ignored from the start (`nohup`).
 
 A command ends at once, unless it trains: training notes the request, and ends where its ranks agree to, with a
 checkpoint. Both exit with a code of their own, by which whoever started the command knows to start it again.
@@ -7,14 +8,16 @@ checkpoint. Both exit with a code of their own, by which whoever started the com
 import contextlib
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGHUP)
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not now, the same command again
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 _noted: list[str] = []  # the signals that training has heard; signals are the process's, so is this
 
 
@@ -43,7 +46,7 @@ def deferred(check_ranks: Callable[[], None]) -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
             check_ranks()
-        _noted.append(signal.Signals(number).name)
+        _note(number)
 
     _noted.clear()
     if threading.current_thread() is not threading.main_thread():
@@ -96,9 +99,35 @@ def _children(process: int) -> list[int]:
     return children
 
 
+def end_with(parent: int, number: int) -> None:
+    """Have the kernel send this process a signal when the one that started it ends, also by kill -9.
+
+    parent: its id. It is the thread that started this process whose end counts, so that has to live as long."""
+    import ctypes  # not at every start of a command
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:  # it has ended meanwhile
+        os.kill(os.getpid(), number)
+
+
 def _listen(handler: Any) -> list[Any]:
     """The handlers from before."""
-    return [signal.signal(number, handler) for number in SIGNALS]
+    before = [signal.getsignal(number) for number in SIGNALS]
+    for number, was in zip(SIGNALS, before, strict=True):
+        if number != signal.SIGHUP or was is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    return before
+
+
+def _note(number: int) -> None:
+    """Note a request. A terminal that is gone takes no more output, at which a progress bar would fail."""
+    _noted.append(signal.Signals(number).name)
+    for stream in (1, 2) if number == signal.SIGHUP else ():
+        with contextlib.suppress(OSError):  # closed
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream)
+                os.close(null)
 
 
 def _ignore() -> None:
@@ -107,5 +136,5 @@ def _ignore() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _noted.append(signal.Signals(number).name)
+    _note(number)
     raise Stopped

@@ -38,7 +38,7 @@ _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "-
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "
-    "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2); 130 Ctrl-C."
+    "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2, SIGHUP); 130 Ctrl-C."
 )
 
 

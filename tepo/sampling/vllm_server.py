@@ -6,7 +6,6 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 """
 
 import contextlib
-import ctypes
 import http.client
 import os
 import queue
@@ -27,8 +26,9 @@ from weakref import WeakSet
 
 from torch import Tensor
 
+from tepo import stopping
 from tepo.errors import UserError
-from tepo.files import commit_folder
+from tepo.files import commit_folder, no_link
 from tepo.policy.location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
@@ -118,9 +118,10 @@ def local_server(options: EngineOptions, *, port: int, log: Path, cpu: bool = Fa
                 fix="choose another port, or end the program that holds it",
             ) from None
     command, environment = serve_command(options, port=port, cpu=cpu)
-    with log.open("w") as sink:
+    end_with_us = partial(stopping.end_with, os.getpid(), signal.SIGTERM)  # it must not hold its GPU when we are killed
+    with open(log, "w", opener=no_link) as sink:
         process = subprocess.Popen(
-            command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_end_with_us
+            command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_us
         )
     try:
         yield partial(_wait_until_healthy, f"http://127.0.0.1:{port}", process, log)
@@ -131,11 +132,6 @@ def local_server(options: EngineOptions, *, port: int, log: Path, cpu: bool = Fa
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _end_with_us() -> None:
-    """In the child: it must not hold its GPU when we are killed."""
-    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:

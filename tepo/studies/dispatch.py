@@ -17,11 +17,11 @@ from pathlib import Path
 
 from tepo import stopping
 from tepo.config.compose import compose
-from tepo.errors import UserError
+from tepo.errors import BUSY, UserError
 from tepo.studies.batches import Batch, batch_command, batches
 from tepo.studies.plan import Unit
 from tepo.studies.slots import devices, job_environment, start, under_torchrun
-from tepo.training.run_folder import BUSY, RunFolder
+from tepo.training.run_folder import RunFolder
 
 _BUSY_WAIT = 2.0  # seconds
 

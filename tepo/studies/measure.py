@@ -187,7 +187,8 @@ class Request:
 
 
 def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
-    """Measure a model by its path with a sampler of its own."""
+    """Measure a model by its path with a sampler of its own. Raises UserError with exit code BUSY when another process
+    measures into the same folder."""
     with models_measured([(request, benchmarks)]) as measure_one:
         return measure_one(request, benchmarks, report)
 
@@ -227,7 +228,7 @@ def _measure_model(
         dtype = request.sampler.resolved_dtype()
         return engine.holding(request.weights, dtype, partial(_models_sampler, request, missing))
 
-    return measure(request.run, [load_benchmark(name) for name in benchmarks], settings, generator, report)
+    return _measure_locked(request.run, [load_benchmark(name) for name in benchmarks], settings, generator, report)
 
 
 def _models_sampler(request: Request, missing: Missing) -> Generator:

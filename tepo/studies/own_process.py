@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 
+from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
 from tepo.sampling.samplers import sampler_backend
@@ -45,7 +47,7 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
     before = _children_s()
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "error.json"
-        words = [sys.executable, "-m", __name__, str(said)]
+        words = [sys.executable, "-m", __name__, str(said), str(os.getpid())]
         code = subprocess.run(words, input=pickle.dumps((work, arguments)), env=environment, check=False).returncode
         if said.is_file():
             raise _error(**json.loads(said.read_text(encoding="utf-8")))
@@ -67,6 +69,7 @@ def _error(what: str, where: str, fix: str, exit_code: int) -> UserError:
 
 
 def _main() -> int:
+    stopping.end_with(int(sys.argv[2]), signal.SIGTERM)  # the thread that started it waits for it
     work, arguments = pickle.load(sys.stdin.buffer)
     try:
         work(*arguments)

@@ -1,11 +1,13 @@
 """From units in the store to their records."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tepo.evaluation.result import load_result
+from tepo.files import exclusive
 from tepo.studies.cost import Cost
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
@@ -30,17 +32,19 @@ class Written:
 def record_study(path: Path, planned: Planned) -> Written:
     """Add the finished runs of the store to a file of records, which keeps its records of other runs: a study can be
     computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
-    is damaged, as every file of its weights is read: a record outlives the run."""
+    is damaged, as every file of its weights is read: a record outlives the run. Raises UserError with exit code BUSY
+    when another process writes the file: one would drop what the other adds."""
     units = unique(unit for _, units in planned for unit in units)
-    old = read_records(path)
     named = [(study.name, unit) for study, part in planned for unit in part if unit.done()]
     for _, unit in named:
         if unit.row.objective is not None:
             check_contents(unit.run)
-    new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
-    records = merged(old, new.values())
-    if new:
-        write_records(path, records)
+    with exclusive(path) if named else nullcontext():
+        old = read_records(path)
+        new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
+        records = merged(old, new.values())
+        if new:
+            write_records(path, records)
     known = {record.id for record in records}
     return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
 

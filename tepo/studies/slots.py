@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tepo.errors import UserError
-from tepo.files import explain_write_errors
+from tepo.files import explain_write_errors, no_link
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -71,9 +71,11 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
     imports."""
     with explain_write_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.open("ab").close()
+        open(log, "ab", opener=no_link).close()
     _serve()
-    process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment))
+    hang_up = signal.getsignal(signal.SIGHUP)
+    ignored = hang_up if hang_up is signal.SIG_IGN else signal.SIG_DFL  # the first by nohup
+    process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment, ignored))
     with _no_main():
         process.start()
     return process
@@ -94,24 +96,25 @@ def _no_main() -> Iterator[None]:
 def _serve() -> None:
     """Start the server with one thread a process: libraries read these variables when they load.
 
-    Ctrl-C is ours alone to hear: while it imports, the server would end in a traceback.
+    Ctrl-C and the end of a terminal are ours alone to hear: the server would end in a traceback while it imports, and
+    with it we could not wait for its units.
     """
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
-    handler = (
-        signal.signal(signal.SIGINT, signal.SIG_IGN) if threading.current_thread() is threading.main_thread() else None
-    )
+    main = threading.current_thread() is threading.main_thread()
+    deaf = (signal.SIGINT, signal.SIGHUP) if main else ()
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in deaf]
     try:
         forkserver.ensure_running()
     finally:
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
+        for number, handler in zip(deaf, handlers, strict=True):
+            signal.signal(number, handler)
         os.environ.clear()
         os.environ.update(before)
 
 
-def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
+def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signal.Handlers) -> None:
     """In the forked process.
 
     The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order.
@@ -119,7 +122,8 @@ def _run(words: list[str], log: str, environment: dict[str, str]) -> None:
     os.setsid()
     # a shell's background job ignores it, and so would what it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with open(log, "ab") as file:
+    signal.signal(signal.SIGHUP, hang_up)
+    with open(log, "ab", opener=no_link) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.clear()

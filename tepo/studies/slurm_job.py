@@ -7,7 +7,6 @@ requeues the job or says how it ended; each `node` starts the run or its ranks a
 FOLDER: what `tepo.studies.slurm` wrote. No more than the standard library is needed until the run starts.
 """
 
-import ctypes
 import json
 import os
 import re
@@ -17,12 +16,13 @@ import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tepo import stopping
-from tepo.files import write_atomic, write_json
+from tepo.files import no_link, write_atomic, write_json
 from tepo.studies.slots import ONE_THREAD, under_torchrun
 
 NO_STORE = 74  # exit code: a node does not see the folder; EX_IOERR of sysexits.h
@@ -84,7 +84,7 @@ def lead(folder: Path) -> int:
     for report in reports:
         report.unlink(missing_ok=True)
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    with open(job.log, "ab") as log:
+    with open(job.log, "ab", opener=no_link) as log:
         done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     codes = [int(report.read_text()) if report.exists() else None for report in reports]
     code = done.returncode or max(code or 0 for code in codes)
@@ -158,7 +158,8 @@ def node(folder: Path, index: int, address: str) -> int:
             stopping.pass_on(child.pid, launcher)
         asked.append(number)
 
-    child = subprocess.Popen(node_words(job, address), env=os.environ | ONE_THREAD, preexec_fn=_end_with_us)
+    end_with_us = partial(_end_with, os.getpid())
+    child = subprocess.Popen(node_words(job, address), env=os.environ | ONE_THREAD, preexec_fn=end_with_us)
     for number in stopping.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
@@ -176,10 +177,10 @@ def node_words(job: Job, address: str) -> list[str]:
     return under_torchrun(job.words, max(job.gpus, 1), *how, "--master-addr", host, "--master-port", port)
 
 
-def _end_with_us() -> None:
+def _end_with(node: int) -> None:
     """In the child: a session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
     os.setsid()
-    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+    stopping.end_with(node, signal.SIGTERM)
 
 
 def main(words: list[str]) -> Any:

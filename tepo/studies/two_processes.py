@@ -1,9 +1,13 @@
 """Two processes for work that takes seconds, where forking is safe."""
 
 import gc
+import os
+import signal
 import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+
+from tepo import stopping
 
 
 def two_processes() -> Executor:
@@ -11,4 +15,10 @@ def two_processes() -> Executor:
     fork of a notebook's kernel could wait for ever for a lock that another of its threads holds."""
     if threading.active_count() > 1:
         return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=gc.disable)
+    return ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=_begin, initargs=(os.getpid(),))
+
+
+def _begin(parent: int) -> None:
+    """In the fork, which the one thread of `parent` has made."""
+    stopping.end_with(parent, signal.SIGKILL)
+    gc.disable()

@@ -143,8 +143,13 @@ def drop_resumption(folder: Path) -> None:
     }
     if kept != listed:
         write_progress(folder, progress | kept)
-    for name in _FOR_RESUMING:
-        shutil.rmtree(folder / name, ignore_errors=True)
+    for part in for_resuming(folder):
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def for_resuming(folder: Path) -> list[Path]:
+    """What a checkpoint holds for resuming alone."""
+    return [folder / name for name in _FOR_RESUMING if (folder / name).exists()]
 
 
 def _own_digest(progress: Mapping[str, Any]) -> str:

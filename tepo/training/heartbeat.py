@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from tepo.errors import RunFailed
-from tepo.files import explain_write_errors
+from tepo.files import explain_write_errors, no_link
 from tepo.training.activity import ACTIVITY
 from tepo.training.signs import Sign, Watch
 
@@ -105,8 +105,9 @@ class Heartbeat:
             ended=ended,
             lost=lost,
         )
-        with contextlib.suppress(OSError):  # of a full disk something else will tell
-            watch.file(watch.rank).write_text(json.dumps(asdict(sign)), encoding="utf-8")
+        file = watch.file(watch.rank)
+        with contextlib.suppress(OSError), open(file, "w", encoding="utf-8", opener=no_link) as sink:
+            sink.write(json.dumps(asdict(sign)))  # of a full disk something else will tell
 
 
 def gone() -> str:

@@ -50,6 +50,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     run = RunFolder.of(config)
     if run.finished():
         run.check_whole()
+        if distributed.rank() == 0:
+            run.clean_up()
         return run.path
     check_settings(config)
     check_machine(config, run.path)

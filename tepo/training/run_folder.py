@@ -18,11 +18,9 @@ runs/<id>/config.json               the resolved configuration and what the id w
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,17 +29,31 @@ from typing import IO, Any
 from tepo import __version__
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
-from tepo.errors import UserError
+from tepo.errors import BUSY, UserError
 from tepo.evaluation.result import has_result
-from tepo.files import content_hash, explain_write_errors, read_jsonl, write_atomic, write_json
+from tepo.files import (
+    content_hash,
+    explain_write_errors,
+    no_link,
+    read_jsonl,
+    remove_folder,
+    remove_leftovers,
+    take_lock,
+    write_atomic,
+    write_json,
+)
 from tepo.strict import Location, read
-from tepo.training.checkpoint import OPTIMISER, damage, drop_resumption, has_digests, read_progress
+from tepo.training.checkpoint import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
 from tepo.training.ending import Ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id, settings
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
-BUSY = 3  # exit code of a process that found its run in the hands of another
 _STEP = "training/global_step"
+_TEMPORARY = ".*.*.????????"  # a file of ours that was being written, also by an earlier version
+_LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
+    "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
+    "measure": tuple(place + _TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
+}
 
 
 @dataclass(frozen=True)
@@ -131,39 +143,40 @@ class RunFolder:
                 },
             )
 
+    @classmethod
+    def of_evaluation(cls, folder: Path) -> "RunFolder":
+        """The run that an evaluation's folder lies in; a copy outside of a run is locked by itself."""
+        folder = folder.absolute()
+        return cls(folder.parents[1] if folder.parent.name == "eval" else folder)
+
     def lock(self, purpose: str = "train") -> IO[str]:
-        """An exclusive lock for training or measuring, held until the returned file is closed or its process dies.
+        """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
+        file is closed or its process dies. What killed processes left of that work is removed.
 
         Raises UserError with exit code BUSY when another process has it.
-        POSIX record locks: they also work on network file systems.
         """
-        with explain_write_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / f".{purpose}.lock").open("w")
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.close()
+        handle = self._take(purpose)
+        if handle is None:
             raise UserError(
                 f"another process has this run ({purpose})",
                 where=str(self.path),
                 fix="wait for it; its result will be used",
                 exit_code=BUSY,
-            ) from None
+            )
+        remove_leftovers(self.path, *_LEFT[purpose])
         return handle
 
     def busy(self) -> bool:
         """Whether another process trains or measures this run just now."""
-        if not self.path.is_dir():
-            return False
-        try:
-            for purpose in ("train", "measure"):
-                self.lock(purpose).close()
-        except UserError as error:
-            if error.exit_code != BUSY:
-                raise
-            return True
+        for purpose in _LEFT if self.path.is_dir() else ():
+            handle = self._take(purpose)
+            if handle is None:
+                return True
+            handle.close()
         return False
+
+    def _take(self, purpose: str) -> IO[str] | None:
+        return take_lock(self.path / f".{purpose}.lock")
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""
@@ -289,7 +302,7 @@ class RunFolder:
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line and flush it to the disk."""
         path = self.metrics_file
-        with explain_write_errors(path), path.open("a") as file:
+        with explain_write_errors(path), open(path, "a", opener=no_link) as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -378,7 +391,7 @@ class RunFolder:
     def forget(self, step: int) -> None:
         """Delete the checkpoints and metrics of the steps after one."""
         for later in (saved for saved in self._saved() if saved > step):
-            shutil.rmtree(self.checkpoint(later))
+            remove_folder(self.checkpoint(later))
         self.truncate_metrics(step)
 
     def scratch(self, step: int) -> Path:
@@ -386,16 +399,27 @@ class RunFolder:
         return self.checkpoint(step).with_name(f".{self.checkpoint(step).name}")
 
     def unfinished(self) -> list[Path]:
-        """What was left of checkpoints that never appeared."""
+        """What was left of checkpoints that never appeared, or that were being removed."""
         return list((self.path / "checkpoints").glob(".step_*"))
 
     def keep_weights(self) -> None:
         """Of a finished run's checkpoints keep the last weights: it is never resumed."""
         saved = self.checkpoints()
-        for step in saved[:-1]:
-            shutil.rmtree(self.checkpoint(step), ignore_errors=True)
         for step in saved[-1:]:
+            for older in (older for older in self._saved() if older < step):  # also a half that an earlier version left
+                remove_folder(self.checkpoint(older))
             drop_resumption(self.checkpoint(step))
+
+    def clean_up(self) -> None:
+        """Of a finished run remove what a kill left after its end, unless another process is at it or the store cannot
+        be written."""
+        saved, last = self.checkpoints(), self.manifest().get("steps")
+        if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
+            return
+        left = any(True for pattern in _LEFT["train"] for _ in self.path.glob(pattern))
+        if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(last)):
+            with contextlib.suppress(UserError), self.lock():
+                self.keep_weights()
 
 
 def ending_of(manifest: dict[str, Any]) -> Ending | None:

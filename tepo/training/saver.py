@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import explain_write_errors, file_digest, write_json
+from tepo.files import explain_write_errors, file_digest, remove_folder, replace_folder, write_json
 from tepo.training.activity import ACTIVITY
 from tepo.training.checkpoint import TensorFile, write_progress
 from tepo.training.engine import Comm
@@ -154,10 +154,9 @@ class Saver:
                 files[name], digests[name] = small[name].stat().st_size, file_digest(small[name])
             listed = {"files": dict(sorted(files.items())), "sha256": dict(sorted(digests.items()))}
             write_progress(scratch, {"step": step, **progress, **listed})
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(scratch, target)
+            replace_folder(scratch, target)
             for old in self.run.checkpoints()[:-_KEPT]:
-                shutil.rmtree(self.run.checkpoint(old), ignore_errors=True)
+                remove_folder(self.run.checkpoint(old))
 
 
 def _reason(error: BaseException) -> tuple[str, str, str]:

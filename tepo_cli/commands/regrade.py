@@ -14,6 +14,8 @@ def regrade(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
 ) -> None:
     """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
+    from contextlib import nullcontext
+
     from rich.console import Console
 
     from tepo.evaluation.regrade import evaluations
@@ -21,14 +23,16 @@ def regrade(
     from tepo.evaluation.result import load_result
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
+    from tepo.training.run_folder import RunFolder
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     folder = Path(run) if Path(run).is_dir() else store / run
     for evaluation in evaluations(folder):
-        result = load_result(evaluation)
-        assert result  # `evaluations` lists finished ones
-        with Grader(load_benchmark(result.benchmark).grader) as grader:
-            change = regrade_one(evaluation, grader, write=not dry_run)
+        with nullcontext() if dry_run else RunFolder.of_evaluation(evaluation).lock("measure"):
+            result = load_result(evaluation)
+            assert result  # `evaluations` lists finished ones
+            with Grader(load_benchmark(result.benchmark).grader) as grader:
+                change = regrade_one(evaluation, grader, write=not dry_run)
         for flip in change.flips:
             now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
             console.print(

@@ -106,6 +106,7 @@ def _become(
 ) -> None:
     """In the forked process: the environment, folder and streams of a new one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for number, stream in enumerate(streams, start=1):
         with stream.open("wb") as file:
             os.dup2(file.fileno(), number)

@@ -1,8 +1,12 @@
 """`tepo eval` and `tepo regrade` as a user meets them, on the package's own tiny model."""
 
+import importlib
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,7 +14,7 @@ import pytest
 
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.location import resolve
-from tests.integration.commands import alone, started, tepo, until
+from tests.integration.commands import Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
@@ -156,3 +160,38 @@ def test_all_of_a_run_is_the_benchmarks_of_its_data(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (run / "eval").iterdir()) == ["add3@first3", "max4@first3"]
     assert run.name in json.loads((run / "eval/add3@first3/task.json").read_text())["policy"]["weights"]
+
+
+def stopped_in(place: str, *words: str) -> None:
+    """The command, which stops itself (SIGSTOP) when it first comes to a function."""
+    module, _, name = place.rpartition(".")
+    holder = importlib.import_module(module)
+    real = getattr(holder, name)
+
+    def stop(*arguments: Any) -> Any:
+        setattr(holder, name, real)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*arguments)
+
+    setattr(holder, name, stop)
+    _run_module("tepo_cli", *words)
+
+
+def test_a_second_evaluation_or_regrading_of_a_run_leaves_the_first_alone(tmp_path: Path) -> None:
+    measured = ("eval", "add3", *LAPTOP, "--limit", "5", "--store", str(tmp_path))
+    graded = ("regrade", str(tmp_path))
+    first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.judge", graded))
+    for (place, words), seconds in zip(first_of, ([measured], [graded, (*measured, "--seed", "1")]), strict=True):
+        first = Started(stopped_in, place, *words)
+        until(lambda first=first: " T " in Path(f"/proc/{first.pid}/stat").read_text(), first)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+        for second in seconds:
+            done = tepo(*second)
+            assert done.returncode == 3, done.stderr
+            assert "error: another process has this run (measure)" in done.stderr
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
+        os.kill(first.pid, signal.SIGCONT)
+        done = first.end()
+        assert done.returncode == 0, done.stderr
+    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
+    assert len(rows_of(folder)) == 20

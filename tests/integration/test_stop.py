@@ -1,8 +1,12 @@
 """A scheduler's SIGTERM and SIGUSR2 to real runs: one process, and two ranks under torchrun."""
 
+import contextlib
 import os
+import pty
 import random
+import runpy
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +48,37 @@ def test_a_run_that_is_stopped_three_times_ends_as_an_undisturbed_one(number: in
     undisturbed = RunFolder.of(small(tmp_path / "undisturbed", *STEPS))
     assert lasting(run.path) == lasting(undisturbed.path)
     assert weights(run.path) == weights(undisturbed.path)
+
+
+def in_terminal(name: str, *words: str) -> None:
+    """The command in the foreground of a terminal."""
+    os.setsid()
+    terminal = os.open(name, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(terminal, stream)
+    sys.stdout, sys.stderr = map(os.fdopen, (1, 2), "ww")  # those of before knew files
+    sys.argv = ["tepo", *words]
+    runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)
+
+
+def test_a_run_whose_terminal_is_closed_saves_what_it_has(tmp_path: Path) -> None:
+    """Its progress bar has nowhere to go then."""
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    run = RunFolder.of(small(tmp_path, *STEPS))
+    process = Started(in_terminal, os.ttyname(theirs), "train", *SMALL, *STEPS, f"store={tmp_path}")
+
+    def trained() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.read(ours, 1 << 16)
+        return len(run.metrics()) >= 2
+
+    until(trained, process)
+    os.close(theirs)
+    os.close(ours)
+    ended(run, process)
+    assert process.poll() == 75
+    assert run.manifest()["error"] == "asked to stop (SIGHUP)"
 
 
 @pytest.mark.deepspeed

@@ -1,7 +1,12 @@
 """A process of its own to measure in: what it sees, what it costs, and what goes wrong in it."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -58,3 +63,40 @@ def test_who_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not measures_apart(vllm, False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert all(measures_apart(config, trained) for config in (embedded, vllm) for trained in (True, False))
+
+
+def hold(folder: Path) -> None:
+    """Say who this is, and stay."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def running(processes: Sequence[Path]) -> list[str]:
+    """Those of the processes that are there."""
+    states = [Path(f"/proc/{process.name}/stat") for process in processes]
+    return [str(state) for state in states if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"]
+
+
+TWO = "from tepo.studies.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
+OWN = "from tepo.studies.own_process import in_own_process\nin_own_process(hold, both[0])"
+
+
+@pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])
+def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: Path) -> None:
+    """The two workers of `report` and `records write`, and the process that measures."""
+    code = "import sys; from pathlib import Path; from tests.unit.studies.test_own_process import hold\n"
+    code += f"both = [Path(sys.argv[1])] * 2\n{what}"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
+        limit = time.monotonic() + 120
+        while len(list(tmp_path.iterdir())) < count and parent.poll() is None and time.monotonic() < limit:
+            time.sleep(0.01)
+        children = list(tmp_path.iterdir())
+        assert len(running(children)) == count
+        parent.kill()
+    limit = time.monotonic() + 60
+    while (left := running(children)) and time.monotonic() < limit:
+        time.sleep(0.01)
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child.name), signal.SIGKILL)
+    assert left == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tepo import paths
-from tepo.errors import UserError
+from tepo.errors import BUSY, UserError
 from tepo.files import write_json
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.cost import Cost, record
@@ -23,6 +23,7 @@ from tepo.studies.study_table import read_samples, study_table
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_registered import text
 from tests.unit.studies.test_tune import validate
+from tests.unit.test_files import elsewhere
 
 STUDY = """
 title: mine
@@ -145,6 +146,20 @@ def test_parts_of_a_study_are_put_together(own: Path, tmp_path: Path) -> None:
     assert path.read_bytes() == together  # whatever the order
     assert record_study(path, planned(tmp_path / "empty")).kept == 6
     assert path.read_bytes() == together
+
+
+def test_one_process_at_a_time_writes_a_file(own: Path, tmp_path: Path) -> None:
+    """Else one of two parts would be lost."""
+    path, plan = file_of("mine"), finished(tmp_path / "runs", 0)
+    with (
+        elsewhere(f"exclusive(Path({str(path)!r}))"),
+        pytest.raises(UserError, match="another process writes this") as caught,
+    ):
+        record_study(path, plan)
+    assert caught.value.exit_code == BUSY
+    assert not path.exists()
+    assert record_study(path, plan).recorded == 1
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +22,7 @@ from tests.unit.training.small import lasting, small, weights
 @pytest.fixture(autouse=True)
 def handlers_of_before() -> Iterator[None]:
     before = [(number, signal.getsignal(number)) for number in stopping.SIGNALS]
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests themselves run under nohup
     yield
     for number, handler in before:
         signal.signal(number, handler)
@@ -80,6 +83,18 @@ def test_outside_of_training_a_request_ends_the_command() -> None:
     with pytest.raises(stopping.Stopped, match=r"asked to stop \(SIGTERM\)"):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)  # a second one does not disturb the end
+
+
+def test_under_nohup_the_end_of_a_terminal_is_no_request(tmp_path: Path) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    config = small(tmp_path, "train.steps=2")
+    train(config, lambda step, row: os.kill(os.getpid(), signal.SIGHUP))
+    assert RunFolder.of(config).finished()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    code = "import signal; from tepo import stopping; stopping.at_once(); signal.raise_signal(1); print('goes on')"
+    for before, ended in (("nohup", (0, "goes on\n")), ("env", (stopping.EXIT_CODE, ""))):
+        done = subprocess.run([before, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == ended
 
 
 def test_sigterm_after_the_death_of_another_rank_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:

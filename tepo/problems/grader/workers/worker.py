@@ -3,12 +3,15 @@
 It imports sympy, warms the parser, and from then on only forks processes that judge, one at a time: after a kill the
 next one is there in milliseconds, and knows as little of other answers as a fresh interpreter. What judges holds
 nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its work is
-counted, and a kernel timer makes sure that what judged when the parent was killed does not live on.
+counted. When the parent is killed, the pipe from it closes, and what judges is killed at once: the kernel's signal for
+that (`stopping.end_with`) would also come at the end of the thread that started the worker. A kernel timer is there for
+the case that worker and parent are killed.
 Started by `pool`, never imported by the parent."""
 
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -26,7 +29,8 @@ _WARM = (
 def main() -> None:
     """Serve until the parent closes the pipe. argv[1]: JSON with memory_mb, timeout, relative, absolute."""
     settings = json.loads(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's, which the parent hears
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (settings["memory_mb"] << 20,) * 2)
@@ -41,9 +45,20 @@ def main() -> None:
         if not judge:
             _judge(decider, settings, replies)
             os._exit(0)
+        _kill_with_parent(judge)
         _, status = os.waitpid(judge, 0)
         if status == 0 or _ended():
             return
+
+
+def _kill_with_parent(judge: int) -> None:
+    """Wait for the end of what judges, or bring it about when the parent has closed the pipe."""
+    handle, ends = os.pidfd_open(judge), select.poll()
+    ends.register(handle, select.POLLIN)
+    ends.register(0, 0)  # nothing but POLLHUP: the judge reads
+    if all(stream == 0 for stream, _ in ends.poll()):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    os.close(handle)
 
 
 def _ended() -> bool:

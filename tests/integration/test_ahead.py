@@ -14,7 +14,6 @@ from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.sampling.vllm_server import local_server
 from tepo.training.run_folder import RunFolder
 from tests.integration.commands import program, ranks, until
-from tests.integration.test_vllm_server import free_port
 from tests.unit.training.small import SMALL, lasting, small, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -27,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The setting that names it."""
     options = EngineOptions(resolve("package:laptop"), "float32", 128)
     log = tmp_path_factory.mktemp("server") / "log"
-    with local_server(options, port=free_port(), log=log, cpu=True) as ready:
+    with local_server(options, log=log, cpu=True) as ready:
         yield f"sampler.servers=[{ready()}]"
 
 

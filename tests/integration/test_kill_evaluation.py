@@ -17,7 +17,6 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.sampling.samplers.vllm_server import free_ports
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.sampling.vllm_sampler import EngineOptions
@@ -64,10 +63,7 @@ def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
     engine = EngineOptions(resolve("package:laptop"), "float32", 128)
     with ExitStack() as stack:
         logs = [tmp_path / f"log{number}" for number in range(2)]
-        starting = [
-            stack.enter_context(local_server(engine, port=port, log=log, cpu=True))
-            for port, log in zip(free_ports(2), logs, strict=True)
-        ]
+        starting = [stack.enter_context(local_server(engine, log=log, cpu=True)) for log in logs]
         urls = [ready() for ready in starting]
         kept: dict[str, int] = {}
         for more in (2, 3):

@@ -3,14 +3,13 @@
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tepo import stopping
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import Started, program, started, tepo, until
+from tests.integration.commands import OwnSignal, Started, program, started, tepo, until
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 pytestmark = pytest.mark.slow
@@ -32,11 +31,8 @@ def test_a_run_that_is_stopped_three_times_ends_as_an_undisturbed_one(number: in
     draw, run = random.Random(number), RunFolder.of(small(tmp_path / "stopped", *STEPS))
     words = ("train", *SMALL, *STEPS, "--quiet")
     for _ in range(3):
-        done = len(run.metrics())
-        process = started(*words, f"store={tmp_path / 'stopped'}")
-        until(lambda done=done: len(run.metrics()) > done, process)  # a step was added …
-        time.sleep(draw.random() * 0.3)  # … and then anywhere in the next ones
-        os.kill(process.pid, number)
+        a_step_later = OwnSignal(number, run.path, "open */metrics.jsonl", draw.randrange(1, 3))
+        process = started(*words, f"store={tmp_path / 'stopped'}", own_signal=a_step_later)
         assert f"asked to stop ({signal.Signals(number).name}): finished steps are kept" in ended(run, process)
         assert process.poll() == 75
     for store in ("stopped", "undisturbed"):

@@ -1,15 +1,18 @@
 """Requests to a server: what its answers become, and connections that another thread cuts."""
 
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
 
 import pytest
 
 from tepo.errors import RunFailed, UserError
-from tepo.sampling.vllm_http import Connections, ask
+from tepo.sampling.vllm_http import Connections, ask, socket_url
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -34,9 +37,20 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-@pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+class UnixServer(ThreadingHTTPServer):
+    """The same on the path of a socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+
+
+@pytest.fixture(params=["port", "socket"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    on_path = request.param == "socket"
+    kind, address = (UnixServer, str(tmp_path / "a b%")) if on_path else (ThreadingHTTPServer, ("127.0.0.1", 0))
+    with kind(address, Handler) as running:  # type: ignore[arg-type]
         running.waiting, running.gone = threading.Event(), queue.Queue()  # type: ignore[attr-defined]
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
@@ -44,6 +58,8 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 
 def url_of(server: ThreadingHTTPServer) -> str:
+    if isinstance(server, UnixServer):
+        return socket_url(Path(str(server.server_address)))
     return f"http://127.0.0.1:{server.server_port}"
 
 
@@ -51,7 +67,8 @@ def test_json_goes_and_comes(server: ThreadingHTTPServer) -> None:
     body = {"prompt": [1, 2], "word": "é"}
     assert ask(url_of(server), "/echo", body) == body
     assert ask(url_of(server), "/echo", None) == {}
-    assert ask(url_of(server) + "/behind", "/echo", body) == body
+    if not isinstance(server, UnixServer):
+        assert ask(url_of(server) + "/behind", "/echo", body) == body
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def ranks(name: str, *words: str | Path) -> list[Started]:
     return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 
-def until(happened: Callable[[], Any], process: Started, seconds: float = 120) -> None:
+def until(happened: Callable[[], Any], process: Started, seconds: float = 300) -> None:
     """Wait until something has happened, or the process has ended."""
     limit = time.monotonic() + seconds
     while not happened() and process.poll() is None and time.monotonic() < limit:

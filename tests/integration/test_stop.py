@@ -15,12 +15,12 @@ from tests.unit.training.small import SMALL, few_problems, lasting, small, weigh
 pytestmark = pytest.mark.slow
 
 STEPS = ("train.steps=12", "train.checkpoint_every=5")
-RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
+RANKS = ("engine=deepspeed", "train.steps=16", "train.checkpoint_every=20", "train.max_rounds=4")
 
 
-def ended(run: RunFolder, process: Started, seconds: float = 60) -> str:
+def ended(run: RunFolder, process: Started) -> str:
     """What a run said that was asked to stop: it has saved every step that it had finished."""
-    done = process.end(seconds)
+    done = process.end()
     assert run.manifest()["status"] == "interrupted", done.stderr
     assert run.checkpoints()[-1] == run.metrics()[-1]["training/global_step"]
     return done.stderr
@@ -72,7 +72,7 @@ def test_two_ranks_stop_alike_and_a_dead_one_is_no_request(tmp_path: Path) -> No
     saved = run.checkpoints()
     process, (_, other) = start_and_train()
     os.kill(other, signal.SIGKILL)
-    said = process.end(90).stderr
+    said = process.end().stderr
     assert "error: rank 0 of 2: " in said
     assert "asked to stop" not in said
     assert run.checkpoints() == saved

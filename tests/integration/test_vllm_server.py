@@ -150,7 +150,6 @@ def test_groups_of_a_server_finish_in_any_order_and_more_are_added_beside_them(s
         queue = sampler.start(params)
         jobs = [Job(number, prompt, number) for number, prompt in enumerate(prompts)]
         queue.add(jobs[:60])
-        assert queue.finished(0.0) == []
         done = queue.finished()
         queue.add(jobs[60:])
         while len(done) < 100:

@@ -96,13 +96,13 @@ def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert server.waiting.wait(10)  # type: ignore[attr-defined]
+    assert server.waiting.wait(120)  # type: ignore[attr-defined]
     began = time.monotonic()
     connections.cut()
-    waiting.join(10)
+    waiting.join(120)
     assert len(raised) == 1
-    assert server.gone.get(timeout=10) == b""  # type: ignore[attr-defined]  # the server sees the end
-    assert time.monotonic() - began < 5
+    assert server.gone.get(timeout=120) == b""  # type: ignore[attr-defined]  # the server sees the end
+    assert time.monotonic() - began < 120  # not the hour that an answer may take
     with pytest.raises(RunFailed, match="cut"):
         ask(url_of(server), "/echo", {}, connections)
     assert ask(url_of(server), "/echo", {"a": 1}, Connections()) == {"a": 1}

@@ -35,15 +35,20 @@ def test_every_tensor_is_in_one_file(tmp_path: Path, bucket: int, files: int) ->
         assert torch.equal(together[name], value)
 
 
+FILE = 5000  # bytes
+
+
 class Counted(dict[str, int]):
     """Tensors of so many numbers, each made when it is read. most: bytes of them that were alive at once."""
 
     def __init__(self, sizes: dict[str, int]):
         super().__init__(sizes)
         self.alive = self.most = 0
+        self.patient = time.monotonic() + 20
 
     def __getitem__(self, name: str) -> Any:
-        time.sleep(0.002)  # as a read takes; the thread that has written lets go of what it wrote
+        while self.alive > 2 * FILE and time.monotonic() < self.patient:  # a read takes time, in which the thread that
+            time.sleep(0.001)  # has written lets go of what it wrote
         numbers = np.zeros(super().__getitem__(name), dtype=np.float32)
         self.alive += numbers.nbytes
         self.most = max(self.most, self.alive)
@@ -56,9 +61,9 @@ class Counted(dict[str, int]):
 
 def test_two_files_of_them_are_in_memory_at_a_time(tmp_path: Path) -> None:
     weights = Counted({f"layer{index}": 250 for index in range(40)})
-    write_weights(weights, tmp_path, 5000)
+    write_weights(weights, tmp_path, FILE)
     assert len(list(tmp_path.iterdir())) == 8
-    assert 5000 <= weights.most <= 2 * 5000 + 1000
+    assert FILE <= weights.most <= 2 * FILE + 1000
     assert weights.alive == 0
 
 

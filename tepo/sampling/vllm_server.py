@@ -88,7 +88,8 @@ def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) ->
     command += ["--revision", options.revision] if options.revision else []
     command += ["--trust-remote-code"] if options.trust_remote_code else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-    environment |= {"VLLM_RPC_BASE_PATH": str(folder)}  # between its own processes
+    # between its own processes: sockets there, torch's ports on this machine alone
+    environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
     if cpu:
         command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]
         environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}

@@ -33,8 +33,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self.path)  # waits where many connect at once; with a timeout set it would fail at once
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
 
 
 class Connections:

@@ -106,3 +106,22 @@ def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -
     with pytest.raises(RunFailed, match="cut"):
         ask(url_of(server), "/echo", {}, connections)
     assert ask(url_of(server), "/echo", {"a": 1}, Connections()) == {"a": 1}
+
+
+def test_more_connect_than_a_socket_lets_wait(tmp_path: Path) -> None:
+    answers, url = queue.SimpleQueue[dict](), socket_url(tmp_path / "full")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "full"))
+        listener.listen(1)
+        listener.settimeout(20)
+        threads = [threading.Thread(target=lambda: answers.put(ask(url, "/", None)), daemon=True) for _ in range(9)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)  # all have come, and found no place
+        for _ in threads:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    for thread in threads:
+        thread.join(120)
+    assert answers.qsize() == 9

@@ -1,4 +1,7 @@
-"""JSON over HTTP to a vLLM server, on connections that another thread can cut."""
+"""JSON over HTTP to a vLLM server, on connections that another thread can cut.
+
+A server is `http://host:port`, `https://host`, or `http+unix://` and the path of a Unix socket with %2F for each slash.
+"""
 
 import contextlib
 import http.client
@@ -6,13 +9,32 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from tepo.errors import RunFailed, UserError
 
 _ANSWER_SECONDS = 3600  # one request: a long response on a full server
 _AGAIN = "start it again and resume the run; finished steps are kept"
+
+
+def socket_url(path: Path) -> str:
+    """The URL of a server that listens on a Unix socket."""
+    return f"http+unix://{quote(str(path), safe='')}"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP to the path of a socket."""
+
+    def __init__(self, path: str):
+        super().__init__("localhost", timeout=_ANSWER_SECONDS)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self.path)  # waits where many connect at once; with a timeout set it would fail at once
+        self.sock.settimeout(self.timeout)
 
 
 class Connections:
@@ -31,10 +53,9 @@ class Connections:
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take its state from the reader
 
     @contextlib.contextmanager
-    def open(self, host: str, secure: bool) -> Iterator[http.client.HTTPConnection]:
-        """A connection for the length of the block."""
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        with contextlib.closing(kind(host, timeout=_ANSWER_SECONDS)) as connection:
+    def open(self, url: str) -> Iterator[http.client.HTTPConnection]:
+        """A connection to a server for the length of the block."""
+        with contextlib.closing(_connection(urlsplit(url))) as connection:
             connection.connect()
             sock = connection.sock
             with self.lock:
@@ -48,14 +69,20 @@ class Connections:
                     self.sockets.remove(sock)
 
 
+def _connection(url: SplitResult) -> http.client.HTTPConnection:
+    if url.scheme == "http+unix":
+        return _UnixConnection(unquote(url.netloc))
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.netloc, timeout=_ANSWER_SECONDS)
+
+
 def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connections | None = None) -> dict[str, Any]:
     """JSON in (None: a GET), JSON out. Raises RunFailed when the server is gone or fails, UserError when it refuses."""
-    parts = urlsplit(url + path)
     data = None if body is None else json.dumps(body)
     try:
-        with (connections or Connections()).open(parts.netloc, parts.scheme == "https") as connection:
+        with (connections or Connections()).open(url) as connection:
             headers = {"Content-Type": "application/json", "Connection": "close"}
-            connection.request("GET" if data is None else "POST", parts.path, data, headers)
+            connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, headers)
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:

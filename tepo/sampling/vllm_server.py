@@ -6,16 +6,14 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 """
 
 import contextlib
-import http.client
 import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,17 +25,19 @@ from weakref import WeakSet
 from torch import Tensor
 
 from tepo import stopping
-from tepo.errors import UserError
+from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder, no_link
 from tepo.policy.location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
-from tepo.sampling.vllm_http import Connections, ask
+from tepo.sampling.vllm_http import Connections, ask, socket_url
 from tepo.sampling.vllm_sampler import EngineOptions, check_head, last_error
 from tepo.sampling.weight_files import write_weights
 
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests under way per server
+_SOCKET = "http"
+_LONGEST = 107 - len("/tepo-12345678/") - 36  # bytes of a folder: a socket's path has 107, vLLM's names are UUIDs
 _SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
 
 
@@ -54,15 +54,9 @@ def check_servers(urls: Sequence[str]) -> None:
         ask(url.rstrip("/"), "/is_sleeping", None)
 
 
-def serve_command(
-    options: EngineOptions,
-    *,
-    port: int,
-    host: str = "127.0.0.1",
-    cpu: bool = False,
-) -> tuple[list[str], dict[str, str]]:
-    """Command line and extra environment of a server that `VllmServerSampler` can use.
-    Development mode opens the weight endpoints to whoever can reach the port: keep it on a private network."""
+def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) -> tuple[list[str], dict[str, str]]:
+    """Command line and extra environment of a server that `VllmServerSampler` can use. Development mode opens the
+    weight endpoints to whoever can reach its sockets: they lie in `folder`, which nobody else may enter."""
     command = [
         sys.executable,
         "-m",
@@ -73,10 +67,8 @@ def serve_command(
         "policy",
     ]
     command += [
-        "--host",
-        host,
-        "--port",
-        str(port),
+        "--uds",
+        str(folder / _SOCKET),
         "--dtype",
         options.dtype,
         "--max-model-len",
@@ -98,6 +90,8 @@ def serve_command(
     command += ["--revision", options.revision] if options.revision else []
     command += ["--trust-remote-code"] if source["trust_remote_code"] else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    # between its own processes: sockets there, torch's ports on this machine alone
+    environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
     if cpu:
         command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]
         environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
@@ -105,40 +99,48 @@ def serve_command(
 
 
 @contextlib.contextmanager
-def local_server(options: EngineOptions, *, port: int, log: Path, cpu: bool = False) -> Iterator[Callable[[], str]]:
-    """A server that starts on this machine, for the length of the block; yields what waits for it and gives its URL.
-    Raises UserError when the port is taken, and when it does not come up (with the end of its log)."""
-    with socket.socket() as probe:
+def local_server(options: EngineOptions, *, log: Path, cpu: bool = False) -> Iterator[Callable[[], str]]:
+    """A server that starts on this machine, for the length of the block, and that this user alone can ask; yields
+    what waits for it and gives its URL. Raises UserError when it does not come up (with the end of its log)."""
+    with _private_folder() as folder:
+        command, environment = serve_command(options, folder, cpu=cpu)
+        # it must not hold its GPU when we are killed
+        end_with_us = partial(stopping.end_with, os.getpid(), signal.SIGTERM)
+        with open(log, "w", opener=no_link) as sink:
+            process = subprocess.Popen(
+                command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_us
+            )
         try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            raise UserError(
-                f"port {port} is taken",
-                where="the vLLM server",
-                fix="choose another port, or end the program that holds it",
-            ) from None
-    command, environment = serve_command(options, port=port, cpu=cpu)
-    end_with_us = partial(stopping.end_with, os.getpid(), signal.SIGTERM)  # it must not hold its GPU when we are killed
-    with open(log, "w", opener=no_link) as sink:
-        process = subprocess.Popen(
-            command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_us
-        )
+            yield partial(_wait_until_healthy, socket_url(folder / _SOCKET), process, log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A folder for sockets, which nobody else may enter. A shell removes it when this process closes its end of a pipe,
+    or is killed."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST
+    folder = tempfile.mkdtemp(prefix="tepo-", dir=None if short else "/tmp")
+    remover = subprocess.Popen(
+        ["sh", "-c", 'read -r end; rm -rf -- "$0"', folder], stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
-        yield partial(_wait_until_healthy, f"http://127.0.0.1:{port}", process, log)
+        yield Path(folder)
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        remover.communicate()
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+        with contextlib.suppress(RunFailed):
+            ask(url, "/health", None)
             return url
         time.sleep(0.5)
     raise UserError(
@@ -151,8 +153,8 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
 class VllmServerSampler:
     """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
 
-    urls: http://host:port of each. stop_tokens: ids that end a response (kept in it). max_length: longest prompt plus
-    response. exchange: a folder on a file system that trainer and servers share.
+    urls: of each, as `tepo.sampling.vllm_http` says. stop_tokens: ids that end a response (kept in it). max_length:
+    longest prompt plus response. exchange: a folder on a file system that trainer and servers share.
     """
 
     score = None  # a server gives no log-probs of given tokens without its cache

@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
@@ -26,15 +28,58 @@ _SERVER = get_context("forkserver")
 _SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
 
 
+@dataclass(frozen=True)
+class OwnSignal:
+    """A signal that a process sends itself at a place in its work, which neither a quiet nor a busy machine moves.
+
+    Changes below `folder` are counted: a file opened to be written, renamed or removed, a folder made. first: a pattern
+    of "EVENT PATH", such as "os.rename */samples.parquet". The signal is sent before the `more`-th change after that.
+    """
+
+    number: int
+    folder: Path
+    first: str
+    more: int
+
+    def wait(self) -> None:
+        """In the process: from now on, in all of its threads."""
+        left: int | None = None
+
+        def look(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal left
+            if event not in ("open", "os.rename", "os.remove", "os.mkdir"):
+                return
+            if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+                return
+            path = arguments[event == "os.rename"]  # where to
+            if isinstance(path, int) or not os.fsdecode(path).startswith(f"{self.folder}/"):
+                return
+            if left is not None:
+                left -= 1
+            elif fnmatch(f"{event} {os.fsdecode(path)}", self.first):
+                left = self.more
+            if left == 0:
+                os.kill(os.getpid(), self.number)
+
+        sys.addaudithook(look)
+
+
 class Started:
     """A process under way; what it prints goes to files, so that it never waits for a reader."""
 
-    def __init__(self, work: Callable[..., Any], *arguments: Any, cwd: Path | None = None, **environment: str):
+    def __init__(
+        self,
+        work: Callable[..., Any],
+        *arguments: Any,
+        cwd: Path | None = None,
+        own_signal: OwnSignal | None = None,
+        **environment: str,
+    ):
         self._folder = tempfile.TemporaryDirectory(prefix="command")
         self._streams = tuple(Path(self._folder.name) / name for name in ("out", "err"))
         environment = os.environ | environment
         self._process = _SERVER.Process(
-            target=_become, args=(work, arguments, self._streams, cwd or Path.cwd(), environment)
+            target=_become, args=(work, arguments, self._streams, cwd or Path.cwd(), environment, own_signal)
         )
         self._process.start()
         assert self._process.pid
@@ -70,9 +115,11 @@ def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
 
 
-def started(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
+def started(
+    *words: str | Path, cwd: Path | None = None, own_signal: OwnSignal | None = None, **environment: str
+) -> Started:
     """Start a command and leave it running."""
-    return program("tepo_cli", *words, cwd=cwd, **environment)
+    return program("tepo_cli", *words, cwd=cwd, own_signal=own_signal, **environment)
 
 
 def sharing(*words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
@@ -80,9 +127,15 @@ def sharing(*words: str | Path, cwd: Path | None = None, **environment: str) -> 
     return Started(_with_our_server, "tepo_cli", *map(str, words), cwd=cwd, **environment)
 
 
-def program(name: str, *words: str | Path, cwd: Path | None = None, **environment: str) -> Started:
+def program(
+    name: str,
+    *words: str | Path,
+    cwd: Path | None = None,
+    own_signal: OwnSignal | None = None,
+    **environment: str,
+) -> Started:
     """Start `python -m name words`."""
-    return Started(_run_module, name, *map(str, words), cwd=cwd, **environment)
+    return Started(_run_module, name, *map(str, words), cwd=cwd, own_signal=own_signal, **environment)
 
 
 def ranks(name: str, *words: str | Path) -> list[Started]:
@@ -94,7 +147,7 @@ def ranks(name: str, *words: str | Path) -> list[Started]:
     return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 
-def until(happened: Callable[[], Any], process: Started, seconds: float = 120) -> None:
+def until(happened: Callable[[], Any], process: Started, seconds: float = 300) -> None:
     """Wait until something has happened, or the process has ended."""
     limit = time.monotonic() + seconds
     while not happened() and process.poll() is None and time.monotonic() < limit:
@@ -102,7 +155,12 @@ def until(happened: Callable[[], Any], process: Started, seconds: float = 120) -
 
 
 def _become(
-    work: Callable[..., Any], arguments: tuple, streams: tuple[Path, Path], cwd: Path, environment: dict[str, str]
+    work: Callable[..., Any],
+    arguments: tuple,
+    streams: tuple[Path, Path],
+    cwd: Path,
+    environment: dict[str, str],
+    own_signal: OwnSignal | None,
 ) -> None:
     """In the forked process: the environment, folder and streams of a new one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -113,6 +171,8 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
+    if own_signal:
+        own_signal.wait()
     work(*arguments)
 
 

@@ -2,7 +2,7 @@
 and on two ranks over which the model is cut."""
 
 import json
-import time
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from tepo.policy.location import resolve
 from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.sampling.vllm_server import local_server
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import program, ranks, until
-from tests.integration.test_vllm_server import free_port
+from tests.integration.commands import OwnSignal, program, ranks
 from tests.unit.training.small import SMALL, lasting, small, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -27,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The setting that names it."""
     options = EngineOptions(resolve("package:laptop"), "float32", 128)
     log = tmp_path_factory.mktemp("server") / "log"
-    with local_server(options, port=free_port(), log=log, cpu=True) as ready:
+    with local_server(options, log=log, cpu=True) as ready:
         yield f"sampler.servers=[{ready()}]"
 
 
@@ -45,10 +44,11 @@ def trained(store: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, b
 
 def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(server: str, tmp_path: Path) -> None:
     run = RunFolder.of(small(tmp_path / "beside", *WORDS, server))
-    beside = program("tests.integration.ahead_run", json.dumps([job(True, tmp_path / "beside", server)]))
-    until(lambda: len(run.metrics()) == 2, beside)
-    time.sleep(0.1)  # into the updates of the next step, and the draw of the one after it
-    beside.kill()
+    # within the second checkpoint, which is written beside the updates of the next step and the draw of the one after
+    second = OwnSignal(signal.SIGKILL, run.path, "os.rename */checkpoints/step_000001", 6)
+    words = json.dumps([job(True, tmp_path / "beside", server)])
+    killed = program("tests.integration.ahead_run", words, own_signal=second).end()
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not run.finished()
     jobs = [job(True, tmp_path / "beside", server), job(False, tmp_path / "turn", server)]
     ended = program("tests.integration.ahead_run", json.dumps(jobs)).end(300)

@@ -14,7 +14,7 @@ import pytest
 
 from tepo.evaluation.rows import table_of, write_table
 from tepo.policy.location import resolve
-from tests.integration.commands import Started, _run_module, alone, started, tepo, until
+from tests.integration.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
@@ -105,11 +105,10 @@ def test_limits_lie_beside_the_whole_and_other_settings_are_refused(tmp_path: Pa
 
 def test_a_killed_evaluation_goes_on_and_gives_the_same_rows(tmp_path: Path) -> None:
     words = ("eval", "max4", *LAPTOP, "--limit", "128", "--store")
-    process = started(*words, tmp_path / "cut")
-    until(lambda: list((tmp_path / "cut").rglob("parts/*.parquet")), process)
-    process.kill()
+    after_a_part = OwnSignal(signal.SIGKILL, tmp_path, "os.rename */parts/*.parquet", 2)
+    process = started(*words, tmp_path / "cut", own_signal=after_a_part).end()
+    assert process.returncode == -signal.SIGKILL, process.stderr
     (part,) = (tmp_path / "cut").rglob("parts/*.parquet")
-    assert not list((tmp_path / "cut").rglob("result.json")), "finished before it could be killed"
     kept = pq.read_table(part).to_pylist()
     for place in ("cut", "whole"):
         done = tepo(*words, tmp_path / place)

@@ -74,17 +74,24 @@ def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     until(lambda: len(servers(command.pid)) == 2, command)
     begun = servers(command.pid)
     assert all(map(runs, begun))
+    folders = [Path(words_of(server)[words_of(server).index("--uds") + 1]).parent for server in begun]
+    assert all(folder.is_dir() for folder in folders)
     command.kill()
-    end = time.monotonic() + 60
-    while any(map(runs, begun)) and time.monotonic() < end:
+    end = time.monotonic() + 300
+    while (any(map(runs, begun)) or any(folder.exists() for folder in folders)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(runs, begun))
+    assert not any(folder.exists() for folder in folders)
 
 
 def servers(pid: int) -> list[int]:
     """Those that a command has started."""
     children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [child for child in children if b"api_server" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in children if any("api_server" in word for word in words_of(child))]
+
+
+def words_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
 def runs(pid: int) -> bool:

@@ -1,8 +1,7 @@
-"""kill -9 during an evaluation of 512 samples, five times at random: the same rows and scores as undisturbed."""
+"""kill -9 during an evaluation of 512 samples, five times: the same rows and scores as undisturbed."""
 
 import json
-import random
-import time
+import signal
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -18,12 +17,11 @@ from tepo.policy.load_policy import load_policy
 from tepo.policy.location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.sampling.samplers.vllm_server import free_ports
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.sampling.vllm_server import VllmServerSampler, local_server
-from tests.integration.commands import Started, until
+from tests.integration.commands import OwnSignal, Started
 from tests.unit.evaluation.stand_in import LastBox
 
 
@@ -41,13 +39,20 @@ def parts(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (folder / "parts").glob("*.parquet")}
 
 
-def measure_by_servers(urls: list[str], folder: Path) -> None:
-    """Two benchmarks dealt to vLLM servers, stored every few problems."""
+def kill_at(folder: Path, more: int) -> OwnSignal:
+    """Before the `more`-th change of a file after a part was added."""
+    return OwnSignal(signal.SIGKILL, folder, "os.rename */parts/*.parquet", more)
+
+
+def measure_by_servers(urls: list[str], folder: Path, side_by_side: int | None = None) -> None:
+    """Two benchmarks of 400 responses dealt to vLLM servers, stored every few problems. side_by_side: responses under
+    way; so many and those of 32 rows more are the most that is stored at once."""
     names = ("max4", "mul3")
     policy = load_policy("package:laptop")
     stop = stop_tokens(policy.model, policy.tokenizer)
     tasks = [Task(load_benchmark(name), LastBox(), folder / name) for name in names]
     with closing(VllmServerSampler(urls, stop, max_length=128, exchange=folder / "exchange")) as sampler:
+        sampler.side_by_side = side_by_side or sampler.side_by_side
         evaluate(tasks, sampler, policy.tokenizer, Settings(limit=100, rows_per_part=32))
 
 
@@ -55,22 +60,17 @@ def measure_by_servers(urls: list[str], folder: Path) -> None:
 @pytest.mark.vllm
 def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
     """Which engine draws a response, and beside which others, changes its log-probs by rounding and nothing else."""
-    draw, engine = random.Random(6), EngineOptions(resolve("package:laptop"), "float32", 128)
+    engine = EngineOptions(resolve("package:laptop"), "float32", 128)
     with ExitStack() as stack:
         logs = [tmp_path / f"log{number}" for number in range(2)]
-        starting = [
-            stack.enter_context(local_server(engine, port=port, log=log, cpu=True))
-            for port, log in zip(free_ports(2), logs, strict=True)
-        ]
+        starting = [stack.enter_context(local_server(engine, log=log, cpu=True)) for log in logs]
         urls = [ready() for ready in starting]
         kept: dict[str, int] = {}
-        for _ in range(2):
-            process = Started(measure_by_servers, urls, tmp_path / "killed")
-            until(lambda kept=kept: len(both(tmp_path)) > len(kept), process)
-            time.sleep(draw.random() * 0.1)
-            process.kill()
-            assert not list((tmp_path / "killed").glob("*/result.json")), "finished before it could be killed"
-            assert kept.items() <= both(tmp_path).items(), "a finished part was sampled again"
+        for more in (2, 3):
+            at = kill_at(tmp_path, more)
+            process = Started(measure_by_servers, urls, tmp_path / "killed", 64, own_signal=at).end()
+            assert process.returncode == -signal.SIGKILL, process.stderr
+            assert kept.items() < both(tmp_path).items(), "a finished part was sampled again, or none was added"
             kept = both(tmp_path)
         for folder, some in (("killed", urls), ("alone", urls[1:])):
             done = Started(measure_by_servers, some, tmp_path / folder).end()
@@ -89,17 +89,13 @@ def both(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_five_kills_change_nothing(tmp_path: Path) -> None:
-    draw, folder = random.Random(5), tmp_path / "killed"
+    folder = tmp_path / "killed"
     kept: dict[str, int] = {}
-    for _ in range(5):
-        process = Started(measure, folder)
-        until(lambda kept=kept: len(parts(folder)) > len(kept), process)  # a part was added …
-        time.sleep(draw.random() * 0.05)  # … and then anywhere in the next ones
-        process.kill()
-        assert not (folder / "result.json").exists(), "finished before it could be killed"
+    for more in range(1, 6):
+        done = Started(measure, folder, own_signal=kill_at(tmp_path, more)).end()
+        assert done.returncode == -signal.SIGKILL, done.stderr
         found = parts(folder)
-        assert kept.items() <= found.items(), "a finished part was sampled again"
-        assert len(found) > len(kept)
+        assert kept.items() < found.items(), "a finished part was sampled again, or none was added"
         kept = found
     for place in (folder, tmp_path / "whole"):
         done = Started(measure, place).end()

@@ -7,25 +7,24 @@ import random
 import runpy
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tepo import stopping
 from tepo.training.run_folder import RunFolder
-from tests.integration.commands import Started, program, started, tepo, until
+from tests.integration.commands import OwnSignal, Started, program, started, tepo, until
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
 pytestmark = pytest.mark.slow
 
 STEPS = ("train.steps=12", "train.checkpoint_every=5")
-RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
+RANKS = ("engine=deepspeed", "train.steps=16", "train.checkpoint_every=20", "train.max_rounds=4")
 
 
-def ended(run: RunFolder, process: Started, seconds: float = 60) -> str:
+def ended(run: RunFolder, process: Started) -> str:
     """What a run said that was asked to stop: it has saved every step that it had finished."""
-    done = process.end(seconds)
+    done = process.end()
     assert run.manifest()["status"] == "interrupted", done.stderr
     assert run.checkpoints()[-1] == run.metrics()[-1]["training/global_step"]
     return done.stderr
@@ -36,11 +35,8 @@ def test_a_run_that_is_stopped_three_times_ends_as_an_undisturbed_one(number: in
     draw, run = random.Random(number), RunFolder.of(small(tmp_path / "stopped", *STEPS))
     words = ("train", *SMALL, *STEPS, "--quiet")
     for _ in range(3):
-        done = len(run.metrics())
-        process = started(*words, f"store={tmp_path / 'stopped'}")
-        until(lambda done=done: len(run.metrics()) > done, process)  # a step was added …
-        time.sleep(draw.random() * 0.3)  # … and then anywhere in the next ones
-        os.kill(process.pid, number)
+        a_step_later = OwnSignal(number, run.path, "open */metrics.jsonl", draw.randrange(1, 3))
+        process = started(*words, f"store={tmp_path / 'stopped'}", own_signal=a_step_later)
         assert f"asked to stop ({signal.Signals(number).name}): finished steps are kept" in ended(run, process)
         assert process.poll() == 75
     for store in ("stopped", "undisturbed"):
@@ -111,7 +107,7 @@ def test_two_ranks_stop_alike_and_a_dead_one_is_no_request(tmp_path: Path) -> No
     saved = run.checkpoints()
     process, (_, other) = start_and_train()
     os.kill(other, signal.SIGKILL)
-    said = process.end(90).stderr
+    said = process.end().stderr
     assert "error: rank 0 of 2: " in said
     assert "asked to stop" not in said
     assert run.checkpoints() == saved

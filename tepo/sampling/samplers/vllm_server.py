@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,14 +68,9 @@ class VllmServerBackend:
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             starting = []
-            for copy, (own, port) in enumerate(zip(_visible(options), free_ports(options.data_parallel), strict=True)):
+            for copy, own in enumerate(_visible(options)):
                 with _environment(own):
-                    server = local_server(
-                        engine,
-                        port=port,
-                        log=scratch / f"server_{copy}.log",
-                        cpu=options.device() == "cpu",
-                    )
+                    server = local_server(engine, log=scratch / f"server_{copy}.log", cpu=options.device() == "cpu")
                     starting.append(stack.enter_context(server))
             urls = [ready() for ready in starting]  # they load side by side
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")
@@ -124,15 +118,6 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def free_ports(count: int) -> list[int]:
-    """Different ones: a server takes its port only once it has loaded."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 BACKEND: SamplerBackend = VllmServerBackend()

@@ -104,9 +104,9 @@ def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
 
         def all_gather(self, value):
             values[self.rank] = value
-            meeting.wait(timeout=10)
+            meeting.wait(timeout=120)
             both = [values[0], values[1]]
-            meeting.wait(timeout=10)
+            meeting.wait(timeout=120)
             return both
 
         def all_sum(self, value):

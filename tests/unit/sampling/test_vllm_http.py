@@ -1,15 +1,18 @@
 """Requests to a server: what its answers become, and connections that another thread cuts."""
 
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
 
 import pytest
 
 from tepo.errors import RunFailed, UserError
-from tepo.sampling.vllm_http import Connections, ask
+from tepo.sampling.vllm_http import Connections, ask, socket_url
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -34,9 +37,20 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-@pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+class UnixServer(ThreadingHTTPServer):
+    """The same on the path of a socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+
+
+@pytest.fixture(params=["port", "socket"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    on_path = request.param == "socket"
+    kind, address = (UnixServer, str(tmp_path / "a b%")) if on_path else (ThreadingHTTPServer, ("127.0.0.1", 0))
+    with kind(address, Handler) as running:  # type: ignore[arg-type]
         running.waiting, running.gone = threading.Event(), queue.Queue()  # type: ignore[attr-defined]
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
@@ -44,6 +58,8 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 
 def url_of(server: ThreadingHTTPServer) -> str:
+    if isinstance(server, UnixServer):
+        return socket_url(Path(str(server.server_address)))
     return f"http://127.0.0.1:{server.server_port}"
 
 
@@ -51,7 +67,8 @@ def test_json_goes_and_comes(server: ThreadingHTTPServer) -> None:
     body = {"prompt": [1, 2], "word": "é"}
     assert ask(url_of(server), "/echo", body) == body
     assert ask(url_of(server), "/echo", None) == {}
-    assert ask(url_of(server) + "/behind", "/echo", body) == body
+    if not isinstance(server, UnixServer):
+        assert ask(url_of(server) + "/behind", "/echo", body) == body
 
 
 @pytest.mark.parametrize(
@@ -79,13 +96,32 @@ def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert server.waiting.wait(10)  # type: ignore[attr-defined]
+    assert server.waiting.wait(120)  # type: ignore[attr-defined]
     began = time.monotonic()
     connections.cut()
-    waiting.join(10)
+    waiting.join(120)
     assert len(raised) == 1
-    assert server.gone.get(timeout=10) == b""  # type: ignore[attr-defined]  # the server sees the end
-    assert time.monotonic() - began < 5
+    assert server.gone.get(timeout=120) == b""  # type: ignore[attr-defined]  # the server sees the end
+    assert time.monotonic() - began < 120  # not the hour that an answer may take
     with pytest.raises(RunFailed, match="cut"):
         ask(url_of(server), "/echo", {}, connections)
     assert ask(url_of(server), "/echo", {"a": 1}, Connections()) == {"a": 1}
+
+
+def test_more_connect_than_a_socket_lets_wait(tmp_path: Path) -> None:
+    answers, url = queue.SimpleQueue[dict](), socket_url(tmp_path / "full")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "full"))
+        listener.listen(1)
+        listener.settimeout(20)
+        threads = [threading.Thread(target=lambda: answers.put(ask(url, "/", None)), daemon=True) for _ in range(9)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)  # all have come, and found no place
+        for _ in threads:
+            with listener.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    for thread in threads:
+        thread.join(120)
+    assert answers.qsize() == 9

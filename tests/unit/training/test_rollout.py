@@ -46,7 +46,7 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     class Waiting(torch_sampler.Generation):
         def run(self):  # type: ignore[no-untyped-def]
             if waited:  # not the first batch: one was handed over, and its grading must not need us
-                assert graded.wait(timeout=30)
+                assert graded.wait(timeout=120)
             waited.append(len(self.prompts))
             return super().run()
 
@@ -145,9 +145,9 @@ class Exchange:
 
     def all_gather_object(self, value: Any) -> list[Any]:
         self.slots[self.rank] = value
-        self.barrier.wait(timeout=30)
+        self.barrier.wait(timeout=120)
         gathered = list(self.slots)
-        self.barrier.wait(timeout=30)
+        self.barrier.wait(timeout=120)
         return gathered
 
 

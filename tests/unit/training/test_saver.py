@@ -35,13 +35,13 @@ class Ranks:
 
     def all_gather_object(self, value: Any) -> list[Any]:
         self.slots[self.rank] = value
-        self.shared.wait(20)
+        self.shared.wait(120)
         values = list(self.slots)
-        self.shared.wait(20)
+        self.shared.wait(120)
         return values
 
     def barrier(self) -> None:
-        self.shared.wait(20)
+        self.shared.wait(120)
 
 
 def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
@@ -60,7 +60,7 @@ def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     return ends
 
 

@@ -1,4 +1,5 @@
-"""Which rank is missing or hangs, from the files that ranks write; the clock runs in tenths of seconds."""
+"""Which rank is missing or hangs, from the files that ranks write; limits of tenths of seconds, or a clock of its
+own."""
 
 import json
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tepo.training import activity as activity_module
+from tepo.training import signs
 from tepo.training.activity import ACTIVITY, Activity
 from tepo.training.heartbeat import Heartbeat
 from tepo.training.signs import Limits, Sign, Watch
@@ -34,15 +37,38 @@ def write(watch: Watch, sign: Sign) -> None:
     watch.file(sign.rank).write_text(json.dumps(asdict(sign)))
 
 
-def test_a_rank_without_a_sign_is_missing_after_a_while(tmp_path: Path) -> None:
+class Clock:
+    """In place of the module `time`: it stands still between two `sleep`s, however busy the machine is."""
+
+    strftime, localtime, time = staticmethod(time.strftime), staticmethod(time.localtime), staticmethod(time.time)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("signs_of_rank_2", [2, 10])
+def test_a_rank_without_a_sign_is_missing_after_a_while(
+    tmp_path: Path, signs_of_rank_2: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(signs, "time", clock)
     one = watch(tmp_path, 3)
     for number in range(12):
         write(one, replace(SIGN, number=number))
-        if number < 2:
+        if number < signs_of_rank_2:
             write(one, replace(SIGN, rank=2, number=number))
         one.look()
-        time.sleep(0.02)
+        clock.sleep(0.02)
     said = one.verdict()
+    if signs_of_rank_2 == 10:  # 0.06 s without one
+        assert said == ""
+        return
     assert said.startswith(f"rank 2 (process {os.getpid()} on {socket.gethostname()}) is missing since 20")
     assert "given up after 0 s" in said
 
@@ -185,17 +211,19 @@ def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path
     assert (tmp_path / "said").read_text() in done.stderr
 
 
-def test_work_and_waiting_are_counted_apart() -> None:
+def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(activity_module, "time", clock)
     activity = Activity()
     with activity.inside("gen"):
-        time.sleep(0.05)
+        clock.sleep(5)
         with activity.meeting():
             assert activity.waiting
-            time.sleep(0.1)
+            clock.sleep(10)
         assert not activity.waiting
-        assert activity.stay < 0.05
+        assert activity.stay == 0
     assert activity.section == "start"
-    assert 0.05 <= activity.longest["gen"] < 0.1 <= activity.waits["gen"] < 0.15
+    assert (activity.longest["gen"], activity.waits["gen"], activity.spent["gen"]) == (5, 10, 15)
 
 
 def test_the_process_has_one_activity() -> None:

@@ -1,8 +1,8 @@
 """How well a step used its machine: each figure from what is known of the step by another way."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.torch_sampler import TorchSampler
 from tepo.studies.simulator.clocked import response
+from tepo.training import activity
 from tepo.training.activity import ACTIVITY
 from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.loop import train
@@ -125,12 +126,15 @@ def test_waiting_is_a_share_of_the_phase_and_the_slowest_waits_least() -> None:
     }
 
 
-def test_a_recorder_takes_the_waits_of_its_own_step() -> None:
-    for _ in range(2):
+def test_a_recorder_takes_the_waits_of_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(activity, "time", SimpleNamespace(monotonic=lambda: now))
+    ACTIVITY.begin("step")  # by this clock
+    for seconds in (3.0, 4.0):
         recorder = Recorder()
         with recorder.time("sync"), ACTIVITY.meeting():
-            time.sleep(0.02)
-        assert 0.02 <= recorder.waits["sync"] < 0.04
+            now += seconds
+        assert recorder.waits["sync"] == seconds
 
 
 def test_what_one_rank_cannot_say_is_not_said() -> None:

@@ -113,6 +113,8 @@ def test_no_micro_batch_waits_for_a_device(label):
     batch = make_case(3).batch(objective)
     plan = objective.prepare(batch)
     parts = [(batch.select(part), plan.select(part)) for part in ([0, 2], [1])]
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), Asked():
+        bool((plan.lengths < 0).any())
     with Asked():
         for own, its_plan in parts:
             objective.loss(own, its_plan)

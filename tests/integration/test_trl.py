@@ -133,7 +133,7 @@ CORRECTED = {  # weights of ratios exp(-off), 1, exp(off) in turn, of a sampler 
 @pytest.mark.filterwarnings("ignore:.*a rollout has one optimiser step")
 @pytest.mark.parametrize("row", CORRECTED)
 def test_a_correction_with_one_update_a_rollout(row, tmp_path):
-    """TRL leaves the old log-probs out then: the weights are those of the policy that sampled, not of log-probs of 0."""
+    """TRL leaves the old log-probs out: the weights are of the policy that sampled, not of log-probs of 0."""
     watch, trainer = train(settings(tmp_path, num_iterations=1, max_steps=1), row, rollout_func=sampled)
     masks = torch.cat([part["completion_mask"] for part in trainer._buffered_inputs])
     places = torch.arange(masks.shape[1]).expand(masks.shape)[masks.bool()]
@@ -156,7 +156,7 @@ def documented(page: str) -> dict[str, Any]:
 
 
 def test_the_documented_lines_train_tepo(tmp_path):
-    """In the first update of a rollout every policy is the one that sampled; from the second on TEPO is not GRPO/DAPO."""
+    """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
     given = {"num_iterations": 1, **documented("trainers.md")}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*a rollout has one optimiser step")

@@ -156,7 +156,7 @@ def test_an_eps_of_0(name, rewards):
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("reward", [torch.inf, -torch.inf, torch.nan])
 def test_a_reward_that_is_no_number(name, reward):
-    """It makes the advantages of its group NaN, of MaxRL's too, whose mean of -inf passed for a group without success."""
+    """It makes advantages of its group NaN, MaxRL's too: a mean of -inf passed for a group without success."""
     case = make_case(0)
     rewards = case.rewards.clone()
     rewards[1] = reward

@@ -13,7 +13,7 @@ def test_every_row_is_in_the_table():
     assert list(CELLS) == names()
 
 
-@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 @pytest.mark.parametrize("name", names())
 def test_trl(name, tmp_path):
     """A real training of two optimiser steps, whose gradients are made again by hand."""

@@ -2,7 +2,7 @@
 
     python -m tests.unit.integrations.tables
 
-writes it into the page. It takes minutes, and TRL and verl must be installed."""
+writes it into the page. TRL and verl must be installed."""
 
 import re
 import tempfile

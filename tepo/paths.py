@@ -7,6 +7,7 @@ the same name.
 """
 
 import os
+import re
 from pathlib import Path
 
 from tepo.errors import UserError, unknown_name
@@ -64,3 +65,11 @@ def find(kind: str, name: str) -> Path:
     if path is None:
         raise unknown_name(_WORDS.get(kind, kind), name, there)
     return path
+
+
+def departure(objective: str) -> str:
+    """Where an objective departs from its paper, as its file says in a comment; empty where it says nothing, and for an
+    objective without a file."""
+    path = files("objective").get(objective)
+    found = path and re.search(r"^# Departs from its paper: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""

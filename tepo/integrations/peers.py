@@ -1,18 +1,22 @@
-"""The trainers that rows go to, what each gives, and the table of rows and trainers in docs/trainers.md."""
+"""The trainers that rows go to, and what each gives."""
 
 from dataclasses import dataclass, replace
 
-from tepo.integrations.readings import WORDS, Changes, Peer, and_, in_words
+from tepo.integrations.readings import WORDS, Changes, Peer
 from tepo.objectives import Objective
 from tepo.objectives.penalty import EntropyBonus, Kl, Penalty
 
 TRL = Peer("TRL", frozenset(WORDS) - {"full_kl"}, ({"penalty.estimator": "k3"},))
 VERL = Peer(
     "verl",
-    frozenset({"sequence_weights", "selection", "rollout"}),
+    frozenset({"sequence_weights", "selection", "rollout", "lengths"}),
     ({"penalty.entropy_change": "covariance"}, {"penalty.scope": "micro_batch"}, {"weight.scope": "micro_batch"}),
+    {"limit": "max_new_tokens"},  # its newer trainer pads to the longest response, so the width does not tell
 )
-PRIME_RL = Peer("prime-rl", frozenset(), ({"advantage.alpha": "none"}, {"aggregation.kind": "token_mean"}))
+PRIME_RL = Peer(
+    *("prime-rl", frozenset[str](), ({"advantage.alpha": "none"}, {"aggregation.kind": "token_mean"})),
+    {"lengths": "lengths", "limit": "max_new_tokens"},
+)
 
 MODES = {
     "TokenMean": "token-mean",
@@ -51,16 +55,3 @@ def split(objective: Objective) -> Split:
 
 def _verls_kl(part: Penalty) -> bool:
     return isinstance(part, Kl) and (part.anchor, part.tokens) == ("initial", "all") and part.estimator in ESTIMATORS
-
-
-def cell(objective: Objective, peer: Peer) -> str:
-    """What a trainer can do with a row, in Markdown."""
-    parts = split(objective) if peer is VERL else Split(objective, {})
-    reading = peer.reading(parts.objective)
-    if reading is None:
-        return f"no: not given {and_(peer.lacks(parts.objective))}"
-    said = [f"`{in_words(reading)}`"] if reading else []
-    said += (
-        [f"`{in_words({f'actor.{key}': value for key, value in parts.settings.items()})}`"] if parts.settings else []
-    )
-    return f"with {' and '.join(said)}" if said else "exact"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from tepo.errors import UserError
 from tepo.integrations.peers import PRIME_RL
 from tepo.integrations.readings import with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
@@ -55,18 +56,35 @@ def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str,
     weights = getattr(inputs, "loss_weights", None)
     plan = replace(plan, scale=torch.ones_like(batch.advantages) if weights is None else weights[mask])  # a sum
     out = row.loss(batch, plan)
-    return LossOutputs(
-        out.loss, {name: batch.advantages.new_tensor(mean) for name, mean in out.metrics.means().items()}
-    )
+    if not len(batch.advantages):  # nothing was measured
+        return LossOutputs(out.loss, {})
+    means = {name: part / number.clamp(min=1e-12) for name, (part, number) in out.metrics.items()}  # not waited for
+    return LossOutputs(out.loss, {name: value.float() for name, value in (means | out.metrics.maxima).items()})
 
 
 def advantages(
-    rewards: Sequence[float], objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None
+    rewards: Sequence[float],
+    objective: str = "grpo_dapo",
+    changes: Mapping[str, Any] | None = None,
+    *,
+    lengths: Sequence[int] | None = None,
+    max_new_tokens: int | None = None,
 ) -> list[float]:
-    """The advantage of each response of one group, for `score_group` of a prime-rl algorithm."""
+    """The advantage of each response of one group, for `score_group` of a prime-rl algorithm.
+
+    lengths: response tokens of each, without those of tools; max_new_tokens: their limit. Raises UserError for a row
+    that reads one of these where it is not given (OPO's baseline, a length punishment)."""
     row = _row(objective, json.dumps(changes or {}))
-    ones = torch.ones(len(rewards), dtype=torch.int64)
-    return row.advantages(Groups(torch.tensor(rewards, dtype=torch.float64), ones, ones)).tolist()
+    told = {"lengths": lengths, "max_new_tokens": max_new_tokens}
+    PRIME_RL.check(row, [argument for argument, value in told.items() if value is not None])
+    number = len(rewards)
+    if lengths is not None and (len(lengths) != number or min(lengths, default=1) < 1):
+        what = f"{len(lengths)} lengths for {number} rewards, the smallest {min(lengths, default=0)}"
+        raise UserError(what, where="tepo.integrations.prime_rl.advantages", fix="at least one token a response")
+    counts = torch.tensor([1] * number if lengths is None else lengths)
+    group = torch.zeros(number, dtype=torch.int64)
+    given = Groups(torch.tensor(rewards, dtype=torch.float64), group, counts, max_new_tokens=max_new_tokens)
+    return row.advantages(given)[counts.cumsum(0) - counts].tolist()  # the same on all tokens of a response
 
 
 @cache

@@ -1,7 +1,7 @@
 """What other trainers hand to a loss, whether a row can do with it, and if not, which reading of it can."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ WORDS = {
     "finished": "which responses were cut at the length limit",
     "sequence_weights": "the number of responses of the mini-batch",
     "rollout": "the rollout as one when it makes advantages",
+    "lengths": "the lengths of the responses when it makes advantages",
+    "limit": "the length limit when it makes advantages",
 }
 
 
@@ -32,15 +34,23 @@ WORDS = {
 class Peer:
     """A trainer. gives: what of `WORDS` its loss and its advantages get.
 
-    cheaper: settings that may make a row need less, in the order in which they are tried."""
+    cheaper: settings that may make a row need less, in the order in which they are tried.
+    told: what of `WORDS` the user knows and can give to the adapter, and as which argument."""
 
     name: str
     gives: frozenset[str]
     cheaper: tuple[Changes, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, objective: Objective) -> list[str]:
-        """What the row reads and this trainer does not give, in words."""
-        return [words for key, words in WORDS.items() if key in reads(objective) and key not in self.gives]
+        """What the row reads, and neither this trainer nor its user gives, in words."""
+        read = reads(objective)
+        return [words for key, words in WORDS.items() if key in read and key not in {*self.gives, *self.told}]
+
+    def asks(self, objective: Objective) -> list[str]:
+        """The arguments by which the user gives the rest of what the row reads."""
+        read = reads(objective)
+        return [argument for key, argument in self.told.items() if key in read and key not in self.gives]
 
     def reading(self, objective: Objective) -> Changes | None:
         """Settings that make the row need no more than this trainer gives; empty: as it is; None: there are none."""
@@ -57,14 +67,22 @@ class Peer:
                 made |= changes
         return None if self.lacks(with_changes(objective, made)) else made
 
-    def check(self, objective: Objective) -> None:
-        """Raise UserError, with what is lacking and the reading that needs less, for a row that it cannot serve."""
-        lacking = self.lacks(objective)
-        if not lacking:
-            return
-        reading = self.reading(objective)
-        fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/trainers.md"
-        raise UserError(f"{self.name} does not give {and_(lacking)}", where=f"objective {objective.name}", fix=fix)
+    def check(self, objective: Objective, told: Collection[str] | None = None) -> None:
+        """Raise UserError, with what is lacking and the reading that needs less, for a row that it cannot serve.
+
+        told: the arguments that the user gave, where the row is asked for what they are for."""
+        where = f"objective {objective.name}"
+        if lacking := self.lacks(objective):
+            reading = self.reading(objective)
+            fix = (
+                f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/trainers.md"
+            )
+            raise UserError(f"{self.name} does not give {and_(lacking)}", where=where, fix=fix)
+        missing = [] if told is None else [one for one in self.asks(objective) if one not in told]
+        if missing:
+            words = and_([WORDS[key] for key, argument in self.told.items() if argument in missing])
+            fix = " ".join(f"{argument}=…" for argument in missing)
+            raise UserError(f"{self.name} does not give {words}", where=where, fix=f"give it here: {fix}")
 
 
 def reads(objective: Objective) -> set[str]:
@@ -75,22 +93,27 @@ def reads(objective: Objective) -> set[str]:
         found.add("selection")
     if not isinstance(objective.aggregation, TokenMean):
         found.add("sequence_weights")
-    return found | ({"rollout"} if _of_the_rollout(objective) else set())
+    if objective.advantage.needs.max_new_tokens or objective.overlong.needs.max_new_tokens:
+        found.add("limit")
+    return found | _read_of_the_rollout(objective)
 
 
-def _of_the_rollout(objective: Objective) -> bool:
-    """Whether advantages of a group depend on other groups, as seen on two small ones."""
-    rewards, lengths = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]), torch.tensor([3, 2, 4, 1, 2, 3, 2, 2, 1])
-    entropies = torch.linspace(0.1, 1.5, int(lengths.sum()), dtype=torch.float64)
-    both = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
+def _read_of_the_rollout(objective: Objective) -> set[str]:
+    """Whether advantages of a group depend on other groups, and on lengths, as seen on small ones."""
+    rewards, lengths = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]).double(), torch.tensor([3, 2, 4, 1, 2, 3, 2, 2, 1])
+    groups = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
 
-    def made(chosen: torch.Tensor) -> torch.Tensor:
-        tokens = chosen.repeat_interleave(lengths)
-        parts = rewards[chosen].double(), both[chosen], lengths[chosen], entropies[tokens]
-        return objective.advantages(Groups(*parts, finished=torch.ones(int(chosen.sum())) > 0, max_new_tokens=4))
+    def made(chosen: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """The advantage of the first token of each response."""
+        own, ended = lengths[chosen], torch.ones(int(chosen.sum())) > 0
+        entropies = torch.linspace(0.1, 1.5, int(lengths.sum()), dtype=torch.float64)[chosen.repeat_interleave(lengths)]
+        given = Groups(rewards[chosen], groups[chosen], own, entropies, finished=ended, max_new_tokens=4)
+        return objective.advantages(given)[own.cumsum(0) - own]
 
-    first = both == 0
-    return not torch.allclose(made(first), made(both >= 0)[: int(lengths[first].sum())], rtol=0, atol=1e-9)
+    first = groups == 0
+    alone = made(first, lengths)
+    others = {"rollout": made(first | True, lengths)[first], "lengths": made(first, lengths.flip(0))}
+    return {key for key, other in others.items() if not torch.allclose(alone, other, rtol=0, atol=1e-9)}
 
 
 def with_changes(source: Any, changes: Changes) -> Objective:

@@ -1,11 +1,14 @@
 """TRL's GRPOTrainer with the loss of any objective:
 
-trainer = ObjectiveTrainer(objective="tepo", model=…, reward_funcs=…, args=GRPOConfig(…), train_dataset=…)
+trainer = ObjectiveTrainer(
+    objective="tepo", model=…, reward_funcs=…, args=GRPOConfig(num_iterations=2, …), train_dataset=…
+)
 
 Generation, rewards, optimiser, logging and checkpoints are TRL's. Advantages, loss and its metrics are the objective's,
 with denominators and selections over all micro-batches of an optimiser step and all processes. See docs/trainers.md.
 """
 
+import warnings
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields
@@ -19,6 +22,9 @@ from tepo.errors import UserError
 from tepo.integrations.peer import check_version, missing
 from tepo.objectives import Groups, Loss, Metrics, Objective, Plan, TokenBatch, load_objective
 from tepo.objectives.batch import all_sum, gather
+from tepo.objectives.penalty import BY_CHANGE, Kl
+from tepo.objectives.ratio import NoRatio
+from tepo.objectives.weight import OffPolicyMask
 from tepo.randomness import derive
 
 INSTALL = 'pip install "tepo[trl]"'
@@ -104,7 +110,8 @@ class ObjectiveTrainer(GRPOTrainer):
     """GRPOTrainer whose advantages and loss are an objective's: a shipped name, a file, a mapping or an Objective.
 
     Everything else is given as to GRPOTrainer. Raises UserError for settings of TRL's loss that the objective replaces,
-    and for an objective that TRL cannot serve."""
+    and for an objective that TRL cannot serve. Warns where a rollout has one update, in which parts of the objective do
+    nothing."""
 
     def __init__(
         self,
@@ -116,6 +123,9 @@ class ObjectiveTrainer(GRPOTrainer):
         self.policy_objective = objective if isinstance(objective, Objective) else load_objective(objective)
         args = GRPOConfig() if args is None else copy(args)
         check(self.policy_objective, args)
+        if self.policy_objective.needs.sampler_logprobs and not args.use_vllm and given.get("rollout_func") is None:
+            raise _no_sampler(self.policy_objective)
+        warn_of_one_update(self.policy_objective, args)
         if self.policy_objective.needs.initial_policy:  # else TRL keeps no reference model
             args.beta = sum(part.in_loss for part in self.policy_objective.penalties if part.needs.initial_policy)
         self._window: Window | None = None
@@ -129,10 +139,19 @@ class ObjectiveTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's batch with our advantages, and with what the objective reads of the policy that sampled."""
         output = super()._generate_and_score_completions(inputs)
-        if self.policy_objective.needs.old_entropies:
+        needs = self.policy_objective.needs
+        if needs.sampler_logprobs and output.get("sampling_per_token_logps") is None:
+            raise _no_sampler(self.policy_objective)
+        # TRL leaves old log-probs out where a rollout has one update, and a correction weighs them before that update.
+        unscored = needs.sampler_logprobs and output.get("old_per_token_logps") is None
+        if needs.old_entropies or unscored:
             with torch.no_grad():
                 size = self.args.per_device_train_batch_size if self.model.training else None
-                output["old_entropies"] = self._scored(self.model, output, batch_size=size)[1]
+                logprobs, entropies, _ = self._scored(self.model, output, batch_size=size)
+            if needs.old_entropies:
+                output["old_entropies"] = entropies
+            if unscored:
+                output["old_per_token_logps"] = logprobs
         begin, number = self.accelerator.process_index * len(inputs), len(inputs)
         samples = self.num_generations if self.model.training else self.num_generations_eval
         output["uid"] = torch.arange(begin, begin + number, device=output["completion_ids"].device)
@@ -197,7 +216,7 @@ class ObjectiveTrainer(GRPOTrainer):
 
     def _batch(self, inputs: dict[str, Any], logprobs: Tensor | None, entropies: Tensor | None) -> TokenBatch:
         """The tokens of padded completions. Without old log-probs, which TRL leaves out where nothing has moved since
-        the rollout, the current ones are the old ones."""
+        the rollout, the current ones are the old ones. Before these are known, no row reads them: NaN would show."""
         mask = loss_mask(inputs)
 
         def flat(values: Tensor | None) -> Tensor | None:
@@ -206,7 +225,7 @@ class ObjectiveTrainer(GRPOTrainer):
         advantages, current = inputs["advantages"][mask], flat(logprobs)
         old = flat(inputs.get("old_per_token_logps"))
         if old is None:
-            old = torch.zeros_like(advantages) if current is None else current.detach()
+            old = torch.full_like(advantages, torch.nan) if current is None else current.detach()
         sampler = flat(inputs.get("sampling_per_token_logps"))
         return TokenBatch(
             old,
@@ -283,6 +302,38 @@ def loss_mask(inputs: dict[str, Any]) -> Tensor:
     """The tokens that the policy sampled, bool [S, T]: without padding and without the answers of tools."""
     mask = inputs["completion_mask"].bool()
     return mask if inputs.get("tool_mask") is None else mask & inputs["tool_mask"].bool()
+
+
+def _no_sampler(objective: Objective) -> UserError:
+    """The error for a correction of the sampler's log-probs that TRL does not have."""
+    what = "the row weighs the sampler's log-probs, and TRL has none"
+    fix = "use_vllm=True, or a rollout_func that returns `logprobs`"
+    return UserError(what, where=f"ObjectiveTrainer, objective {objective.name}", fix=fix)
+
+
+def idle_on_policy(objective: Objective) -> list[str]:
+    """What of a row does nothing while the trained policy is the one that sampled."""
+    found = [] if isinstance(objective.ratio, NoRatio) else ["the ratio is 1, so that no clip acts"]
+    if isinstance(objective.weight, OffPolicyMask):
+        found.append("weight masks nothing")
+    for part in objective.penalties:
+        if isinstance(part, Kl) and part.tokens in BY_CHANGE and part.entropy_change == "measured":
+            found.append("no entropy has changed, so that the mask of the KL is empty")
+        elif isinstance(part, Kl) and part.anchor == "old" and part.estimator != "k1":  # whose gradient is noise then
+            found.append("the KL to the old policy is 0")
+    return found
+
+
+def warn_of_one_update(objective: Objective, args: GRPOConfig) -> None:
+    """Warn where each rollout has one optimiser step, and the row parts that do nothing in it."""
+    assert args.steps_per_generation is not None  # of GRPOConfig's own defaults
+    updates = args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps
+    if updates == 1 and (idle := idle_on_policy(objective)):
+        what = (
+            f"objective {objective.name}: a rollout has one optimiser step, taken by the policy that sampled it: "
+            f"{'; '.join(idle)}. Try num_iterations=2, or steps_per_generation={2 * args.steps_per_generation}"
+        )
+        warnings.warn(what, stacklevel=3)
 
 
 def check(objective: Objective, args: GRPOConfig) -> None:

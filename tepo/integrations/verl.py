@@ -47,18 +47,21 @@ class Given:
         return self.values
 
 
-def register(source: Any, changes: Changes | None = None, name: str | None = None) -> str:
+def register(
+    source: Any, changes: Changes | None = None, name: str | None = None, *, max_new_tokens: int | None = None
+) -> str:
     """Register a row's policy loss and advantages with verl under `name` (default: `tepo_` and the row's name).
 
-    source: an Objective, or as for `load_objective`; changes: options by key (`{"penalty.scope": "micro_batch"}`).
-    Returns the name. Raises UserError for a row that reads what verl does not give, with the reading that needs less.
+    source: an Objective, or as for `load_objective`; changes: options by key (`{"penalty.scope": "micro_batch"}`);
+    max_new_tokens: the length limit, `data.max_response_length`, for rows that punish long responses. Returns the name.
+    Raises UserError for a row that reads what verl does not give, with the reading that needs less.
     """
     parts = split(with_changes(source, changes or {}))
-    VERL.check(parts.objective)
+    VERL.check(parts.objective, [] if max_new_tokens is None else ["max_new_tokens"])
     name = name or f"tepo_{parts.objective.name}"
     core_algos.ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second function under a name
     core_algos.register_policy_loss(name)(policy_loss(parts.objective, parts.settings))
-    core_algos.register_adv_est(name)(advantages(parts.objective))
+    core_algos.register_adv_est(name)(advantages(parts.objective, max_new_tokens))
     return name
 
 
@@ -121,7 +124,7 @@ def _totals(own: Tensor, info: dict[str, Any]) -> Tensor:
     return torch.stack([own[i] if value is None else own.new_tensor(float(value)) for i, value in enumerate(given)])
 
 
-def advantages(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
+def advantages(objective: Objective, max_new_tokens: int | None = None) -> Callable[..., tuple[Tensor, Tensor]]:
     """verl's advantage estimator of a row: advantages [B, T], twice (verl's second one is the returns)."""
 
     def estimate(
@@ -129,7 +132,8 @@ def advantages(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
     ) -> tuple[Tensor, Tensor]:
         mask = response_mask.bool()
         groups = torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(mask.device)
-        flat = objective.advantages(Groups(token_level_rewards.sum(1), groups, mask.sum(1)))
+        given = Groups(token_level_rewards.sum(1), groups, mask.sum(1), max_new_tokens=max_new_tokens)
+        flat = objective.advantages(given)
         padded = token_level_rewards.new_zeros(mask.shape).masked_scatter(mask, flat.to(token_level_rewards.dtype))
         return padded, padded
 
@@ -138,7 +142,8 @@ def advantages(objective: Objective) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def register_all() -> list[str]:
     """Register every shipped row that verl can serve as it is. Returns the names."""
-    return [register(name) for name in names() if not VERL.lacks(split(with_changes(name, {})).objective)]
+    rows = {name: split(with_changes(name, {})).objective for name in names()}
+    return [register(name) for name, row in rows.items() if not VERL.lacks(row) and not VERL.asks(row)]
 
 
 register_all()

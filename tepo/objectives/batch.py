@@ -1,8 +1,12 @@
 """The tensors an objective works on. Flat: response tokens only, sequence after sequence, nothing padded.
 
 N tokens, S sequences. Everything but `logprobs`, `entropies` (where the objective wants their gradient) and `full_kl`
-is detached. Half precision, integers and booleans become float32 here, once: sums over thousands of tokens need it, and
-a policy's log-probs get their gradient back in their own dtype.
+is detached here, whatever is given: a gradient into old log-probs or advantages is no method's. Half precision,
+integers and booleans become float32 here, once: sums over thousands of tokens need it, and a policy's log-probs get
+their gradient back in their own dtype.
+
+Types, shapes and devices are checked here, and no value on a device, which would wait for it; `lengths` are checked
+here on a CPU, and where `advantages` and `prepare` read them anyway.
 """
 
 from collections.abc import Sequence
@@ -13,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tepo.objectives.inputs import PER_TOKEN, check_given, missing
+from tepo.objectives.inputs import PER_TOKEN, check_given, check_lengths, missing, numbers_of
 from tepo.objectives.segments import indices_of, positions_of, rows_of
 
 
@@ -39,20 +43,28 @@ def gather(value: Tensor, comm: Comm | None) -> Tensor:
     return value if comm is None else torch.cat(comm.all_gather(value))
 
 
-def _widen(holder: Any, names: Sequence[str]) -> None:
-    """Replace the named tensors of a frozen dataclass that are neither float32 nor float64 by float32."""
+WITH_GRADIENT = ("logprobs", "entropies", "full_kl")
+
+
+def _settle(holder: Any, names: Sequence[str]) -> None:
+    """Detach the named tensors of a frozen dataclass but those with a gradient, and make what is neither float32 nor
+    float64 float32."""
     for name in names:
         value = getattr(holder, name)
-        if value is not None and value.dtype not in (torch.float32, torch.float64):
-            object.__setattr__(holder, name, value.float())
+        if value is None:
+            continue
+        settled = value if name in WITH_GRADIENT else value.detach()
+        if settled.dtype not in (torch.float32, torch.float64):
+            settled = settled.float()
+        object.__setattr__(holder, name, settled)
 
 
 @dataclass(frozen=True)
 class Groups:
     """A graded rollout: what advantages are made of.
 
-    rewards: float, integer or bool [S]. group_ids: int64 [S], equal for the responses of one prompt.
-    lengths: int64 [S], response tokens.
+    rewards: float, integer or bool [S]; what is not finite counts as NaN. group_ids: int64 [S], equal for the responses
+    of one prompt. lengths: int64 [S], response tokens.
     old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False
     when cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
 
@@ -65,12 +77,21 @@ class Groups:
 
     def __post_init__(self) -> None:
         check_given(self)
-        _widen(self, ("rewards", "old_entropies"))
+        if self.lengths.is_cpu:
+            check_lengths(self, self.lengths.tolist())
+        _settle(self, ("rewards", "old_entropies"))
+        rewards = torch.where(self.rewards.isfinite(), self.rewards, torch.nan)
+        object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, which the device is asked for once."""
+        return self.lengths.tolist()
 
     @cached_property
     def tokens(self) -> int:
-        """N, which the device is asked for once."""
-        return int(self.lengths.sum())
+        """N."""
+        return sum(self.counts)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -112,7 +133,9 @@ class TokenBatch:
 
     def __post_init__(self) -> None:
         check_given(self, "advantages")
-        _widen(self, PER_TOKEN)
+        if self.lengths.is_cpu:
+            check_lengths(self, self.lengths.tolist(), "advantages")
+        _settle(self, PER_TOKEN)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -137,8 +160,9 @@ class TokenBatch:
         return value
 
     def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":
-        """The batch of the given sequences (indices [K] into this one), in that order."""
-        chosen, indices = indices_of(self.lengths, self.counts, sequences)
+        """The batch of the given sequences (indices [K] into this one, or bool [S]), in that order. Raises UserError
+        for others."""
+        chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
         picked: dict[str, Any] = {}
         for part in fields(self):
             value = getattr(self, part.name)

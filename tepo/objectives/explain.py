@@ -12,6 +12,7 @@ from tepo.objectives.coefficient import Coefficient, carried_by, coefficient
 from tepo.objectives.kind import Line
 from tepo.objectives.loading import AXES, load_objective, names, objective_mapping, parts_of, text
 from tepo.objectives.objective import Objective
+from tepo.paths import departure
 from tepo.strict import in_force
 
 NEEDS = {
@@ -49,6 +50,7 @@ class Explanation:
 
     name: str
     title: str
+    departure: str
     formula: Line
     definitions: tuple[Line, ...]
     coefficient: Coefficient
@@ -67,6 +69,7 @@ def explain(objective: Objective, vs: Objective | None = None) -> Explanation:
     return Explanation(
         name=objective.name,
         title=_title(objective.name),
+        departure=departure(objective.name),
         formula=formula(objective),
         definitions=definitions(objective),
         coefficient=coefficient(objective),

@@ -13,6 +13,8 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
     """Plain text of at most `width` columns where words allow."""
     title = f"{explanation.name}: {explanation.title}" if explanation.title else explanation.name
     lines = [*_wrap(title, width), ""]
+    if explanation.departure:
+        lines += ["Departs from its paper", *_block(explanation.departure, width), ""]
     lines += ["To maximise", *_block(explanation.formula.text, width), ""]
     lines += ["where", *(part for line in explanation.definitions for part in _block(line.text, width)), ""]
     lines += ["Coefficient of ∇log π_t in J, before the weights of the sums"]

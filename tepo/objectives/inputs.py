@@ -1,6 +1,7 @@
 """What an objective is given: dtype and shape of each tensor, and the message where one is missing or is another."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +39,9 @@ LIMIT = "max_new_tokens"
 
 def check_given(holder: Any, tokens: str = "") -> None:
     """Raises UserError, naming the tensor, what is expected and what was given, for one of `Groups` or `TokenBatch`
-    with another type, dtype or shape. tokens: the tensor that says how many tokens there are."""
+    with another type, dtype, shape or device. tokens: the tensor that says how many tokens there are.
+
+    Asks for no value, so that no device is waited for."""
     sizes: dict[str, int | None] = {"response": None, "token": None}
     for name, per in (("lengths", "response"), (tokens, "token")):
         if name:
@@ -69,18 +72,50 @@ def _check(holder: Any, name: str, sizes: Mapping[str, int | None]) -> None:
         padded = value.dim() == 2 and expected.per == "token"
         fix = "take the response tokens of a padded tensor: values[mask]" if padded else ""
         raise _wrong(holder, name, f"has the shape {list(value.shape)}", wanted, fix)
+    if value.device != holder.lengths.device:
+        given = f"is on {value.device}, and `lengths` on {holder.lengths.device}"
+        raise _wrong(
+            holder,
+            name,
+            given,
+            "all tensors on one device",
+            f"{name}=values.to(lengths.device)",
+        )
 
 
 def _wrong(holder: Any, name: str, given: str, wanted: str, fix: str = "") -> UserError:
     return UserError(f"`{name}` {given}; expected: {wanted}", where=f"{type(holder).__name__}.{name}", fix=fix)
 
 
-def check_token_count(holder: Any, name: str, counted: int) -> None:
-    """Raises UserError where the lengths do not add up to the tokens of a tensor."""
-    size = getattr(holder, name).shape[0]
-    if size != counted:
+def check_lengths(holder: Any, counts: Sequence[int], name: str = "") -> None:
+    """Raises UserError for a negative length, and where lengths do not add up to the tokens of the tensor `name`.
+
+    counts: the lengths on the host."""
+    negative = [place for place, count in enumerate(counts) if count < 0]
+    if negative:
+        given = f"is {counts[negative[0]]} for response {negative[0]}"
+        raise _wrong(holder, "lengths", given, "response tokens of each response, 0 or more")
+    size, counted = getattr(holder, name).shape[0] if name else 0, sum(counts)
+    if name and size != counted:
         given = f"has the shape [{size}], and the lengths add up to {counted}"
         raise _wrong(holder, name, given, EXPECTED[name].shown({"token": counted}))
+
+
+def numbers_of(sequences: Sequence[int] | Tensor, size: int, holder: Any) -> list[int]:
+    """The numbers of chosen responses out of `size`, from numbers or from a mask.
+
+    Raises UserError for a mask of another size and for a number that there is not."""
+    given = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
+    where = f"{type(holder).__name__}.select"
+    if given and all(isinstance(one, bool) for one in given):
+        if len(given) != size:
+            raise UserError(f"a mask of {len(given)} responses for a batch of {size}", where=where)
+        return [number for number, chosen in enumerate(given) if chosen]
+    for number in given:
+        if isinstance(number, bool) or not isinstance(number, Integral) or not -size <= number < size:
+            fix = "whole numbers from 0, or a mask: one bool a response"
+            raise UserError(f"there is no response {number!r} in a batch of {size}", where=where, fix=fix)
+    return [int(number) for number in given]
 
 
 def missing(holder: Any, name: str, reader: str) -> UserError:

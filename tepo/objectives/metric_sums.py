@@ -1,5 +1,6 @@
 """Running sums of an objective's metrics, on the device until someone asks for the means."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -32,13 +33,17 @@ class Metrics:
         return ((name, (self.sums[index], self.counts[index])) for index, name in enumerate(self.names))
 
     def means(self, comm: Comm | None = None) -> dict[str, float]:
-        """Plain numbers over all ranks. The only place that waits for the device."""
+        """Plain numbers over all ranks; a maximum over no token is left out. The only place that waits for the
+        device."""
         sums, counts, maxima = self.sums, self.counts, self.maxima
         if comm is not None:
             sums, counts = comm.all_sum(sums), comm.all_sum(counts)
             maxima = {name: torch.cat(comm.all_gather(value.reshape(1))).max() for name, value in maxima.items()}
         means = (sums / counts.clamp(min=1e-12)).tolist()
-        return dict(zip(self.names, means, strict=True)) | {name: float(value) for name, value in maxima.items()}
+        tops = {name: float(value) for name, value in maxima.items()}
+        return dict(zip(self.names, means, strict=True)) | {
+            name: value for name, value in tops.items() if value > -math.inf or math.isnan(value)
+        }
 
 
 @torch.no_grad()

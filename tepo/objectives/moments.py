@@ -21,8 +21,8 @@ class Moments:
     def normalize(self, values: Tensor, eps: float, std: bool = True) -> Tensor:
         """(x - mean) / (std + eps), float64 [K]; exactly 0 in a group of one
         and where all values of the group are equal."""
-        centred = torch.where(self.mixed, values.double() - self.mean, 0.0)
-        return centred / (self.std + eps) if std else centred
+        centred = values.double() - self.mean
+        return torch.where(self.mixed, centred / (self.std + eps) if std else centred, 0.0)  # also with an eps of 0
 
 
 def group_moments(values: Tensor, group_ids: Tensor) -> Moments:

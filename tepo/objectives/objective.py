@@ -16,7 +16,7 @@ from tepo.objectives.aggregation import Aggregation, count, micro_batch_scale, t
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.clip import Clip, clip_of
 from tepo.objectives.correction import Correction, NoCorrection
-from tepo.objectives.inputs import check_has, check_token_count
+from tepo.objectives.inputs import check_has, check_lengths
 from tepo.objectives.kind import Needing, Needs, all_needs
 from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.overlong import Keep, Overlong
@@ -30,7 +30,8 @@ from tepo.objectives.weight import Uniform, Weight
 
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")  # what advantages may read, and length punishments
 _OF_PLAN = ("uid", "group_ids", "finished", "max_new_tokens")  # what `prepare` reads beside log-probs
-WATCHED = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")  # in Needs and TokenBatch
+LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
+WATCHED = (*LOGPROBS, "entropies", "old_entropies", "full_kl")
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ class Objective:
         """Per-token advantages [N] of a rollout, detached, in the dtype of the rewards (float32 at least);
         `comm` for the kinds with statistics over the whole rollout."""
         check_has(groups, self._of_groups, self._reader)
-        if groups.old_entropies is not None:
-            check_token_count(groups, "old_entropies", groups.tokens)
+        check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
         with torch.no_grad():
             made = self.advantage.advantages(self.overlong.shaped_rewards(groups), groups, comm)
             return made.to(groups.rewards.dtype)
@@ -111,7 +111,7 @@ class Objective:
         `salt` (from seed, step …) varies random draws."""
         wanted = [name for name in self._of_batch if name in _OF_PLAN]
         check_has(batch, [*wanted, *(["logprobs"] if self.needs.prepass else [])], self._reader)
-        check_token_count(batch, "advantages", sum(batch.counts))
+        check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
             kept = self.overlong.kept_sequences(batch)
             own = batch if kept is None else batch.select(kept)
@@ -130,6 +130,9 @@ class Objective:
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
             raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
+        if plan.lengths.device != batch.lengths.device:
+            what = f"the plan is on {plan.lengths.device} and the batch on {batch.lengths.device}"
+            raise UserError(what, where=self._reader, fix="prepare and loss on one device")
         terms = self._terms(batch)
         gain = self.surrogate.gain(terms)
         plan = self._completed(plan, batch)
@@ -148,13 +151,18 @@ class Objective:
     def _reader(self) -> str:
         return f"the objective {self.name}"
 
-    def _intact(self, batch: TokenBatch) -> Tensor | float:
-        """1, or NaN where a tensor that the row wants holds a NaN, which masks and comparisons would hide."""
-        needs = self.needs
-        wanted = (getattr(batch, name) for name in WATCHED if getattr(needs, name))
-        sums = [value.detach().sum() for value in wanted if value is not None]
-        if not sums:
-            return 1.0
+    def _intact(self, batch: TokenBatch) -> Tensor:
+        """1, or NaN where log-probs, or another tensor that the row wants, hold a NaN, a log-prob of +inf or an
+        infinite entropy, which masks, clips and comparisons would hide. Waits for no device."""
+        sums = []
+        for name in WATCHED:
+            value = getattr(batch, name)
+            if value is not None and getattr(self.needs, name, True):
+                summed = value.detach().sum()
+                if name != "full_kl":  # which may be infinite, off the anchor's support
+                    size = summed if name in LOGPROBS else summed.abs()  # a log-prob may be -inf
+                    summed = torch.where(size == torch.inf, torch.nan, summed)
+                sums.append(summed)
         return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)
 
     def _terms(self, batch: TokenBatch) -> Terms:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tepo.objectives.batch import TokenBatch
+from tepo.objectives.inputs import numbers_of
 from tepo.objectives.penalty import Selection
 from tepo.objectives.segments import indices_of, token_indices
 
@@ -38,7 +39,7 @@ class Plan:
 
     def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
-        chosen, indices = indices_of(self.lengths, self.counts, sequences)
+        chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
         return self._each(self.lengths[chosen], lambda value: value[indices])
 
     def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":

@@ -72,7 +72,8 @@ class PassAtK:
         none = _share_without(n, m, self.k)  # 1 - rho: sets of k without a success
         others = _share_without(n - 1, m - 1, self.k - 1)
         gain = torch.where(failed == 0, none, none - others)
-        scaled = gain / ((none * (1 - none)).sqrt() + self.eps)
+        spread = (none * (1 - none)).sqrt()
+        scaled = torch.where(spread == 0, 0.0, gain / (spread + self.eps))  # every set has a success, or none has
         mixed = group_moments(failed, groups.group_ids).mixed & (n >= self.k)
         return torch.where(mixed, scaled, 0.0)[groups.rows]
 
@@ -116,7 +117,8 @@ class BestOfGroup:
         alone = group_moments((rewards == best).double(), groups.group_ids).mean * moments.size == 1
         lead = torch.where((rewards == best) & alone & moments.mixed, best - second, 0.0)
         lead = torch.where(rewards.isnan() | best.isnan(), torch.nan, lead)
-        return (lead / (moments.std + self.eps) if self.std else lead)[groups.rows]
+        scaled = torch.where(moments.mixed, lead / (moments.std + self.eps), 0.0) if self.std else lead
+        return scaled[groups.rows]
 
     @property
     def explained(self) -> Part:

@@ -33,12 +33,11 @@ def token_indices(lengths: Tensor, sequences: Tensor, total: int | None = None) 
     return torch.arange(total, device=lengths.device) + torch.repeat_interleave(shift, chosen, output_size=total)
 
 
-def indices_of(lengths: Tensor, counts: Sequence[int], sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
-    """The given sequences as a tensor [K] and the indices of their tokens.
+def indices_of(lengths: Tensor, counts: Sequence[int], numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The sequences of these numbers as a tensor [K] and the indices of their tokens.
 
     counts: `lengths` on the host, so that a GPU is not waited for.
     """
-    numbers = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     chosen = torch.tensor(numbers, dtype=torch.int64).to(lengths.device, non_blocking=True)
     return chosen, token_indices(lengths, chosen, sum(counts[number] for number in numbers))
 

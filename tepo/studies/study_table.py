@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.evaluation.comparison import COLUMNS
+from tepo.paths import departure
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
@@ -64,6 +65,12 @@ def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
     total = sum(unit.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
+
+
+def _departures(units: Sequence[Unit]) -> list[str]:
+    """A note for each row that departs from its paper."""
+    rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
+    return [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
 
 
 def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
@@ -130,7 +137,10 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
-        notes=[*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
+        notes=[
+            *(*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)),
+            *_departures(units),
+        ],
     )
     samples = read_samples(units)
     command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)

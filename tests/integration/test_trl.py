@@ -1,17 +1,20 @@
 """`ObjectiveTrainer` against TRL's own GRPOTrainer: the same seeded rollouts of the same model, TRL's own loss."""
 
 import math
+import re
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tepo.errors import UserError
-from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer
+from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import load_objective, objective_mapping
-from tests.integration.trl_run import Watch, settings, train
+from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
@@ -117,6 +120,71 @@ def test_evaluation_logs_the_loss(tmp_path):
     logged = trainer.evaluate(trainer.train_dataset.select(range(2)))
     assert math.isfinite(logged["eval_loss"])
     assert trainer._window is None
+
+
+CORRECTED = {  # weights of ratios exp(-off), 1, exp(off) in turn, of a sampler that is so far from the policy
+    "tis": lambda ratio: ratio.clamp(0.5, 2),
+    "icepop": lambda ratio: ratio,
+    "trm": lambda ratio: torch.ones_like(ratio),
+    "seq_mask_tis": lambda ratio: ratio.clamp(max=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*a rollout has one optimiser step")
+@pytest.mark.parametrize("row", CORRECTED)
+def test_a_correction_with_one_update_a_rollout(row, tmp_path):
+    """TRL leaves the old log-probs out: the weights are of the policy that sampled, not of log-probs of 0."""
+    watch, trainer = train(settings(tmp_path, num_iterations=1, max_steps=1), row, rollout_func=sampled)
+    masks = torch.cat([part["completion_mask"] for part in trainer._buffered_inputs])
+    places = torch.arange(masks.shape[1]).expand(masks.shape)[masks.bool()]
+    expected = CORRECTED[row]((SAMPLED_OFF * (places % 3 - 1)).double().exp()).mean()
+    assert watch.logs[0]["actor/correction_dropped"] == 0
+    assert watch.logs[0]["actor/correction_weight"] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_a_correction_without_a_sampler(tmp_path):
+    with pytest.raises(UserError, match=r"(?s)weighs the sampler's log-probs.*use_vllm=True, or a rollout_func"):
+        ObjectiveTrainer(objective="tis", model="never loaded", args=settings(tmp_path))
+
+
+def documented(page: str) -> dict[str, Any]:
+    """The settings in the example of docs/trainers.md."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    found = re.search(r"args=GRPOConfig\((.*?)\)", text)
+    assert found is not None
+    return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}
+
+
+def test_the_documented_lines_train_tepo(tmp_path):
+    """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
+    given = {"num_iterations": 1, **documented("trainers.md")}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*a rollout has one optimiser step")
+        tepo, baseline = (train(settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo"))
+    first, second = ((one - other).abs().max() for one, other in zip(tepo.gradients, baseline.gradients, strict=True))
+    assert first < 1e-9
+    assert second > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("tepo", "the ratio is 1, so that no clip acts; no entropy has changed, so that the mask of the KL is empty"),
+        ("tepo_kl_all", "the ratio is 1, so that no clip acts; the KL to the old policy is 0"),
+        ("opsm", "the ratio is 1, so that no clip acts; weight masks nothing"),
+        ("grpo_dapo", "the ratio is 1, so that no clip acts. Try num_iterations=2, or steps_per_generation=4"),
+        ("reinforce", None),
+    ],
+)
+def test_one_update_a_rollout_warns(row, what, tmp_path):
+    objective, one = load_objective(row), settings(tmp_path, num_iterations=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_one_update(objective, one)
+        assert [what in str(warning.message) for warning in caught] == ([] if what is None else [True])
+        warn_of_one_update(objective, settings(tmp_path, num_iterations=2))
+        warn_of_one_update(objective, settings(tmp_path, num_iterations=1, steps_per_generation=4))
+        assert len(caught) == (what is not None)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tepo.errors import UserError
+from tepo.integrations.readings import with_changes
 
 pytestmark = pytest.mark.verl
 
@@ -160,6 +161,27 @@ def test_rows_that_verl_cannot_serve():
     with pytest.raises(UserError, match="policy that sampled"):
         register("gtpo")
     assert "tepo_gtpo" not in core_algos.POLICY_LOSS_REGISTRY
+
+
+def test_a_punishment_of_long_responses_is_told_the_limit():
+    """verl's newer trainer pads to the longest response of a rollout, so the width of its tensors is no limit."""
+    from tepo.integrations.verl import core_algos, register
+    from tepo.objectives import Groups
+
+    punished = {"overlong": {"kind": "punish", "buffer": 0.5}}
+    for row, changes in (("gdpo", {}), ("grpo_dapo", punished)):
+        with pytest.raises(UserError, match="verl does not give the length limit") as caught:
+            register(row, changes, f"{row}_punished")
+        assert caught.value.fix == "give it here: max_new_tokens=…"
+        name = register(row, changes, f"{row}_punished", max_new_tokens=16)
+        mask, rewards = batch()["response_mask"], torch.zeros(6, 14, dtype=torch.float64)
+        rewards[:, 0] = torch.tensor([1.0, 0, 0, 1, 0, 1])
+        index = np.array(list("bbbaaa"), dtype=object)
+        found, _ = core_algos.get_adv_estimator_fn(name)(rewards, mask, index)
+        groups = Groups(rewards[:, 0], torch.tensor([1, 1, 1, 0, 0, 0]), mask.sum(1), max_new_tokens=16)
+        expected = with_changes(row, changes).advantages(groups)
+        torch.testing.assert_close(found[mask], expected, rtol=0, atol=1e-12)
+    assert "tepo_gdpo" not in core_algos.POLICY_LOSS_REGISTRY
 
 
 def test_terms_that_verl_adds_itself():

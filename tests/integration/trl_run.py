@@ -17,6 +17,7 @@ from tepo.integrations.trl import ObjectiveTrainer
 gc.freeze()  # accelerate collects garbage before each training: modules take most of that time
 
 BASE = Path(__file__).parents[2] / "tepo" / "assets" / "laptop"
+SAMPLED_OFF = 0.05  # of `sampled`'s log-probs
 PROMPTS = ["3+4=", "12+5=", "7*2=", "40-6=", "9+9=", "5*5=", "81-3=", "2+2="]
 
 
@@ -31,6 +32,7 @@ class Watch(TrainerCallback):
 
     gradients: list[torch.Tensor] = field(default_factory=list)
     logs: list[dict[str, float]] = field(default_factory=list)
+    trainer: Any = None
 
     def on_pre_optimizer_step(
         self, args: Any, state: Any, control: TrainerControl, model: Any = None, **_: Any
@@ -60,7 +62,7 @@ def train(args: GRPOConfig, objective: Any = None, **given: Any) -> tuple[Watch,
     of float32 from step to step, on some CPUs beyond what the tests allow."""
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    watch = Watch()
+    watch = given.pop("watch", None) or Watch()
     kind, own = (GRPOTrainer, {}) if objective is None else (ObjectiveTrainer, {"objective": objective})
     trainer = kind(
         model=given.pop("model", None) or AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float64),
@@ -72,6 +74,7 @@ def train(args: GRPOConfig, objective: Any = None, **given: Any) -> tuple[Watch,
         **own,
         **given,
     )
+    watch.trainer = trainer
     trainer.train()
     return watch, trainer
 
@@ -87,6 +90,17 @@ def fixed(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         "completion_ids": ids,
         "logprobs": None,
     }
+
+
+def sampled(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+    """`fixed` with log-probs of a sampler that is a little off the policy, up and down by turns."""
+    made, found = fixed(prompts, trainer), []
+    for prompt, completion in zip(made["prompt_ids"], made["completion_ids"], strict=True):
+        with torch.no_grad():
+            logits = trainer.model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+        logprobs = logits.log_softmax(-1)[range(len(completion)), completion]
+        found.append([float(one) - SAMPLED_OFF * (place % 3 - 1) for place, one in enumerate(logprobs)])
+    return made | {"logprobs": found}
 
 
 def with_fixed_completions(folder: Path, objective: str, **changed: Any) -> Watch:

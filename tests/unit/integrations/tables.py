@@ -1,26 +1,42 @@
-"""The table of rows and trainers in docs/trainers.md, from the code and the YAML files:
+"""The table of rows and trainers in docs/trainers.md, from running each row in each trainer:
 
     python -m tests.unit.integrations.tables
 
-writes it into the page."""
+writes it into the page. TRL and verl must be installed."""
 
 import re
+import tempfile
 from pathlib import Path
 
-from tepo.integrations.peers import PRIME_RL, TRL, VERL, cell
-from tepo.objectives import load_objective, names
+from tepo.objectives import names
 
 PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
 _ROWS = re.compile(r"(?<=\| row \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\|---\|\n)(?:\| .*\n)*")
 
 
-def with_table(page: str) -> str:
-    """The page with its table as it should be."""
-    objectives = [load_objective(name) for name in names()]
-    lines = [[f"`{row.name}`", *(cell(row, peer) for peer in (TRL, VERL, PRIME_RL))] for row in objectives]
-    rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def cells_of(page: str) -> dict[str, tuple[str, ...]]:
+    """What the page says of each row: TRL, verl, prime-rl."""
+    found = _ROWS.search(page)
+    assert found is not None, "docs/trainers.md has no table"
+    lines = [line.strip("|").split(" | ") for line in found[0].splitlines()]
+    return {line[0].strip(" `"): tuple(cell.strip() for cell in line[1:]) for line in lines}
+
+
+def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
+    """The page with another table."""
+    rows = "".join(f"| {' | '.join((f'`{name}`', *row))} |\n" for name, row in cells.items())
     return _ROWS.sub(lambda _: rows, page, count=1)
 
 
+def main() -> None:
+    """Run all cells, and write what came of them."""
+    from tests.integration.trainer_cells import outcome, run_prime_rl, run_trl, run_verl
+
+    with tempfile.TemporaryDirectory() as folder:
+        runs = (run_trl(Path(folder)), run_verl, run_prime_rl)
+        cells = {name: tuple(outcome(name, run) for run in runs) for name in names()}
+    PAGE.write_text(with_cells(PAGE.read_text(), cells))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    main()

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tepo.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
-from tepo.integrations.readings import with_changes
-from tepo.objectives import Groups, TokenBatch, load_objective
+from tepo.integrations.readings import reads, with_changes
+from tepo.objectives import Groups, TokenBatch, load_objective, objective_mapping
 
 
 @dataclass
@@ -91,6 +91,51 @@ def test_rows_that_read_more(name, what, fix):
     with pytest.raises(UserError, match=what) as caught:
         loss(responses()[0], name)
     assert fix in caught.value.fix
+
+
+TOKEN_MEAN = {"aggregation.kind": "token_mean"}
+
+
+def test_opo_by_hand():
+    """Its baseline weighs rewards by length, (3 + 2) / 10 here; without lengths it would be their mean."""
+    found = advantages([1.0, 0.0, 1.0, 0.0], "opo", TOKEN_MEAN, lengths=[3, 1, 2, 4])
+    assert found == pytest.approx([0.5, -0.5, 0.5, -0.5], abs=1e-15)
+    assert advantages([1.0, 0.0, 0.0], "opo", TOKEN_MEAN, lengths=[6, 1, 1]) == pytest.approx([0.25, -0.75, -0.75])
+
+
+def test_a_punishment_by_hand():
+    """DAPO's over the last half of 8 tokens: 0, 0.5 and 1 for 4, 6 and 8 tokens; RLOO on what is left."""
+    changes = {**TOKEN_MEAN, "overlong": {"kind": "punish", "buffer": 0.5}}
+    found = advantages([1.0, 1.0, 1.0], "rloo", changes, lengths=[4, 6, 8], max_new_tokens=8)
+    assert found == pytest.approx([0.75, 0.0, -0.75], abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told", "what", "fix"),
+    [
+        ("opo", TOKEN_MEAN, {}, "the lengths of the responses", "lengths=…"),
+        ("grpo_dapo", {"overlong.kind": "punish"}, {"lengths": [1, 2]}, "the length limit", "max_new_tokens=…"),
+        ("opo", TOKEN_MEAN, {"lengths": [1]}, "1 lengths for 2 rewards", "one token"),
+    ],
+)
+def test_lengths_that_are_read_and_not_given(name, changes, told, what, fix):
+    with pytest.raises(UserError, match=what) as caught:
+        advantages([1.0, 0.0], name, changes, **told)
+    assert fix in caught.value.fix
+
+
+def test_an_own_row_that_reads_lengths():
+    row = objective_mapping(load_objective("grpo_dapo")) | {"name": "mine", "advantage": {"kind": "length_weighted"}}
+    assert "lengths" in reads(load_objective(row))
+    assert "lengths" not in reads(load_objective("grpo_dapo"))
+
+
+def test_an_empty_mask_logs_nothing():
+    """A response without a token of the policy has a loss of 0 and no metrics, where its largest ratio was -inf."""
+    inputs = responses()[0]
+    inputs.loss_mask = torch.zeros_like(inputs.loss_mask)
+    out = loss(inputs)
+    assert (out.loss.item(), out.metrics) == (0, {})
 
 
 @pytest.mark.parametrize(("name", "changes"), [("grpo_dapo", {}), ("rloo", {"aggregation.kind": "token_mean"})])

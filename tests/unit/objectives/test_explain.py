@@ -11,6 +11,7 @@ from tepo.objectives import load_objective, names
 from tepo.objectives.case import make_case
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_latex, to_text
+from tepo.objectives.loading import objective_mapping, text
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
 
 LABELS = {name: name for name in names()} | {
@@ -357,3 +358,16 @@ def test_command():
     assert "Differs from gspo" in run.output
     assert CliRunner().invoke(app, ["gspo", "--latex"]).output.startswith("% gspo: GSPO 2507.18071")
     assert "did you mean 'tepo'" in str(CliRunner().invoke(app, ["teppo"]).exception)
+
+
+@pytest.mark.parametrize("name", ["trm", "top_entropy", "vespo", "kimi_k2_5", "dppo_kl"])
+def test_a_departure_is_said_and_changes_no_id(name, tmp_path):
+    """A comment of the row's file: what a run's id is made of is the same without it."""
+    said = explain(load_objective(name)).departure
+    assert f"Departs from its paper\n  {said}" in to_text(explain(load_objective(name)), width=200)
+    lines = text(name).splitlines(keepends=True)
+    assert f"# Departs from its paper: {said}\n" in lines
+    without = tmp_path / f"{name}.yaml"
+    without.write_text("".join(line for line in lines if "Departs" not in line))
+    assert objective_mapping(load_objective(without)) == objective_mapping(load_objective(name))
+    assert not explain(load_objective("tepo")).departure

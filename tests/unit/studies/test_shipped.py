@@ -46,6 +46,24 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
             assert table.blocks[-1].title.startswith("As printed")
 
 
+DEPARTING = {  # what the papers say and our rows do not
+    "DPPO, KL": "it has no floor",
+    "VESPO": "its ratio is to the policy that sampled",
+    "80/20 rule": "its version 2 divides by the tokens that stay",
+    "Kimi K2.5": "it bounds the log-ratio",
+    "Trust region masking": "it masks by the current policy",
+}
+
+
+def test_the_map_of_newer_methods_says_which_rows_depart(tmp_path: Path) -> None:
+    study = load_study("stability_more")
+    units = make_plan(study, "laptop", store=tmp_path)
+    notes = [note for note in study_table(study, "laptop", units).notes if "departs from its paper" in note]
+    assert len(notes) == len(DEPARTING)
+    for note, (label, what) in zip(notes, DEPARTING.items(), strict=True):
+        assert note.startswith(f"{label} departs from its paper: {what}")
+
+
 def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
     """The same rows on the sparse mix: other runs, another base, the mix's own benchmarks."""
     default, sparse = (

@@ -1,0 +1,33 @@
+"""Each cell of the table in docs/trainers.md is what comes of running the row in the trainer, in numbers too."""
+
+import pytest
+
+from tepo.objectives import names
+from tests.integration.trainer_cells import outcome, run_prime_rl, run_trl, run_verl
+from tests.unit.integrations.tables import PAGE, cells_of
+
+CELLS = cells_of(PAGE.read_text())
+
+
+def test_every_row_is_in_the_table():
+    assert list(CELLS) == names()
+
+
+@pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
+@pytest.mark.parametrize("name", names())
+def test_trl(name, tmp_path):
+    """A real training of two optimiser steps, whose gradients are made again by hand."""
+    assert outcome(name, run_trl(tmp_path)) == CELLS[name][0]
+
+
+@pytest.mark.verl
+@pytest.mark.parametrize("name", names())
+def test_verl(name):
+    """The estimator and the loss out of the registries of the installed verl."""
+    assert outcome(name, run_verl) == CELLS[name][1]
+
+
+@pytest.mark.parametrize("name", names())
+def test_prime_rl(name):
+    """prime-rl does not install on a CPU: its loop over responses and groups is the test's."""
+    assert outcome(name, run_prime_rl) == CELLS[name][2]

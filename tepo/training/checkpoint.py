@@ -1,6 +1,5 @@
 """One checkpoint: a folder that `from_pretrained` loads, with what resuming needs beside the model."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,4 +78,4 @@ def drop_resumption(folder: Path) -> None:
 
 
 def _progress(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+    return parse_json((folder / "progress.json").read_bytes())

@@ -6,6 +6,7 @@ to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged, RunFailed
+from tepo.files import write_atomic
 from tepo.policy.allocator import grow_segments
 from tepo.provenance import recorded
 from tepo.sampling.samplers import sampler_backend
@@ -35,6 +37,7 @@ from tepo.training.telemetry import step_figures
 from tepo.training.token_dump import token_entries, write_token_dump
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
+from tepo.words import spelt
 
 # What `Engine.step` would say of a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
@@ -70,7 +73,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
     run.create(config)
     for damaged in run.half_written():
-        sys.stderr.write(f"{damaged} is half-written, and passed over\n")
+        sys.stderr.write(f"{spelt(str(damaged))} is half-written, and passed over\n")
     run.mark("running")
     try:
         with recorded(run.path, "train"):
@@ -160,9 +163,14 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    with _diverging(step):
-        before = _untrained(parts, step, recorder)
-        progress = draw(parts, progress, recorder)
+    try:
+        with _diverging(step):
+            before = _untrained(parts, step, recorder)
+            progress = draw(parts, progress, recorder)
+    except Ended:
+        if step == 1 and parts.first:
+            _keep_examples(run, parts, recorder)
+        raise
     drawn = progress.pending[0]
     rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
     check_rewards(rewards, config.train.collapse_window)
@@ -195,6 +203,18 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if log:
         log.report(step, row)
     return progress
+
+
+def _keep_examples(run: RunFolder, parts: Parts, recorder: Recorder) -> None:
+    """What the base answered where no group was mixed: a person sees from it what is wrong."""
+    rows = []
+    for group in recorder.examples:
+        texts = parts.collector.stream.decode([response.tokens for response in group.responses])
+        for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
+            problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
+            rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
+    if rows:
+        write_atomic(run.examples_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _untrained(parts: Parts, step: int, recorder: Recorder) -> Measured:

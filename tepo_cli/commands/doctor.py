@@ -12,7 +12,7 @@ from tepo.words import install_line
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from tepo.reporting.progress import Screen
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
@@ -40,11 +40,9 @@ def doctor(
     """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; then each installed
     engine for two steps, and on a GPU attention, the fused log-prob, updates and sampling against their limits. Exit
     code 1 when one fails."""
-    from rich.console import Console
+    from tepo.reporting.progress import Screen, say
 
-    from tepo.reporting.progress import say
-
-    console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store)]
+    console, checks = Screen(), [*_packages(), *_programs(), *_machine(store)]
     for what, state, _ in checks:
         say(f"{what:24} {state}", console)
     for what, _, fix in checks:
@@ -58,7 +56,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _gpu_works(console: "Console", path: Path) -> bool:
+def _gpu_works(console: "Screen", path: Path) -> bool:
     """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
     import torch
 
@@ -81,7 +79,7 @@ def _gpu_works(console: "Console", path: Path) -> bool:
     return passed
 
 
-def _engines_work(console: "Console") -> bool:
+def _engines_work(console: "Screen") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
     from tepo.reporting.progress import say
     from tepo.studies.selftest import pairs, selftest

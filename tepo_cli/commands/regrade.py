@@ -14,15 +14,14 @@ def regrade(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
 ) -> None:
     """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
-    from rich.console import Console
-
     from tepo.evaluation.regrade import evaluations
     from tepo.evaluation.regrade import regrade as regrade_one
     from tepo.evaluation.result import load_result
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
+    from tepo.reporting.progress import Screen
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Screen(highlight=False, soft_wrap=True)
     folder = Path(run) if Path(run).is_dir() else store / run
     for evaluation in evaluations(folder):
         result = load_result(evaluation)

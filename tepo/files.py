@@ -15,12 +15,14 @@ import re
 import shutil
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
 from tepo.errors import BUSY, UserError
 
 _HEX = "[0-9a-f]" * 8
+_DEEPEST = 100  # levels of JSON
 _SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
 _EXPLAINED = {
     errno.ENOSPC: "the disk is full",
@@ -201,6 +203,34 @@ def _is(handle: IO[str], path: Path) -> bool:
         return False
 
 
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text, from bytes in UTF-8. Raises ValueError, in words for people, also for one that is
+    nested more deeply than any of ours, which no code that walks it survives, and for half a character (\\ud800), which
+    nothing can print."""
+    try:
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    except UnicodeDecodeError:
+        raise ValueError("not text in UTF-8") from None
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+        raise ValueError(f"nested more than {_DEEPEST} deep")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"not JSON from {line}column {error.colno} on" if text.strip() else "empty") from None
+    if re.search(r"\\u[dD][89a-fA-F]", text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"half a character: {error.object[error.start]!a}") from None
+    return value
+
+
+def _depth(text: str) -> int:
+    brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text))
+    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSON-lines file; a half-written last line (a killed writer) is left out. Splits on newline only."""
     if not path.exists():
@@ -211,12 +241,11 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = parse_json(line)
+        except ValueError as error:
             if number < len(lines) - 1:
-                raise UserError(
-                    f"line {number + 1} is not JSON", where=str(path), fix="repair or delete that line"
-                ) from None
+                what = f"line {number + 1} is not JSON of ours: {error}"
+                raise UserError(what, where=str(path), fix="repair or delete that line") from None
             continue
         if not isinstance(row, dict):
             raise UserError(

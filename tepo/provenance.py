@@ -5,7 +5,6 @@
 One session each time a process works on the folder, so a run that was resumed elsewhere says so.
 """
 
-import json
 import os
 import platform
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo import __version__
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 
 FILE = "provenance.json"
 PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed", "bitsandbytes")
@@ -52,7 +51,7 @@ def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
 def sessions(folder: Path) -> list[dict[str, Any]]:
     """The sessions on record, oldest first; none where there is no record or it cannot be read."""
     try:
-        sessions = json.loads((folder / FILE).read_text(encoding="utf-8"))["sessions"]
+        sessions = parse_json((folder / FILE).read_bytes())["sessions"]
         return [session for session in sessions if isinstance(session, dict)]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -1,10 +1,20 @@
 """Words of messages."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 _CHECKOUT = Path(__file__).parents[1]
+_CONTROLS = re.compile(  # all that moves a cursor, colours, deletes or turns text around, and half of a character
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def spelt(text: str) -> str:
+    """Text of a file, a model or a stranger as a terminal may show it: control characters but newlines and tabs, and
+    those that change the direction of text, written out as \\x1b or \\u202e."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: int, noun: str) -> str:

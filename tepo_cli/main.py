@@ -1,14 +1,16 @@
 """The `tepo` command: a Typer app whose commands import their work only when they run."""
 
 import codecs
+import contextlib
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
 from tepo import __version__, stopping, trust
 from tepo.errors import UserError
+from tepo.words import spelt
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
@@ -100,6 +102,22 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
     return "".join(_ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
+class _Shown:
+    """Standard output of which control characters are spelt out: it shows what files, models and strangers wrote.
+
+    Consoles of rich find the stream behind it by `rich_proxied_file`. They spell before they colour."""
+
+    def __init__(self, stream: TextIO):
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(spelt(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
 def main() -> None:
     """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code,
     Ctrl-C exits with 130, a scheduler's request to stop with 75."""
@@ -109,17 +127,18 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
-        app(prog_name="tepo")
+        with contextlib.redirect_stdout(cast(TextIO, _Shown(sys.stdout))):
+            app(prog_name="tepo")
     except stopping.Stopped as stop:
         sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
         raise
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
     except OSError as error:  # a file that may not be read, or a folder instead of one
         if error.filename is None:
             raise
-        sys.stderr.write(f"error: {error.strerror}\nin: {error.filename}\n")
+        sys.stderr.write(spelt(f"error: {error.strerror}\nin: {error.filename}\n"))
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         if isinstance(stop, SystemExit) and stop.code != 130:  # typer ends with 130 on Ctrl-C, and without a word

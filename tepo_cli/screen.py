@@ -7,11 +7,10 @@ import os
 from textwrap import wrap
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tepo.reporting.progress import say
+from tepo.reporting.progress import Screen, say
 
 
 def fixed(name: str) -> Column:
@@ -36,13 +35,13 @@ def show(table: Table, *, stderr: bool = False) -> None:
         column.min_width = max(
             cell_len(part) for text in texts for part in ([text] if column.no_wrap else [*text.split(), ""])
         )
-    screen = Console(stderr=stderr, markup=False, width=screen_width(stderr))
+    screen = Screen(stderr=stderr, width=screen_width(stderr))
     for part in _parts(table, screen):
         wide = max(screen.width, _least(part, screen))  # where two columns alone do not fit, nothing is cut either
-        Console(stderr=stderr, markup=False, width=wide).print(part)
+        Screen(stderr=stderr, width=wide).print(part)
 
 
-def _parts(table: Table, screen: Console) -> list[Table]:
+def _parts(table: Table, screen: Screen) -> list[Table]:
     """The table, or as many columns at a time as fit."""
     if _least(table, screen) <= screen.width:
         return [table]
@@ -71,12 +70,12 @@ def _part(table: Table, indices: list[int]) -> Table:
     return part
 
 
-def _least(table: Table, screen: Console) -> int:
+def _least(table: Table, screen: Screen) -> int:
     """Columns of the screen that it needs."""
     return Measurement.get(screen, screen.options.update(width=10_000), table).minimum
 
 
 def screen_width(stderr: bool = False) -> int:
     """Columns of the screen, or what COLUMNS says; of a file or pipe, which has no edge, 150."""
-    screen = Console(stderr=stderr, markup=False)
+    screen = Screen(stderr=stderr)
     return screen.width if screen.is_terminal or os.environ.get("COLUMNS", "").isdigit() else 150

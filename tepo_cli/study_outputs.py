@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from tepo.errors import UserError
-from tepo.reporting.progress import say
+from tepo.reporting.progress import Screen, say
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import Planned
@@ -74,7 +72,7 @@ def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     if isinstance(rendered, str):
         print(rendered.rstrip("\n"))
     else:
-        Console(width=screen_width(), markup=False).print(rendered)
+        Screen(width=screen_width()).print(rendered)
     there = sorted({str(unit.folder) for unit in units if unit.folder.is_dir()})
     if there:
         say(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")

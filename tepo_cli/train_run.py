@@ -31,6 +31,8 @@ def _say_trained(run: RunFolder) -> None:
     if ending is not None:
         weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
+        if run.examples_file.is_file():
+            say(f"a few of its responses: {run.examples_file}")
 
 
 def show_results(run: RunFolder, measured: Measured) -> None:

@@ -20,7 +20,7 @@ from tepo.evaluation.result import TASK, Result, load_result, save_result
 from tepo.evaluation.rows import SAMPLES, remove_parts, table_of, write_table
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Settings
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
@@ -141,7 +141,7 @@ def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
     path = folder / TASK
     if path.is_file():
         try:
-            begun = json.loads(path.read_text(encoding="utf-8"))
+            begun = parse_json(path.read_bytes())
         except ValueError:
             begun = None
         if not isinstance(begun, dict):

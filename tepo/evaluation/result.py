@@ -1,13 +1,12 @@
 """What a finished evaluation says: `result.json`."""
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 
 RESULT = "result.json"
 TASK = "task.json"  # what is evaluated, from the first part on
@@ -55,7 +54,7 @@ def load_result(folder: Path) -> Result | None:
     if not path.is_file():
         return None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_bytes())
         result = Result(
             **{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))}
         )
@@ -87,5 +86,6 @@ def _complete(result: Result) -> bool:
         and numbers
         and known
         and isinstance(result.task, dict)
+        and isinstance(result.benchmark, str)
         and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))
     )

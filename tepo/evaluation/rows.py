@@ -54,6 +54,7 @@ def read_table(path: Path) -> pa.Table:
     """Read a table of samples. Raises UserError for a missing or damaged file, or one with other columns."""
     try:
         table = pq.read_table(path)
+        table.validate(full=True)  # text that is not UTF-8
     except FileNotFoundError:
         raise UserError("no samples here", where=str(path), fix="give the folder of a finished evaluation") from None
     except (pa.ArrowException, OSError) as error:

@@ -22,6 +22,7 @@ from tepo.files import write_atomic
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import render_prompt
+from tepo.words import spelt
 
 _FUNCTIONS = "tepo_tasks"
 _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
@@ -119,7 +120,7 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         tasks = write_tasks(asked.folder, asked.benchmarks, base=asked.base)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
     sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}\n")
 

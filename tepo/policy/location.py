@@ -1,12 +1,12 @@
 """Where a policy lies: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from tepo import trust
 from tepo.errors import UserError, unknown_name
+from tepo.files import parse_json
 from tepo.paths import PACKAGE
 
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
@@ -65,7 +65,7 @@ def check_folder(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     try:
         shards = (
-            sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            sorted(set(parse_json(index.read_bytes())["weight_map"].values()))
             if index.is_file()
             else ["model.safetensors"]
         )

@@ -10,7 +10,6 @@ no rounding adds up.
 
 import contextlib
 import importlib.util
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tepo.errors import UserError
+from tepo.files import parse_json
 from tepo.randomness import derive
 from tepo.words import install_line
 
@@ -115,7 +115,7 @@ def load_adapters(model: nn.Module, folder: Path) -> None:
 
 def base_revision(folder: Path) -> str | None:
     """The commit of the hub's model that saved adapters were trained on."""
-    return json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["revision"]
+    return parse_json((folder / _CONFIG).read_bytes())["revision"]
 
 
 def _adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:

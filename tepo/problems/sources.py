@@ -1,7 +1,7 @@
 """Where problems come from: generated, a folder of `NAME.jsonl` (TEPO_DATA), or the hub through `datasets`."""
 
+import codecs
 import importlib.util
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import file_digest
+from tepo.files import file_digest, parse_json
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.splits import Split
 from tepo.strict import REQUIRED, option
 from tepo.words import install_line
+
+_ROW = '{"id", "problem", "answer"}'
 
 
 @dataclass(frozen=True)
@@ -120,48 +122,74 @@ def local_file(stem: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def read_problem_file(path: Path) -> list[Problem]:
+def read_problem_file(path: Path, most: float = 5) -> list[Problem]:
     """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family.
 
-    Splits on newline only. Raises UserError for a file that is missing or holds no rows, a line that is not a row,
-    an id that is there twice.
+    Splits on newline only. Raises UserError for a file that is missing, in UTF-16 or holds no rows, and for its first
+    `most` lines that are no rows, have no gold answer or an id that is there twice.
     """
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
-        raise UserError(what, where=str(path), fix='give a file with a row {"id", "problem", "answer"} on each line')
-    return list(_parsed(path, path.read_bytes()))
+        raise UserError(what, where=str(path), fix=f"give a file with {_ROW} on each line")
+    problems, mistakes = _parsed(path.read_bytes())
+    if len(mistakes) > most:
+        mistakes = (*mistakes[:most], f"and {len(mistakes) - most} more mistakes: `tepo data verify` lists them")
+    if mistakes:
+        raise UserError("\n".join(mistakes), where=str(path), fix=f"{_ROW} on each line, in UTF-8")
+    return list(problems)
+
+
+def contradictions(problems: Iterable[Problem]) -> list[str]:
+    """A line for each statement that a file has with several answers, which no response can all match. White space
+    counts for nothing."""
+    same: dict[str, list[Problem]] = {}
+    for problem in problems:
+        same.setdefault(" ".join(problem.prompt.split()), []).append(problem)
+    return [
+        f"{', '.join(one.id for one in members)}: the same problem with the answers {', '.join(answers)}"
+        for members in same.values()
+        if len(answers := list(dict.fromkeys(one.answer for one in members))) > 1
+    ]
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, text: bytes) -> tuple[Problem, ...]:
-    """The rows in a file's bytes; kept, because a plan asks for the same file in every row of its table."""
-    problems = []
+def _parsed(text: bytes) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
+    """The rows in a file's bytes, and a sentence for each mistake; kept, because a plan asks for the same file in every
+    row of its table."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in text[:4]:
+        return (), ("the file is in UTF-16, not UTF-8: convert it with iconv -f utf-16 -t utf-8",)
+    problems: list[Problem] = []
+    mistakes = []
+    lines_of: dict[str, list[int]] = {}
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            if not isinstance(row["problem"], str) or not isinstance(row["answer"], str | int | float):
-                raise TypeError("problem is a text, answer a text or a number")
-            problems.append(
-                Problem(
-                    str(row["id"]),
-                    row["problem"],
-                    str(row["answer"]),
-                    str(row.get("subject") or row.get("level") or ""),
-                )
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f'line {number} is not a row {{"id", "problem", "answer"}}: {error}', where=str(path)
-            ) from None
-    if not problems:
-        raise UserError(
-            "the file holds no problems", where=str(path), fix='give it a row {"id", "problem", "answer"} on each line'
-        )
-    if len({problem.id for problem in problems}) < len(problems):
-        raise UserError("two rows have the same id", where=str(path))
-    return tuple(problems)
+            problems.append(_problem(parse_json(line)))
+            lines_of.setdefault(problems[-1].id, []).append(number)
+        except ValueError as error:
+            mistakes.append(f"line {number}: {error}")
+    for name, numbers in lines_of.items():
+        if len(numbers) > 1:
+            mistakes.append(f"lines {', '.join(map(str, numbers))} have the same id {name!r}")
+    return tuple(problems), tuple(mistakes if problems or mistakes else ["the file holds no problems"])
+
+
+def _problem(row: Any) -> Problem:
+    """Raises ValueError for what is no row, and for a gold answer that no response can match."""
+    if not isinstance(row, dict):
+        raise ValueError("not keys and values")
+    missing = [key for key in ("id", "problem", "answer") if row.get(key) is None]
+    if missing:
+        raise ValueError(f"no {', '.join(missing)}")
+    if not isinstance(row["problem"], str):
+        raise ValueError("the problem is no text")
+    if not isinstance(row["answer"], str | int | float):
+        raise ValueError("the answer is neither a text nor a number")
+    if str(row["answer"]).strip().lower() in ("", "nan"):
+        raise ValueError("the gold answer is " + ("NaN" if str(row["answer"]).strip() else "empty"))
+    family = row.get("subject") or row.get("level") or ""
+    return Problem(str(row["id"]), row["problem"], str(row["answer"]), str(family))
 
 
 def check_source(source: Dataset, name: str) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -12,8 +13,31 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+from rich.text import Text
 
-console = Console(stderr=True, markup=False)
+from tepo.words import spelt
+
+
+class Screen(Console):
+    """A console that takes text as it is: labels, responses and errors hold what a file, a model or a stranger wrote.
+
+    No markup, no names of emoji; control characters are spelt out (`spelt`)."""
+
+    def __init__(self, **options: Any):
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Spelt before it is laid out, so that it has its place."""
+        return super().render_str(spelt(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The same for text that came as a Text; rich's own controls move the cursor."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(spelt(segment.text), segment.style)
+
+
+console = Screen(stderr=True)
 
 
 def say(text: str, out: Console = console) -> None:
@@ -26,11 +50,11 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], 
     """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         *times,
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")

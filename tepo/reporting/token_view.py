@@ -14,7 +14,6 @@ A dump is one JSON file, `<run>/tokens/step_000036.json`, written by the trainin
 old policy in nats; any of them may be absent. `group` numbers the prompt within the step.
 """
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tepo.errors import UserError
+from tepo.files import parse_json
 
 FORMAT = 1
 CLASSES = ("digit", "operator", "word", "answer", "other")
@@ -71,14 +71,14 @@ class ClassCount:
 def read_dump(path: Path) -> TokenDump:
     """Read and check a dump. Raises UserError naming the response whose arrays do not fit its tokens."""
     try:
-        return parse_dump(json.loads(path.read_text(encoding="utf-8")))
+        return parse_dump(parse_json(path.read_bytes()))
     except OSError as error:
         raise UserError(
             "cannot read the token dump",
             where=str(path),
             fix="train with train.token_dump_every=N, or look at another step",
         ) from error
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(
             f"not a token dump: {error}", where=str(path), fix="delete the file; training writes it again"
         ) from None

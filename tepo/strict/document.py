@@ -9,13 +9,26 @@ import yaml
 from tepo.errors import UserError
 from tepo.strict.location import Keys, Location
 
+_DEEPEST = 50  # levels
+
 
 class _Twice(yaml.MarkedYAMLError):
     """A key is written twice in one mapping; plain YAML keeps the last one."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice."""
+    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            here = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEEPEST} deep", problem_mark=here)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)

@@ -1,12 +1,11 @@
 """What runs have cost: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 from tepo.training.run_folder import RunFolder
 
 _SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
@@ -56,7 +55,7 @@ def costs(store: Path) -> list[Cost]:
 def costs_of(run: RunFolder) -> list[Cost]:
     """Every recorded cost of a run. Raises UserError when its file is damaged."""
     try:
-        costs = [Cost(**entry) for entry in json.loads(run.cost.read_text(encoding="utf-8"))]
+        costs = [Cost(**entry) for entry in parse_json(run.cost.read_bytes())]
         if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
             raise TypeError("a word where a number belongs")
         return costs

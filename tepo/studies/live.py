@@ -1,6 +1,5 @@
 """What runs in a store just now, read from manifests, configurations and metrics alone."""
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
+from tepo.files import parse_json
 from tepo.training.find_run import runs
 from tepo.training.run_folder import RunFolder, outcome_of
 
@@ -56,8 +56,8 @@ def _live(run: RunFolder, now: float) -> LiveRun | None:
         running = manifest.get("status") == "running"
         if not manifest or (not running and now - moved > RECENT):
             return None
-        config, rows = json.loads(run.config_file.read_bytes())["full"], run.metrics()
-    except (UserError, OSError, ValueError, KeyError):
+        config, rows = parse_json(run.config_file.read_bytes())["full"], run.metrics()
+    except (UserError, OSError, ValueError, KeyError, TypeError):
         return None
     silent = running and now - moved > SILENT
     steps = config["train"]["steps"]

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.files import content_hash, write_atomic
+from tepo.files import content_hash, parse_json, write_atomic
 from tepo.studies.cost import Cost
 from tepo.studies.record import Measured, Record, Verdicts, facts_of
 from tepo.studies.record_metrics import pack, unpack
 from tepo.studies.validate import Validated
-from tepo.training.ending import Ending
+from tepo.training.ending import read_ending
 
 SUFFIX = ".jsonl.xz"
+_LARGEST = 64 << 20  # bytes of text, 44 times those of the largest that ships (stability_more: 300 runs)
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]  # text: bytes, not words of four
 
 
@@ -31,17 +32,20 @@ def read_records(path: Path) -> list[Record]:
     """The records of a file; none where there is no file. Raises UserError naming the line where it is damaged."""
     fix = "restore it from the repository, or move it away and write it anew: `tepo records write`"
     try:
-        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+        with lzma.open(path) as file:
+            packed = file.read(_LARGEST + 1)
+        lines = packed.decode().removesuffix("\n").split("\n") if packed else []
     except FileNotFoundError:
         return []
-    except (lzma.LZMAError, UnicodeDecodeError) as error:
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
         raise UserError(f"the file of records is damaged: {error}", where=str(path), fix=fix) from None
+    _check_size(packed, path)
     benchmarks: dict[str, Measured] = {}
     makers: dict[str, Mapping[str, Any]] = {}
     records: dict[str, Record] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            value = json.loads(line)
+            value = parse_json(line)
             if "benchmark" in value:
                 key = value.pop("benchmark")
                 benchmarks[key] = Measured(**{**value, "problems": tuple(value["problems"])})
@@ -66,7 +70,16 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     runs = [_line(record, shared) for record in records]
     metrics = [{"metrics": record.id, **record.shown} for record in records if record.shown["steps"]]
     text = "".join(f"{_json(line)}\n" for line in [*dict(sorted(shared.items())).values(), *runs, *metrics])
-    write_atomic(path, lzma.compress(text.encode(), filters=_FILTERS), "--out DIR")
+    packed = text.encode()
+    _check_size(packed, path)
+    write_atomic(path, lzma.compress(packed, filters=_FILTERS), "--out DIR")
+
+
+def _check_size(packed: bytes, path: Path) -> None:
+    """Raises UserError for more than `_LARGEST`: a file of 160 kB may hold a gigabyte of zeros."""
+    if len(packed) > _LARGEST:
+        what = f"the file of records holds more than {_LARGEST >> 20} MiB"
+        raise UserError(what, where=str(path), fix="300 runs take 1.5 MB: split the study, or move the file away")
 
 
 def merged(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
@@ -127,7 +140,7 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         model=line["model"],
         seed=line["seed"],
         words=tuple(line["words"]),
-        ended=None if line["ending"] is None else Ending(**line["ending"]),
+        ended=None if line["ending"] is None else read_ending(line["ending"]),
         made=tuple({"started": started, "ended": ended, **makers[key]} for key, started, ended in line["made"]),
         cost=tuple(Cost(**cost) for cost in line["cost"]),
         shown=pack([]),  # until its line comes

@@ -99,7 +99,7 @@ def _silent(text: str) -> None:
 def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
     """A bar a unit while it runs and one for all; call it with the state of each."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),

@@ -4,7 +4,6 @@ It is measured after training and not on its way, so that a run that ended early
 study trained without validation.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
-from tepo.files import content_hash, write_json
+from tepo.files import content_hash, parse_json, write_json
 from tepo.problems.benchmarks import load_benchmark
 from tepo.provenance import recorded
 from tepo.training.run_folder import AGAIN, RunFolder
@@ -59,7 +58,7 @@ def validated(run: RunFolder) -> Validated | None:
     if not run.finished():
         return None
     try:
-        record = json.loads(run.validation_file.read_text(encoding="utf-8"))
+        record = parse_json(run.validation_file.read_bytes())
         return Validated(str(record["problems"]), float(record["metrics"][AVERAGE]))
     except FileNotFoundError:
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tepo.files import content_hash, file_digest, write_json
+from tepo.files import content_hash, file_digest, parse_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +90,7 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 def read_progress(folder: Path) -> dict[str, Any]:
     """What `write_progress` wrote."""
-    return json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+    return parse_json((folder / _PROGRESS).read_bytes())
 
 
 def complete(folder: Path) -> bool:

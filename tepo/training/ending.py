@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal["collapse", "saturation", "no signal", "below base", "diverged"]
 
@@ -22,6 +22,14 @@ class Ending:
 
     def __str__(self) -> str:
         return f"{self.kind} at step {self.step}"
+
+
+def read_ending(value: Any) -> Ending:
+    """The ending in a file. Raises ValueError for anything else."""
+    match value:
+        case {"kind": str(kind), "step": int(step), "why": str(why), **rest} if kind in get_args(Kind) and not rest:
+            return Ending(kind, step, why)  # type: ignore[arg-type]
+    raise ValueError("the ending is not kind, step and reason")
 
 
 class Ended(Exception):

@@ -18,6 +18,7 @@ from tepo.errors import RunFailed
 from tepo.files import explain_write_errors, no_link
 from tepo.training.activity import ACTIVITY
 from tepo.training.signs import Sign, Watch
+from tepo.words import spelt
 
 _AGAIN = (
     "look for the first error above; "
@@ -85,7 +86,7 @@ class Heartbeat:
         self._sign(error.what, lost=True)
         with contextlib.suppress(Exception):  # a full disk must not keep it
             self.give_up(str(error))
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(spelt(f"error: {error}\n"))
         sys.stderr.flush()
         os._exit(error.exit_code)
 

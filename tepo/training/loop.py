@@ -6,6 +6,7 @@ to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of
 """
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import Diverged, RunFailed
+from tepo.files import write_atomic
 from tepo.policy.allocator import grow_segments
 from tepo.provenance import recorded
 from tepo.sampling.samplers import sampler_backend
@@ -162,9 +164,14 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     config, step = parts.config, progress.step + 1
     last, every = step == config.train.steps, config.train.token_dump_every
     recorder = Recorder(keep_tokens=parts.first and (last or (every > 0 and step % every == 0)))
-    with _diverging(step):
-        before = _untrained(parts, step, recorder)
-        progress = draw(parts, progress, recorder)
+    try:
+        with _diverging(step):
+            before = _untrained(parts, step, recorder)
+            progress = draw(parts, progress, recorder)
+    except Ended:
+        if step == 1 and parts.first:
+            _keep_examples(run, parts, recorder)
+        raise
     drawn = progress.pending[0]
     rewards = (*progress.rewards, drawn.metrics["critic/score/mean"])
     check_rewards(rewards, config.train.collapse_window)
@@ -197,6 +204,18 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     if log:
         log.report(step, row)
     return progress
+
+
+def _keep_examples(run: RunFolder, parts: Parts, recorder: Recorder) -> None:
+    """What the base answered where no group was mixed: a person sees from it what is wrong."""
+    rows = []
+    for group in recorder.examples:
+        texts = parts.collector.stream.decode([response.tokens for response in group.responses])
+        for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
+            problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
+            rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
+    if rows:
+        write_atomic(run.examples_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _untrained(parts: Parts, step: int, recorder: Recorder) -> Measured:

@@ -36,6 +36,7 @@ from tepo.training.run_folder import RunFolder
 from tepo.training.saver import Saver
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
+from tepo.words import spelt
 
 
 @dataclass
@@ -117,7 +118,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     device = pick_device(config.engine.device)
     latest, remarks = run.to_resume()
     for remark in remarks if distributed.rank() == 0 else ():
-        sys.stderr.write(f"{remark}\n")
+        sys.stderr.write(f"{spelt(remark)}\n")
     source = str(latest or config.model.path)
     objective = load_objective(config.objective)
     roomy = planned(config, source, device, reference=objective.needs.initial_policy)

@@ -1,6 +1,5 @@
 """Where a run stands, and the rollouts that wait for their step, as its checkpoints carry them."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tepo.files import write_json
+from tepo.files import parse_json, write_json
 from tepo.sampling.sampler import Response
 from tepo.training.checkpoint import read_progress
-from tepo.training.ending import Ending
+from tepo.training.ending import Ending, read_ending
 from tepo.training.flat_rollout import FlatRollout, Group
 from tepo.training.prompt_stream import PromptStream
 from tepo.training.run_folder import RunFolder
@@ -68,7 +67,7 @@ def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device
         return Progress()
     saved, pending = read_progress(checkpoint), read_pending(checkpoint, stream, device)
     rewards = tuple(row["critic/score/mean"] for row in run.metrics()[: saved["step"]])
-    ending = Ending(**saved["ending"]) if "ending" in saved else None
+    ending = read_ending(saved["ending"]) if "ending" in saved else None
     return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, ending)
 
 
@@ -76,7 +75,7 @@ def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tu
     """The rollouts of a checkpoint's folder, by step. Prompts are those of the stream with the same numbers."""
     pending: list[Pending] = []
     for file in sorted((folder / "rollouts").glob("*.safetensors")):
-        saved, tensors = json.loads(file.with_suffix(".json").read_text(encoding="utf-8")), load_file(file)
+        saved, tensors = parse_json(file.with_suffix(".json").read_bytes()), load_file(file)
         rollout = FlatRollout(_groups(tensors, stream), device)
         for name in _OLD:
             if name in tensors:

@@ -11,6 +11,7 @@ from torch import Tensor
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.training.activity import ACTIVITY, Activity
 from tepo.training.engine import Comm
+from tepo.training.flat_rollout import Group
 from tepo.training.memory import TAKEN
 from tepo.training.moved import Moved
 from tepo.training.token_dump import KeptTokens, per_token
@@ -23,6 +24,7 @@ class Recorder:
 
     gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
     tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
+    examples: groups of a step that has no mixed one.
     activity: of the thread that it times.
     """
 
@@ -32,6 +34,7 @@ class Recorder:
         self.keep_tokens, self.activity = keep_tokens, activity
         self.gap: list[tuple[Tensor, Tensor]] = []
         self.tokens: list[KeptTokens] = []
+        self.examples: list[Group] = []
         self.updates = 0
         self.moved = Moved()
         self.seconds: dict[str, float] = {}

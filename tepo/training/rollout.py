@@ -34,6 +34,7 @@ from tepo.training.shared_queue import SharedQueue
 # Between two decisions, at which new verdicts count. Where ranks meet for them, each waits for the one that is in the
 # longest step of its engine.
 _ALONE, _MEETING = 0.25, 1.0
+_EXAMPLES = 8  # groups, or responses, of a step without a mixed group that are kept to look at
 T = TypeVar("T")
 
 
@@ -93,6 +94,7 @@ class Collector:
             choice.start + choice.added - choice.end,
         )
         if not rollout.groups:
+            recorder.examples = [group for _, group in sorted(under_way.groups.items())[:_EXAMPLES]]
             raise _ended(rollout, step)
         return rollout
 
@@ -127,10 +129,17 @@ class Collector:
 
 
 def _ended(rollout: Rollout, step: int) -> Ended:
-    """What it is called that none of the consumed prompts has a mixed group."""
+    """What it is called that none of the consumed prompts has a mixed group; of a base that is never right, what to
+    look at: rewards may be broken."""
     count, right, wrong = rollout.consumed, rollout.all_right, rollout.all_wrong
     if wrong == count:
-        return Ended("collapse", step, f"all responses to the {count} prompts drawn were wrong")
+        why = f"all responses to the {count} prompts drawn were wrong"
+        if step == 1:
+            cut = sum(counts.cut for counts in rollout.counts)
+            share = f"{cut} of {sum(len(counts.lengths) for counts in rollout.counts)}"
+            why += ", and none was ever right: look at the golds (`tepo data verify`), the form of the prompts and "
+            why += f"train.max_new_tokens ({share} responses were cut off)"
+        return Ended("collapse", step, why)
     if right == count:
         return Ended("saturation", step, f"all responses to the {count} prompts drawn were right")
     why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"

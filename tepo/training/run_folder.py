@@ -12,6 +12,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
+          first_responses.jsonl     a few, where training ended at its first step
           figures/                  training curves
           cost.json                 what each process spent on it
           log.txt                   what its processes printed, where a study started them
@@ -35,6 +36,7 @@ from tepo.files import (
     content_hash,
     explain_write_errors,
     no_link,
+    parse_json,
     read_jsonl,
     remove_folder,
     remove_leftovers,
@@ -44,7 +46,7 @@ from tepo.files import (
 )
 from tepo.strict import Location, read
 from tepo.training.checkpoint import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
-from tepo.training.ending import Ending
+from tepo.training.ending import Ending, read_ending
 from tepo.training.run_id import RECIPE, base_id, identity, run_id, settings
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
@@ -87,6 +89,10 @@ class RunFolder:
     @property
     def validation_file(self) -> Path:
         return self.path / "validation.json"
+
+    @property
+    def examples_file(self) -> Path:
+        return self.path / "first_responses.jsonl"
 
     @property
     def cost(self) -> Path:
@@ -184,22 +190,22 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            manifest = None
-        if not isinstance(manifest, dict):
-            raise UserError(
-                "the manifest is not JSON with keys and values",
-                where=str(path),
-                fix=f"delete {self.path} and run again",
-            )
+            manifest = parse_json(path.read_bytes())
+            if not isinstance(manifest, dict):
+                raise ValueError("not JSON with keys and values")
+            if not isinstance(manifest.get("status"), str):
+                raise ValueError("no status")
+            ending_of(manifest)
+        except ValueError as error:
+            fix = f"delete {self.path} and run again"
+            raise UserError(f"the manifest is damaged: {error}", where=str(path), fix=fix) from None
         return manifest
 
     def config(self) -> dict[str, Any]:
         """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
         path = self.config_file
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))
+            config = parse_json(path.read_bytes())
         except FileNotFoundError:
             raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
@@ -297,7 +303,14 @@ class RunFolder:
 
     # metrics --------------------------------------------------------------------------------------------------------
     def metrics(self) -> list[dict[str, Any]]:
-        return read_jsonl(self.metrics_file)
+        """A row a step. Raises UserError for a line that training did not write."""
+        rows = read_jsonl(self.metrics_file)
+        for number, row in enumerate(rows, start=1):
+            odd = next((name for name, value in row.items() if not _is_figure(value)), None)
+            if odd or type(row.get("training/global_step")) is not int:
+                what = f"{odd!r} is no number" if odd else "the step is missing"
+                raise UserError(f"line {number} is no row of metrics: {what}", where=str(self.metrics_file), fix=AGAIN)
+        return rows
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line and flush it to the disk."""
@@ -422,10 +435,17 @@ class RunFolder:
                 self.keep_weights()
 
 
+def _is_figure(value: Any) -> bool:
+    """Whether a metric is a number that fits a float, or a list of such."""
+    if isinstance(value, list):
+        return all(map(_is_figure, value))
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+
+
 def ending_of(manifest: dict[str, Any]) -> Ending | None:
-    """Where the run of a manifest ended before its last step."""
+    """Where the run of a manifest ended before its last step. Raises ValueError for an ending that is none."""
     ending = manifest.get("ending")
-    return None if ending is None else Ending(**ending)
+    return None if ending is None else read_ending(ending)
 
 
 def outcome_of(manifest: dict[str, Any]) -> str:

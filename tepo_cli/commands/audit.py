@@ -11,10 +11,9 @@ def audit(
     ] = False,
 ) -> None:
     """Recompute the paper's averages, differences and ranks from its own columns."""
-    from rich.console import Console
-
     from tepo.reporting import audit as library
     from tepo.reporting.audit_view import render
+    from tepo.reporting.progress import Screen
     from tepo_cli.screen import screen_width
 
-    Console(width=screen_width(), markup=False).print(render(library.audit(), every_row=all_rows))
+    Screen(width=screen_width()).print(render(library.audit(), every_row=all_rows))

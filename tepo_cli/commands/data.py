@@ -1,6 +1,7 @@
 """`tepo data`: are the problem sets the pinned ones, and which benchmark problems does a training set hold?"""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -52,11 +53,16 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
+    from tepo.problems.sources import contradictions, read_problem_file
     from tepo.problems.training_sets import is_file, load_training_problems, training_names
     from tepo.words import counted
 
     pinned, options = "", GraderOptions()
-    if is_file(name) or name in training_names():
+    differing: list[str] = []
+    if is_file(name):
+        problems = read_problem_file(Path(name).expanduser(), most=inf)
+        differing = contradictions(problems)
+    elif name in training_names():
         problems = load_training_problems(name)
     else:
         benchmark = load_benchmark(name)
@@ -65,6 +71,7 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
         problems, options = benchmark.load_problems(), benchmark.grader
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
     yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
+    yield from (f"  {line}" for line in differing)
     if golds:
         with Grader(options) as grader:
             unread = ", ".join(

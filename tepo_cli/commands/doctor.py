@@ -12,7 +12,7 @@ import typer
 from tepo.words import counted, install_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from tepo.reporting.progress import Screen
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
@@ -42,11 +42,9 @@ def doctor(
     """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; with --store the
     damaged runs of a store; then each installed engine for two steps, and on a GPU attention, the fused log-prob,
     updates and sampling against their limits. Exit code 1 when one fails or a run is damaged."""
-    from rich.console import Console
+    from tepo.reporting.progress import Screen, say
 
-    from tepo.reporting.progress import say
-
-    console, checks = Console(markup=False), [*_packages(), *_programs(), *_machine(store or Path("runs"))]
+    console, checks = Screen(), [*_packages(), *_programs(), *_machine(store or Path("runs"))]
     for what, state, _ in checks:
         say(f"{what:24} {state}", console)
     for what, _, fix in checks:
@@ -62,7 +60,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _store_whole(console: "Console", store: Path) -> bool:
+def _store_whole(console: "Screen", store: Path) -> bool:
     """Print which runs of a store are damaged, where, and what to do; then how many there are."""
     from tepo.errors import UserError
     from tepo.reporting.progress import say
@@ -86,7 +84,7 @@ def _store_whole(console: "Console", store: Path) -> bool:
     return not damaged
 
 
-def _gpu_works(console: "Console", path: Path) -> bool:
+def _gpu_works(console: "Screen", path: Path) -> bool:
     """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
     import torch
 
@@ -109,7 +107,7 @@ def _gpu_works(console: "Console", path: Path) -> bool:
     return passed
 
 
-def _engines_work(console: "Console") -> bool:
+def _engines_work(console: "Screen") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
     from tepo.reporting.progress import say
     from tepo.studies.selftest import pairs, selftest

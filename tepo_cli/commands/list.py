@@ -1,6 +1,5 @@
 """`tepo list`: what can be run, and what has been run."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,11 +91,12 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
     half, or that a version with other keys wrote, only that."""
     from tepo.config.differing import settings_apart
     from tepo.errors import UserError
+    from tepo.files import parse_json
 
     lines, configs = [], []
     for run in runs:
         try:
-            config = json.loads(run.config_file.read_bytes())["full"]
+            config = parse_json(run.config_file.read_bytes())["full"]
             lines.append(_line(run, config))
         except (UserError, OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
             config = {}

@@ -16,16 +16,15 @@ def regrade(
     """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
     from contextlib import nullcontext
 
-    from rich.console import Console
-
     from tepo.evaluation.regrade import evaluations
     from tepo.evaluation.regrade import regrade as regrade_one
     from tepo.evaluation.result import load_result
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
+    from tepo.reporting.progress import Screen
     from tepo.training.run_folder import RunFolder
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Screen(highlight=False, soft_wrap=True)
     folder = Path(run) if Path(run).is_dir() else store / run
     for evaluation in evaluations(folder):
         with nullcontext() if dry_run else RunFolder.of_evaluation(evaluation).lock("measure"):

@@ -10,9 +10,10 @@ from tepo_cli.options import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
+    from tepo.reporting.progress import Screen
     from tepo.studies.live import LiveRun
 
 _SPARKS = 16  # characters of a curve where the screen has no edge
@@ -29,15 +30,15 @@ def watch(
     Reads the store alone: start it beside a study, end it with Ctrl-C."""
     import time
 
-    from rich.console import Console
     from rich.live import Live
 
     from tepo.errors import UserError
+    from tepo.reporting.progress import Screen
     from tepo.studies.live import live_runs
 
     if not store.is_dir():
         raise UserError("no such folder", where=f"--store {store}", fix="the store of the study, as given to it")
-    screen = Console(markup=False)
+    screen = Screen()
     if once or not screen.is_terminal:
         for line in _plain(live_runs(store), store):
             print(line)
@@ -81,7 +82,7 @@ def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:
     return [_head(runs, store), *("  ".join(filter(None, _cells(run))) for run in runs)]
 
 
-def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Console") -> "RenderableType":
+def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Screen") -> "RenderableType":
     """As many runs as the screen has lines, with curves as long as it has columns for; lines where it is too narrow for
     a table."""
     from rich.measure import Measurement

@@ -171,3 +171,47 @@ def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environme
         assert f"could not load {name}" in done.stderr
         assert f"set TEPO_DATA to a folder with {name}.jsonl" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_verify_lists_every_mistake_of_a_file_in_plain_words(tmp_path: Path) -> None:
+    """Seven faults and a repeated id at once; training names the first of them."""
+    good = '{"id": "%s", "problem": "1+1=", "answer": "2"}'
+    bad = {
+        2: ("{", "not JSON from column 2 on"),
+        3: ('{"id": "c", "problem": "p"}', "no answer"),
+        4: ('{"id": "d", "problem": "p", "answer": " "}', "the gold answer is empty"),
+        5: ('{"id": "e", "problem": "p", "answer": NaN}', "the gold answer is NaN"),
+        6: ('{"id": "f", "problem": 3, "answer": "1"}', "the problem is no text"),
+        8: ('{"id": "h", "problem": "\\ud800", "answer": "1"}', "half a character: '\\ud800'"),
+        9: ("[1]", "not keys and values"),
+        10: ("[" * 5000, "nested more than 100 deep"),
+        11: ('{"id": "k", "problem": "p", "answer": [1]}', "the answer is neither a text nor a number"),
+    }
+    lines = [
+        bad[number][0] if number in bad else good % ("a" if number in (1, 7) else number) for number in range(1, 13)
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(lines))
+    done = tepo("data", "verify", path, **OFFLINE)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for number, (_, message) in bad.items():
+        assert f"\n  line {number}: {message}\n" in done.stdout
+    assert "\n  lines 1, 7 have the same id 'a'\n" in done.stdout
+    first = tepo("train", "scale=laptop", f"data={path}", "--store", tmp_path / "runs", cwd=tmp_path)
+    assert first.returncode == 2
+    assert "error: line 2: not JSON from column 2 on\n" in first.stderr
+    assert "and 5 more mistakes: `tepo data verify` lists them" in first.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_verify_names_contradictions_and_a_file_in_utf_16(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    write_rows(path, [Problem("a", "1 +1=", "2"), Problem("b", "1 +1=\n", "3"), Problem("c", "2+2=", "4")])
+    done = tepo("data", "verify", path, **OFFLINE)
+    assert done.returncode == 0, done.stderr
+    assert "\n  a, b: the same problem with the answers 2, 3\n" in done.stdout
+    path.write_text(path.read_text(), encoding="utf-16")
+    again = tepo("data", "verify", path, **OFFLINE)
+    assert again.returncode == 2
+    assert "the file is in UTF-16, not UTF-8: convert it with iconv -f utf-16 -t utf-8" in again.stdout

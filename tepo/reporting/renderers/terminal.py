@@ -13,7 +13,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tepo.evaluation.comparison import AVERAGE, Verdict
+from tepo.reporting.progress import Screen
 from tepo.reporting.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
+from tepo.words import spelt
 
 _STYLE = {1: "bold", 2: "underline"}
 _VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
@@ -25,14 +27,29 @@ def render(table: Table) -> RenderableType:
     """Blocks one below the other, then the notes."""
     parts: list[RenderableType] = [Text(table.title, style="bold"), Text()]
     for block in table.blocks:
-        parts += [_Fitted(block), *(_note(note) for note in block.notes), Text()]
+        parts += [_Fitted(_spelt(block)), *(_note(note) for note in block.notes), Text()]
     return Group(*parts, *(_note(note) for note in table.notes))
+
+
+def _spelt(block: Block) -> Block:
+    """With its text spelt out before widths are taken."""
+    columns = tuple(replace(column, title=spelt(column.title)) for column in block.columns)
+    rows = tuple(
+        replace(
+            row,
+            label=spelt(row.label),
+            section=spelt(row.section),
+            cells=tuple(replace(cell, text=spelt(cell.text)) if cell.text else cell for cell in row.cells),
+        )
+        for row in block.rows
+    )
+    return replace(block, columns=columns, rows=rows)
 
 
 def plain(table: Table, width: int) -> str:
     """The same without colour, `width` characters wide."""
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None, force_terminal=False).print(render(table))
+    Screen(file=out, width=width, color_system=None, force_terminal=False).print(render(table))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 

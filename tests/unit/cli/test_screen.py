@@ -1,5 +1,6 @@
 """What a person copies from the screen is whole: in narrow terminals, in locales without Δ, with odd folder names."""
 
+import io
 import os
 import re
 import shlex
@@ -9,10 +10,19 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
 
+from tepo.errors import UserError
+from tepo.evaluation.result import RESULT
+from tepo.evaluation.rows import SAMPLES, table_of, write_table
+from tepo.files import write_json
+from tepo.reporting.progress import Screen
 from tepo.studies import slurm_job
 from tepo.studies.dispatch import command
 from tepo.studies.plan_all import plan_all
+from tepo.training.run_folder import RunFolder
+from tepo.training.run_id import RECIPE
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
@@ -114,3 +124,78 @@ def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"   -0.33 \n" in done.stdout
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2Jred\x9b31m over\rwritten\b\u202eback\u2066 [link=http://x]a[/link] :warning:"
+SPELT = r"\x1b]0;title\x07\x1b[2Jred\x9b31m over\rwritten\x08\u202eback\u2066 [link=http://x]a[/link] :warning:"
+
+
+def _run(store: Path) -> RunFolder:
+    """A run whose files a stranger wrote: status, names and responses are hostile."""
+    folder = RunFolder(store / "0123456789ab")
+    names = {group: {"name": f"{group}{HOSTILE}"} for group in ("objective", "model", "data")}
+    full = {**names, "seed": 0, "train": {"steps": 2}}
+    write_json(folder.config_file, {"id": folder.path.name, "tepo": "0.1.0", "recipe": RECIPE, "full": full})
+    folder.append_metrics({"training/global_step": 1, "critic/score/mean": 0.5})
+    folder.mark("failed " + HOSTILE)
+    row = {"problem": "p", "sample": 0, "family": "f", "prompt": f"prompt{HOSTILE}", "gold": "2", "tokens": 1}
+    row |= {"response": f"one\n\ttwo{HOSTILE}", "correct": True, "reason": HOSTILE, "finish": "stop", "grader": "g"}
+    write_table(folder.evaluation("add3") / SAMPLES, table_of([row]))
+    write_json(folder.evaluation("add3") / RESULT, {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (("responses", "0123456789ab", "add3"), 3),
+        (("watch", "--once"), 2),
+        (("list",), 4),
+        (("list", "--all"), 4),
+    ],
+)
+def test_what_a_stranger_wrote_moves_no_cursor(
+    words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    """Newlines and tabs stay; nothing is taken for markup."""
+    _run(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert ended.value.code == 0, shown.err
+    assert shown.out.count(SPELT) == count, shown.out
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]", shown.out + shown.err)
+    if words[0] == "responses":
+        assert "one\n        \ttwo" in shown.out
+
+
+def test_an_error_names_a_stranger_s_text_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal, where rich colours: its own codes are the only ones."""
+    monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
+    monkeypatch.setattr("tepo_cli.commands.list._runs", lambda *_: _fail())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"error: a\tb {SPELT}\nin: {SPELT}\n" in capsys.readouterr().err
+
+
+def _fail() -> None:
+    raise UserError(f"a\tb {HOSTILE}", where=HOSTILE)
+
+
+def test_bars_and_tables_in_a_terminal_colour_nothing_that_a_label_asks_for(tmp_path: Path) -> None:
+    out = io.StringIO()
+    terminal = Screen(file=out, force_terminal=True, color_system="standard", width=400, highlight=False)
+    with Progress(TextColumn("{task.description}", markup=False), console=terminal) as progress:
+        progress.add_task(HOSTILE, total=1)
+    table = Table("name", title=HOSTILE)
+    table.add_row(HOSTILE)
+    terminal.print(table)
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", out.getvalue())  # of rich
+    assert text.count(SPELT) >= 2
+    assert "]0;title" not in text.replace(r"\x1b]0;title", "")
+    assert not re.search(r"[\x07\x08\x1b\x9b\u202e\u2066]", text)

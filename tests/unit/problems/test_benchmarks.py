@@ -173,7 +173,7 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": 1, "problem": "p"}', "line 1 is not a row"),
+        ('{"id": 1, "problem": "p"}', "line 1: no answer"),
         ("{", "line 1"),
         ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id"),
     ],

@@ -51,6 +51,29 @@ def test_terminal_marks_best_and_second(table: Table) -> None:
     assert f"\x1b[4m{second:.1f}" in out.getvalue()
 
 
+def test_a_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not() -> None:
+    labels = ("=1+2", "+A1", "-A1", "@SUM(A1)", "\t=1", "\n=1", "-1+1|cmd", "-0.5", "+3", "-1e-3", "a=b", "")
+    value = Cell(-1.5, -2, -1, n=4)
+    rows = tuple(Row(label, label, (value, Cell(text=label))) for label in labels)
+    block = Block("=b", (Column("@c", "+t", Kind.DELTA), Column("words", "words", Kind.TEXT)), rows)
+    lines = list(csv_reader.DictReader(io.StringIO(as_text(Table("t", "t", (block,)), "csv"), newline="")))
+    quoted = [*(f"'{label}" for label in labels[:7]), *labels[7:]]
+    assert [line["label"] for line in lines[::2]] == [line["text"] for line in lines[1::2]] == quoted
+    assert {(line["block"], line["column"], line["title"], line["value"], line["low"]) for line in lines[::2]} == {
+        ("'=b", "'@c", "'+t", "-1.5", "-2")
+    }
+
+
+def test_text_is_no_markup_and_its_controls_are_spelt_out() -> None:
+    label, shown = "[bold]a[/bold]:warning:\x1b[31m\x9b1m\u202e", "[bold]a[/bold]:warning:\\x1b[31m\\x9b1m\\u202e"
+    block = Block(
+        label, (Column("c", label, Kind.TEXT),), (Row("r", label, (Cell(text=label),), section=label),), notes=(label,)
+    )
+    text = as_text(Table("t", label, (block,), (label,)), "terminal", 200)
+    assert text.count(shown) == 8  # titles, heading, section, label, cell, notes
+    assert not set(text) & set("\x1b\x9b\u202e")
+
+
 def test_markdown_lines_have_as_many_cells_as_the_header(table: Table) -> None:
     lines = [line for line in as_text(table, "markdown").splitlines() if line.startswith("|")]
     counts = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]

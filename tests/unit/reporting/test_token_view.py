@@ -98,3 +98,24 @@ def test_damaged_dumps_are_named(tmp_path: Path, text: str, message: str) -> Non
     assert str(path) in str(caught.value)
     with pytest.raises(UserError, match="cannot read"):
         read_dump(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(dump(response(["\ud800"]))),
+        json.dumps(dump(response(["a"]) | {"prompt": "\udfff"})),
+        json.dumps(dump(response(["a"]) | {"reward": None})),
+        json.dumps(dump(response(["a"]) | {"group": []})),
+        json.dumps(dump(response(["a"]) | {"values": [1]})),
+        json.dumps(dump(response(["a"], advantage=[10**400]))),
+        "[" * 100_000,
+    ],
+    ids=str.__len__,
+)
+def test_a_dump_with_half_a_character_or_an_odd_value_is_one_message(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "step_000004.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="not a token dump") as caught:
+        read_dump(path)
+    assert caught.value.where == str(path)

@@ -239,3 +239,14 @@ def test_a_panel_that_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown panel 'panel_x'") as caught:
         parse_study(path)
     assert caught.value.where == f"{path}:2 (panels[1])"
+
+
+@pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "{a: " * 400 + "1" + "}" * 400])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_nested_without_end_is_one_message(tmp_path: Path, kind: str, nested: str) -> None:
+    text, load = FILES[kind]
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}deep: {nested}\n")
+    with pytest.raises(UserError, match="not valid YAML: nested more than 50 deep") as caught:
+        load(path)
+    assert caught.value.where == f"{path}:{len(path.read_text().splitlines())}"

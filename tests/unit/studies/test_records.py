@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,6 +219,8 @@ def test_many_samples_a_problem(recorded: Path) -> None:
     [
         (lambda line: line[:-9], "line 3 of the records is damaged"),
         (lambda line: line.replace('"seed"', '"sead"'), "seed"),
+        (lambda line: "[" * 5000, "nested more than 100 deep"),
+        (lambda line: json.dumps({**json.loads(line), "ending": {"kind": "late"}}), "the ending is not"),
         (lambda line: "[1, 2]", "line 3 of the records is damaged"),
         (lambda line: json.dumps({**json.loads(line), "right": {"nothing": "44"}}), "nothing"),
         (lambda line: _with_right(line, "44"), "not one count up to 4 a problem"),
@@ -248,6 +251,27 @@ def test_a_damaged_file_is_named(recorded: Path, tmp_path: Path, spoil) -> None:
     with pytest.raises(UserError, match="the file of records is damaged") as caught:
         read(tmp_path / "empty")
     assert str(recorded) in str(caught.value)
+
+
+def test_a_separator_of_lines_inside_a_label_ends_no_line(recorded: Path) -> None:
+    records = [replace(one, label=f"a\u2028b\x85c\x0c{one.label}") for one in read_records(recorded)]
+    write_records(recorded, records)
+    assert {one.label for one in read_records(recorded)} == {one.label for one in records}
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(recorded: Path) -> None:
+    """A gigabyte of zeros is 160 kB."""
+    recorded.write_bytes(16 * lzma.compress(bytes(64 << 20), preset=0))
+    assert recorded.stat().st_size < 180_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="the file of records holds more than 64 MiB") as caught:
+            read_records(recorded)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.where == str(recorded)
+    assert peak < 256 << 20
 
 
 def test_a_users_file_stands_in_front_of_a_shipped_one(

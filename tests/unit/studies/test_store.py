@@ -8,11 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
 
 from tepo.errors import UserError
+from tepo.evaluation.answered import answered
 from tepo.evaluation.result import Result
 from tepo.evaluation.rows import SAMPLES, table_of, write_table
 from tepo.files import write_json
@@ -99,6 +102,9 @@ def _old(path: Path) -> None:
     _change(path, recipe=0, format=0)
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "no configuration": (lambda run: (run / "config.json").unlink(), "no configuration", "config.json"),
     "half a configuration": (lambda run: _shorten(run / "config.json"), "not JSON", "config.json"),
@@ -141,6 +147,43 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a result that is a list": (
         lambda run: _hold(run / "eval/add3/result.json", "[]"),
         "not a result of this version",
+        "result.json",
+    ),
+    "a manifest nested without end": (lambda run: _hold(run / "manifest.json", DEEP), "nested more", "manifest.json"),
+    "a status that is a list": (lambda run: _change(run / "manifest.json", status=[]), "no status", "manifest.json"),
+    **{
+        f"an ending that is {ending}": (
+            lambda run, ending=ending: _change(run / "manifest.json", ending=ending),
+            "the ending is not",
+            "manifest.json",
+        )
+        for ending in ("late", [1], {"kind": "collapse"}, {"kind": "boredom", "step": 1, "why": ""})
+    },
+    "a configuration nested without end": (lambda run: _hold(run / "config.json", DEEP), "not JSON", "config.json"),
+    **{
+        f"metrics with {value}": (
+            lambda run, value=value: _hold(
+                run / "metrics.jsonl", '{"training/global_step": 1}\n{"critic/score/mean": ' + value + "}\n"
+            ),
+            message,
+            "metrics.jsonl",
+        )
+        for value, message in {
+            '"a word"': "line 2 is no row of metrics: 'critic/score/mean' is no number",
+            "1" + "0" * 400: "'critic/score/mean' is no number",
+            "0.5": "line 2 is no row of metrics: the step is missing",
+            '"\\ud800"': "line 2 is not JSON of ours: half a character",
+            "[" * 101 + "]" * 101: "line 2 is not JSON of ours: nested more than 100 deep",
+        }.items()
+    },
+    "a result that is nested without end": (
+        lambda run: _hold(run / "eval/add3/result.json", DEEP),
+        "nested more",
+        "result.json",
+    ),
+    "a result of a nameless benchmark": (
+        lambda run: _change(run / "eval/add3/result.json", benchmark=["add3"]),
+        "the result is damaged",
         "result.json",
     ),
     "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
@@ -222,6 +265,18 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
         study_table(study, "laptop", [unit]).notes[-1]
         == "Answers that ran out of the grader's budget and count as wrong: 3."
     )
+
+
+def test_responses_that_are_no_text_are_named(own: Path, tmp_path: Path) -> None:
+    """A lone surrogate in UTF-8, which Parquet takes for text unread."""
+    unit = finished_run(tmp_path / "runs")
+    path = unit.folder / "eval" / "add3" / SAMPLES
+    table = pq.read_table(path)
+    half = pa.array([b"\xed\xa0\x80"] * len(table), pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(table.schema.get_field_index("response"), "response", half), path)
+    with pytest.raises(UserError, match="not a readable Parquet file") as caught:
+        answered(path.parent)
+    assert caught.value.where == str(path)
 
 
 def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:

@@ -57,7 +57,13 @@ def ended(config: RunConfig) -> RunFolder:
     ("answers", "kind", "why"),
     [
         (("{}",), "saturation", "all responses to the 16 prompts drawn were right"),
-        (("7",), "collapse", "all responses to the 16 prompts drawn were wrong"),
+        (
+            ("7",),
+            "collapse",
+            r"all responses to the 16 prompts drawn were wrong, and none was ever right: look at the golds "
+            r"\(`tepo data verify`\), the form of the prompts and train.max_new_tokens "
+            r"\(\d+ of \d+ responses were cut off\)",
+        ),
         (("{}", "7"), "no signal", r"none of 16 prompts gave both .* \(\d+ all right, \d+ all wrong\)"),
     ],
 )
@@ -71,6 +77,11 @@ def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
     assert re.fullmatch(why, ending.why)
     assert run.metrics() == []
     assert run.manifest()["steps"] == 0
+    kept = [json.loads(line) for line in run.examples_file.read_text().split("\n")[:-1]]
+    assert 8 <= len(kept) <= 64
+    for row in kept:
+        assert row.keys() == {"prompt", "gold", "response", "right", "cut_off"}
+        assert row["right"] == row["response"].endswith(f"\\boxed{{{row['gold']}}}")
     base = load_file(PACKAGE / "assets/laptop/model.safetensors")
     result = load_file(final_model(run.path) / "model.safetensors")
     assert result.keys() == base.keys()

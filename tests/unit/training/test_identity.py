@@ -164,9 +164,9 @@ def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -
     [
         (None, "no such file"),
         ("", "holds no problems"),
-        ('{"id": 1, "problem": 3, "answer": "4"}', "line 1 is not a row"),
-        ('{"id": 1, "problem": "1+1=", "answer": null}', "line 1 is not a row"),
-        ('{"id": 1, "problem": "1+1=", "answer": "2"}\n{"id": 2}', "line 2 is not a row"),
+        ('{"id": 1, "problem": 3, "answer": "4"}', "line 1: the problem is no text"),
+        ('{"id": 1, "problem": "1+1=", "answer": null}', "line 1: no answer"),
+        ('{"id": 1, "problem": "1+1=", "answer": "2"}\n{"id": 2}', "line 2: no problem, answer"),
     ],
 )
 def test_a_file_that_is_missing_or_broken_is_one_message(tmp_path: Path, text: str | None, message: str) -> None:

@@ -167,6 +167,7 @@ def laptop_commands() -> list[list[str]]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training, studies and measurements with --dry-run; what only reads as it is."""
     monkeypatch.chdir(tmp_path)

@@ -169,7 +169,7 @@ def step(turns: int, short: bool) -> Found:
     trl = _module("trl_step")
     if trl.peers_python() is None:
         raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
-    found = trl.measure(turns=turns)
+    found = trl.measure(turns=turns, tuned=not short, short=short)
     ours, peers = found["rows"]["tepo"], {"trl": ("ratio", 4.0), "trl, tuned": ("ratio_tuned", None)}
     return [
         Row(
@@ -182,6 +182,7 @@ def step(turns: int, short: bool) -> Found:
             True,
         )
         for name, (key, target) in peers.items()
+        if name in found["rows"]
     ], found
 
 

@@ -47,7 +47,7 @@ LEARNING_RATE = 1e-12
 def peers_python(given: str | None = None) -> Path | None:
     """The interpreter of the peers' environment, None where there is none."""
     path = Path(given or os.environ.get("TEPO_PEERS_PYTHON") or ROOT / "perf" / ".peers" / "bin" / "python")
-    return path if path.exists() else None
+    return path.absolute() if path.exists() else None  # the process starts in another folder
 
 
 class Peer:
@@ -94,10 +94,11 @@ class Ours:
     def step(self) -> dict[str, float]:
         """One step on the next prompts of the stream."""
         parts, collector, recorder = self.parts, self.parts.collector, Recorder()
-        count, workers = parts.config.train.prompts_per_step, collector.grader.worker_pids()
+        count, size = parts.config.train.prompts_per_step, parts.config.train.samples_per_prompt
+        workers = collector.grader.worker_pids()
         begin = cpu_seconds(workers)
         with closing(UnderWay(collector, self.done + 1, recorder)) as under_way:
-            under_way.add(collector.stream.take(self.done * count, count))
+            under_way.add(range(self.done * count * size, (self.done + 1) * count * size, size))
             while len(under_way.groups) < count:
                 under_way.graded()
         groups = [under_way.groups[number] for number in sorted(under_way.groups)]
@@ -133,15 +134,17 @@ def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
 
 
 def measure(
-    turns: int = 7, python: Path | None = None, objective: str = "grpo_dapo", tuned: bool = True
+    turns: int = 7, python: Path | None = None, objective: str = "grpo_dapo", tuned: bool = True, short: bool = False
 ) -> dict[str, Any]:
     """Medians of both sides and of the ratio turn by turn, after two turns to warm up.
-    Raises RuntimeError without the peers' Python."""
+
+    short: 8 prompts a step instead of 64. Raises RuntimeError without the peers' Python."""
     python = python or peers_python()
     if python is None:
         raise RuntimeError("no environment of the peers: `make peers`, or name its Python by TEPO_PEERS_PYTHON")
     with tempfile.TemporaryDirectory() as store, ExitStack() as stack:
-        config = compose([f"objective={objective}", f"train.learning_rate={LEARNING_RATE}", f"store={store}"])
+        size = ["train.prompts_per_step=8", "train.mini_batch_prompts=2"] if short else []
+        config = compose([f"objective={objective}", f"train.learning_rate={LEARNING_RATE}", f"store={store}", *size])
         parts = stack.enter_context(open_parts(config, RunFolder.of(config)))
         job = job_of(config, parts, turns + 3)
         sides: dict[str, Any] = {"tepo": Ours(parts)}

@@ -25,6 +25,10 @@ from tepo.problems.prompt_format import render_prompt
 from tepo.words import spelt
 
 _FUNCTIONS = "tepo_tasks"
+_CHAT = (
+    "warning: these tasks are for a model with a chat template, with --apply_chat_template. A model without one is not "
+    "asked as it was trained and scores close to 0: write its tasks with --base, or with --model MODEL\n"
+)
 _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
 
 
@@ -110,19 +114,32 @@ def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = Fals
     return [f"tepo_{name.replace(':', '_')}" for name in names]
 
 
+def _has_template(model: str) -> bool:
+    from tepo.policy.load_policy import load_tokenizer
+    from tepo.policy.location import resolve
+
+    return bool(load_tokenizer(resolve(model)).chat_template)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tepo.integrations.lm_eval", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the task files go")
     parser.add_argument("benchmarks", nargs="*", default=PAPER, help="default: the seven of the papers")
-    parser.add_argument("--base", action="store_true", help="for a model without a chat template")
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument("--base", action="store_true", help="for a model without a chat template")
+    whose.add_argument("--model", help="a folder or hub id: for this model, with or without a chat template")
     asked = parser.parse_args(words)
     try:
-        tasks = write_tasks(asked.folder, asked.benchmarks, base=asked.base)
+        base = asked.base or (asked.model is not None and not _has_template(asked.model))
+        tasks = write_tasks(asked.folder, asked.benchmarks, base=base)
     except UserError as error:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
-    sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}\n")
+    if not (base or asked.model):
+        sys.stderr.write(_CHAT)
+    template = "" if base else " --apply_chat_template"
+    sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}{template}\n")
 
 
 if __name__ == "__main__":

@@ -106,8 +106,9 @@ def make_case(
 
 
 def shuffled(case: Case, order: Tensor) -> tuple[Case, Tensor]:
-    """The case with its responses in another order, and the place of each of its tokens in the old order."""
-    places = torch.cat([torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()])
+    """The case of some of its responses in this order, and the place of each of their tokens in the old order."""
+    parts = [torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()]
+    places = torch.cat([torch.arange(0), *parts])
     old, initial, sampler = (table[places] for table in (case.old_logits, case.initial_logits, case.sampler_logits))
     moved = Case(
         logits=case.logits.detach()[places].requires_grad_(),

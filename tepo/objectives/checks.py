@@ -12,18 +12,28 @@ import torch
 from torch import Tensor
 
 from tepo.errors import UserError
-from tepo.objectives.batch import TokenBatch
-from tepo.objectives.case import Case, make_case, shuffled
-from tepo.objectives.coefficient import carried_by
+from tepo.objectives.aggregation import TokenMean
+from tepo.objectives.batch import Groups, TokenBatch
+from tepo.objectives.case import LIMIT, Case, make_case, shuffled
+from tepo.objectives.correction import NoCorrection
 from tepo.objectives.explain import detached, explain
 from tepo.objectives.explain_text import to_latex, to_text
 from tepo.objectives.finite_differences import slopes
+from tepo.objectives.group_advantage import GroupNormalized
 from tepo.objectives.kind import Needs
+from tepo.objectives.loading import parts_of
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Objective
-from tepo.objectives.own_kinds import located
+from tepo.objectives.overlong import Keep
+from tepo.objectives.own_kinds import located, place_of
 from tepo.objectives.plan import Plan
+from tepo.objectives.printed import UnreadableError
+from tepo.objectives.ratio import Token
 from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
+from tepo.objectives.statements import at, wrong_coefficients, wrong_explanations, wrong_members
+from tepo.objectives.surrogate import Unclipped
+from tepo.objectives.terms import LOG_RATIO_BOUND
+from tepo.objectives.weight import Uniform
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 SLOPE_TOLERANCE = 1e-6  # of differences, relative to the gradient
@@ -152,9 +162,9 @@ def ranks(objective: Objective) -> str:
     """Two ranks give the gradient, the metrics and the advantages of one process, also where one has no response."""
     case, batch = prepared_case(objective)
     expected, metrics = unsplit(objective, case, batch)
-    every, groups = range(len(batch.lengths)), case.group_ids.unique(return_inverse=True)[1].tolist()
+    every = range(len(batch.lengths))
     dealt = {
-        "two ranks": [[i for i in every if i % 2 == rank] for rank in (0, 1)],
+        "two ranks": [[i for i in every if (i % 3 == 0) == (rank == 0)] for rank in (0, 1)],
         "two ranks, one without a response": [list(every), []],
     }
     for what, shares in dealt.items():
@@ -171,13 +181,17 @@ def ranks(objective: Objective) -> str:
         if wrong := wrong or _unequal(what, found, metrics.means()):
             return wrong
 
-    def advantages(comm: SimulatedRank) -> tuple[Tensor, Tensor]:
-        own, moved = shuffled(case, torch.tensor([i for i in every if groups[i] % 2 == comm.rank]))
-        return objective.advantages(own.groups(), comm), moved
+    places = case.group_ids.unique(return_inverse=True)[1]  # groups are whole on one rank
+    for what, few in (("two ranks", places < 2), ("two ranks, one without a response", places < 0)):
 
-    for found_here, moved in on_ranks(advantages):
-        if distance(found_here, batch.advantages[moved]) > TOLERANCE[torch.float64]:
-            return "two ranks: the advantages differ from those of one process"
+        def advantages(comm: SimulatedRank, few: Tensor = few) -> tuple[Tensor, Tensor]:
+            own, moved = shuffled(case, torch.nonzero(few if comm.rank else ~few)[:, 0])
+            return objective.advantages(own.groups(), comm), moved
+
+        for found_here, moved in on_ranks(advantages):
+            if distance(found_here, batch.advantages[moved]) > TOLERANCE[torch.float64]:
+                where = at(objective, "advantage", objective.advantage, "advantages")
+                return f"{what}: other advantages than in one process; sums over the rollout go through `comm`: {where}"
     return ""
 
 
@@ -212,7 +226,7 @@ def gradient(objective: Objective) -> str:
 
 def edge_cases() -> dict[str, Case]:
     """Rollouts at the edge of what a trainer meets."""
-    case = make_case(_SEED, repeat=4)
+    case = make_case(_SEED, repeat=4, dtype=torch.float32)
     ones = torch.ones_like(case.rewards)
     singles, _ = shuffled(case, torch.tensor([1, 7, 10, 16]))
     return {
@@ -224,24 +238,82 @@ def edge_cases() -> dict[str, Case]:
             singles, rewards=ones[:4] - torch.tensor([0.0, 1, 0, 1]), group_ids=0 * singles.group_ids
         ),
         "a group of one": shuffled(case, torch.tensor([2]))[0],
-        "the policy that sampled": make_case(_SEED, drift=0.0),
-        "a policy far away": make_case(_SEED, drift=30.0),
+        "the policy that sampled": make_case(_SEED, drift=0.0, dtype=torch.float32),
+        "a policy far away": make_case(_SEED, drift=30.0, dtype=torch.float32),
+        f"log-ratios of {LOG_RATIO_BOUND:g}": _off_policy(case, 1),
+        f"log-ratios of -{LOG_RATIO_BOUND:g}": _off_policy(case, -1),
     }
 
 
+def _off_policy(case: Case, sign: int) -> Case:
+    """The case with log-ratios at the bound that they are clamped to, as after a step that went wrong."""
+    rare = torch.zeros_like(case.old_logits)
+    rare[torch.arange(len(case.tokens)), case.tokens] = LOG_RATIO_BOUND
+    old, new = (rare, 0.0) if sign > 0 else (0.0, rare)
+    logits = (case.logits.detach() - new).requires_grad_()
+    return replace(case, logits=logits, old_logits=case.old_logits - old)
+
+
 def finite(objective: Objective) -> str:
-    """Loss and gradient are numbers where rewards are alike and responses are empty or of one token."""
+    """Loss and gradient are numbers, in float32, where rewards are alike, responses empty, and the policy far away."""
     for what, case in edge_cases().items():
         batch = case.batch(objective)
         out = objective.loss(batch, objective.prepare(batch, salt=_SALT)).loss
         if not out.requires_grad:
             return f"{what}: the loss has no graph"
         if not out.isfinite():
-            return f"{what}: the loss is {out.item():g}"
+            return f"{what}: the loss is {out.item():g} in float32"
         (slope,) = torch.autograd.grad(out, case.logits, allow_unused=True)
         if slope is not None and not slope.isfinite().all():
-            return f"{what}: the gradient is not finite"
+            return f"{what}: the gradient is not finite in float32"
     return ""
+
+
+@torch.no_grad()
+def nan(objective: Objective) -> str:
+    """NaN in what it reads reaches the loss, where training stops: a reward, a log-prob, an advantage."""
+    case = make_case(_SEED)
+    batch, groups = case.batch(objective), case.groups()
+
+    def loss(**changes: Tensor) -> Tensor:
+        given = replace(batch, **changes)
+        return objective.loss(given, objective.prepare(given, salt=_SALT)).loss
+
+    for place in (0, 1, -1):  # a success, a failure of its group, and one of a group without a success
+        made = objective.advantages(replace(groups, rewards=_with_nan(groups.rewards, place)))
+        if not made[groups.rows == torch.arange(len(case.lengths))[place]].isnan().all():
+            where = at(objective, "advantage", objective.advantage, "advantages")
+            return f"a NaN reward makes an advantage that is a number: {where}"
+    old = batch.old_logprobs
+    read = ["logprobs", "advantages", *(["old_logprobs"] if loss(old_logprobs=old - 0.1) != loss() else [])]
+    for name in read:
+        for token in (0, -1):
+            if not loss(**{name: _with_nan(getattr(batch, name), token)}).isnan():
+                return f"a NaN in `{name}` makes a loss that is a number"
+    return ""
+
+
+def _with_nan(values: Tensor, place: int) -> Tensor:
+    values = values.detach().clone()
+    values[place] = torch.nan
+    return values
+
+
+def baseline(objective: Objective) -> str:
+    """A group of like responses gets an advantage of 0, unless the advantage declares `baseline = False`."""
+    if not getattr(objective.advantage, "baseline", True):
+        return ""
+    lengths = torch.full((9,), 3)
+    ids, rewards = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 4]), torch.tensor([1.0, 0, 1, 1, 1, 0, 0, 1, 0]).double()
+    groups = Groups(rewards, ids, lengths, torch.ones(27).double(), lengths > 0, 2 * LIMIT)
+    found = objective.advantages(groups)[groups.rows > 2]
+    if found.abs().max() <= SLOPE_TOLERANCE:
+        return ""
+    where = at(objective, "advantage", objective.advantage, "advantages")
+    fix = "take a baseline off, or declare `baseline = False`"
+    return (
+        f"equal rewards of a group give an advantage of {float(found[found.abs().argmax()]):.3g}, not 0; {fix}: {where}"
+    )
 
 
 def needs(objective: Objective) -> str:
@@ -278,17 +350,17 @@ def _first_line(error: Exception) -> str:
     return what.splitlines()[0]
 
 
+def members(objective: Objective) -> str:
+    """Its kinds do what their members say (varies, drops, scope), and no gradient flows but into the policy."""
+    return wrong_members(objective)
+
+
 def explained(objective: Objective) -> str:
-    """Formula and coefficient are there, in plain text and in LaTeX."""
-    surrogate = objective.surrogate.explained(carried_by(objective))
-    for name, value in (("formula.text", surrogate.formula.text), ("formula.latex", surrogate.formula.latex)):
-        if not value:
-            return f"the surrogate's `explained` has no {name}"
-    if not surrogate.coefficient or not surrogate.zero:
-        return "the surrogate's `explained` says no coefficient, or not where it is 0"
-    for penalty in objective.penalties:
-        if not penalty.explained.formula.text or not penalty.explained.coefficient:
-            return "a penalty's `explained` says no formula, or no coefficient"
+    """Formulas stand where they are read, and the coefficient is autograd's.
+
+    Raises UnreadableError where the coefficient is not a formula that can be compared."""
+    if wrong := wrong_explanations(objective) or wrong_coefficients(objective):
+        return wrong
     explanation = explain(objective)
     return "" if to_text(explanation) and to_latex(explanation) else "nothing is explained"
 
@@ -300,7 +372,10 @@ CHECKS: dict[str, Callable[[Objective], str]] = {
     "ranks": ranks,
     "gradient": gradient,
     "finite": finite,
+    "nan": nan,
+    "baseline": baseline,
     "needs": needs,
+    "members": members,
     "explained": explained,
 }
 
@@ -308,8 +383,18 @@ CHECKS: dict[str, Callable[[Objective], str]] = {
 def check_objective(objective: Objective) -> list[Check]:
     """All checks of an objective. Raises UserError where a file of its own cannot be run at all."""
     check_runs(objective)
-    said = {name: (check.__doc__ or "").splitlines()[0] for name, check in CHECKS.items()}
-    return [Check(name, said[name], _outcome(check, objective)) for name, check in CHECKS.items()]
+    return [_checked(name, check, objective) for name, check in CHECKS.items()]
+
+
+def _checked(name: str, check: Callable[[Objective], str], objective: Objective) -> Check:
+    """The outcome, with the own kind that is to blame where the check itself does not name a place."""
+    said = (check.__doc__ or "").splitlines()[0]
+    try:
+        wrong = _outcome(check, objective)
+    except UnreadableError as unread:
+        return Check(name, f"formulas stand where they are read; the coefficient is not compared: {unread}", "")
+    blamed = _blamed(check, objective) if wrong and not any(f"{file}:" in wrong for file, _ in objective.files) else ""
+    return Check(name, said, f"{wrong}: {blamed}" if blamed else wrong)
 
 
 def _outcome(check: Callable[[Objective], str], objective: Objective) -> str:
@@ -317,10 +402,39 @@ def _outcome(check: Callable[[Objective], str], objective: Objective) -> str:
     try:
         with located(dict(objective.files)):
             return check(objective)
+    except UnreadableError:
+        raise
     except UserError as error:
         return f"{error.what} ({error.where})" if error.where else error.what
     except Exception as error:
         return _first_line(error)
+
+
+NEUTRAL: dict[str, Any] = {
+    "overlong": Keep(),
+    "advantage": GroupNormalized(),
+    "ratio": Token(),
+    "surrogate": Unclipped(),
+    "weight": Uniform(),
+    "correction": NoCorrection(),
+    "aggregation": TokenMean(),
+}
+
+
+def _blamed(check: Callable[[Objective], str], objective: Objective) -> str:
+    """The own kinds without which the check holds, each by itself; all of them where that tells nothing."""
+    own = [(axis, part) for axis, part in parts_of(objective) if place_of(part, dict(objective.files))]
+
+    def holds_without(axis: str, part: Any) -> bool:
+        penalties = tuple(other for other in objective.penalties if other is not part)
+        changed: dict[str, Any] = {"penalties": penalties} if axis == "penalty" else {axis: NEUTRAL[axis]}
+        try:
+            return not _outcome(check, replace(objective, **changed))
+        except UnreadableError:
+            return True
+
+    found = [one for one in own if holds_without(*one)] if len(own) > 1 else own
+    return ", ".join(at(objective, axis, part) for axis, part in found or own)
 
 
 def check_runs(objective: Objective) -> None:

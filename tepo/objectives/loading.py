@@ -43,7 +43,8 @@ def text(name: str) -> str:
 
 def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Objective:
     """The objective of a name (`tepo`, `gspo` …, or a file in `objective/` of TEPO_PATH), of a file like
-    `tepo/config/objective/NAME.yaml`, or of a mapping of axes as in such a file, which may carry a `name`.
+    `tepo/config/objective/NAME.yaml` (a Path, or a str that ends with `.yaml`), or of a mapping of axes as in such a
+    file, which may carry a `name`.
 
     `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.own_kinds`).
     changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings, which begins
@@ -52,7 +53,8 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
     if not isinstance(source, Mapping):
-        document = load(source if isinstance(source, Path) else paths.find("objective", source))
+        file = isinstance(source, Path) or source.endswith((".yaml", ".yml"))
+        document = load(Path(source) if file else paths.find("objective", source))
         name = document.path.stem
         return _composed(_changed(document.data, name, changes), name, document.at, document.path.parent)
     given = dict(source)

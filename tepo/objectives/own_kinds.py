@@ -110,13 +110,29 @@ def _origin(error: BaseException, files: Mapping[str, str]) -> str | None:
     return found
 
 
-def _line(text: str, name: str) -> int:
-    """The line where a class is defined or a name is given its value; 1 where there is none."""
-    for node in ast.parse(text).body:
+def _line(text: str, name: str, member: str = "") -> int:
+    """The line where a class, or a member of it, is defined or a name is given its value; 1 where there is none."""
+    found = _named(ast.parse(text).body, name)
+    inner = _named(getattr(found, "body", []), member)
+    return getattr(inner or found, "lineno", 1)
+
+
+def _named(nodes: list[ast.stmt], name: str) -> ast.stmt | None:
+    """The statement that defines a name."""
+    for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if getattr(node, "name", None) == name or name in {getattr(target, "id", None) for target in targets}:
-            return node.lineno
-    return 1
+        if name and (getattr(node, "name", None) == name or name in {getattr(each, "id", None) for each in targets}):
+            return node
+    return None
+
+
+def place_of(part: object, files: Mapping[str, str], member: str = "") -> str:
+    """`file:line` of the class of an own kind, or of a member of it; empty for a shipped kind."""
+    module = sys.modules.get(type(part).__module__)
+    name = getattr(module, "__file__", None) or ""
+    if name not in files or not type(part).__module__.startswith("tepo_own_kinds_"):
+        return ""
+    return f"{name}:{_line(files[name], type(part).__name__, member)}"
 
 
 def _check_shape(kinds: Any, name: str, text: str) -> None:
@@ -178,10 +194,9 @@ def _takes(given: Any, wanted: Any) -> bool:
 
 def check_values(part: Any, axis: str, files: Mapping[str, str]) -> None:
     """Raises UserError for a plain member of an own kind that is of another type than its axis says."""
-    if type(part).__module__ not in sys.modules or not type(part).__module__.startswith("tepo_own_kinds_"):
+    where = place_of(part, files)
+    if not where:
         return
-    name = sys.modules[type(part).__module__].__file__ or ""
-    where = f"{name}:{_line(files[name], type(part).__name__)}"
     for member, wanted in members(axis).items():
         if not isinstance(wanted, property):
             continue

@@ -1,10 +1,13 @@
 """Sizes of the models that the papers train, from the configurations that their authors publish, so that a plan needs
 no download."""
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
+from tepo.policy.location import load_options, resolve
 
 
 def number_bytes(dtype: str) -> int:
@@ -112,13 +115,22 @@ def check_length(path: str, length: int, positions: int | None) -> None:
         )
 
 
+def positions_of(path: str) -> int | None:
+    """Tokens that a known model, or one in a folder, attends to; None where that is not known here."""
+    if path in KNOWN:
+        return KNOWN[path].positions
+    try:
+        positions = json.loads((Path(resolve(path)) / "config.json").read_bytes()).get("max_position_embeddings")
+    except (UserError, OSError, ValueError, AttributeError):
+        return None
+    return positions if isinstance(positions, int) else None
+
+
 def shape_of(path: str) -> Shape:
     """The shape of a known model, or of one whose configuration is on this machine. Raises UserError otherwise."""
     if path in KNOWN:
         return KNOWN[path]
     from transformers import AutoConfig
-
-    from tepo.policy.location import load_options, resolve
 
     try:
         options = load_options(path, None, False)  # a plan executes no code that comes with a model

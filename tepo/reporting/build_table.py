@@ -253,7 +253,8 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
 def _notes(frame: pd.DataFrame, spec: TableSpec, family: int) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
-    seeds = sorted(frame["seed"].unique())
+    untrained = frame["row"].isin([row.key for row in spec.rows if row.method == UNTRAINED])
+    seeds = sorted((frame if untrained.all() else frame[~untrained])["seed"].unique())
     notes = [
         (
             "Avg. = mean over all samples (the paper's micro-average); Mean = plain mean over the benchmarks; "

@@ -11,6 +11,7 @@ from tepo.config.schema import ModelConfig, RunConfig
 from tepo.errors import UserError
 from tepo.objectives import load_objective
 from tepo.objectives.checks import check_runs
+from tepo.policy.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.problems.sources import check_source
@@ -23,7 +24,8 @@ from tepo.training.run_disk import CHECKPOINTS, GB, run_disk
 
 def check_settings(config: RunConfig) -> None:
     """Raises UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
-    exist or cannot be."""
+    exist or cannot be, and for responses longer than the model."""
+    check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
     check_runs(load_objective(config.objective))
     check_lora(config)
     GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)

@@ -30,12 +30,23 @@ def nearest_run(name: str, store: Path) -> str | None:
 
 
 def runs(store: Path) -> list[RunFolder]:
-    """What a store holds of runs, by name: also one that was copied half and lacks its configuration or manifest."""
+    """What a store holds of runs, by name: also one that was copied half and lacks its configuration, its manifest or
+    both, and a folder that may not be read."""
     if not store.is_dir():
         return []
     folders = (RunFolder(Path(entry.path)) for entry in os.scandir(store))
-    there = (run for run in folders if os.path.exists(run.config_file) or os.path.exists(run.manifest_file))
+    there = (run for run in folders if any(map(os.path.lexists, _traces(run))) or not _searchable(run.path))
     return sorted(there, key=lambda run: run.path.name)
+
+
+def _traces(run: RunFolder) -> tuple[Path, ...]:
+    """Of which a folder has one if it was ever a run."""
+    return run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"
+
+
+def _searchable(folder: Path) -> bool:
+    """Whether what lies in the folder can be seen; a file has nothing in it."""
+    return not folder.is_dir() or os.access(folder, os.R_OK | os.X_OK)
 
 
 def _complete(run: RunFolder) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tepo.errors import UserError
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
     """A line for each run, with the settings that tell it from others of the same names; of a folder that was copied
     half, or that a version with other keys wrote, only that."""
     from tepo.config.differing import settings_apart
-    from tepo.errors import UserError
     from tepo.files import parse_json
 
     lines, configs = [], []
@@ -98,12 +98,27 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
         try:
             config = parse_json(run.config_file.read_bytes())["full"]
             lines.append(_line(run, config))
-        except (UserError, OSError, ValueError, KeyError, TypeError):  # ValueError: not JSON
+        except (UserError, OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON
             config = {}
-            lines.append([run.path.name, *"––––", "unreadable: of another version, or copied half", "–", "–"])
+            lines.append([run.path.name, *"––––", f"unreadable: {_reason(error)}", "–", "–"])
         configs.append(config)
     apart = settings_apart([tuple(line[1:4]) for line in lines], configs)
     return [[*line, settings] for line, settings in zip(lines, apart, strict=True)]
+
+
+def _reason(error: Exception) -> str:
+    """Why a run cannot be read, in a few words."""
+    match error:
+        case UserError():
+            return error.what
+        case FileNotFoundError():
+            return "no config.json: copied half?"
+        case OSError():
+            return error.strerror or "cannot be opened"
+        case ValueError():
+            return "config.json is not JSON: copied half?"
+        case _:
+            return f"config.json lacks {error}: of another version?"
 
 
 def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:

@@ -2,9 +2,11 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 import tepo
 from tepo.reporting.page import build_page
@@ -142,3 +145,80 @@ def test_every_command_and_option_that_a_page_shows_exists() -> None:
         known |= {"--help", "-h", "--install-completion", "--show-completion"}
         for word in words[1:]:
             assert not word.startswith("-") or word.partition("=")[0] in known, f"{page}: {' '.join(words)}"
+
+
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/")
+DRY = ("train", "ablate", "reproduce")  # commands with --dry-run
+READING = ("explain", "plan", "list", "check-objective")
+
+
+def laptop_commands() -> list[list[str]]:
+    """Words of each `tepo …` of the pages that can be tried without a GPU and without a result, once each."""
+    found: dict[str, list[str]] = {}
+    for _, words in shown_commands():
+        whole = " ".join(words)
+        large = re.search(r"single_gpu|scale=paper|--scale paper|slurm", whole)
+        if PLACEHOLDER.search(whole) or large or len(words) < 2 or "--records" in words:
+            continue
+        if words[1] in DRY and (words[2:] or words[1] == "reproduce"):
+            found[whole] = [*words[1:], *(["--dry-run"] if "--dry-run" not in words else [])]
+        elif words[1] in READING and (words[2:] or words[1] == "list"):
+            found[whole] = words[1:]
+    return list(found.values())
+
+
+@pytest.mark.slow
+def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training, studies and measurements with --dry-run; what only reads as it is."""
+    monkeypatch.chdir(tmp_path)
+    commands = laptop_commands()
+    assert len(commands) > 10
+    for words in commands:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, f"tepo {' '.join(words)}: {done.output[-500:]} {done.exception!r}"
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def shown_scripts() -> list[tuple[str, str]]:
+    """(file of the repository, all that follows it) of each `python …` of the pages."""
+    found = set()
+    for page in PAGES:
+        if page.name not in WRITTEN:
+            found |= set(re.findall(r"python (-m )?([\w./]+)([^`\n#]*)", page.read_text()))
+    scripts = set()
+    for module, name, rest in found:
+        path = ROOT / (name.replace(".", "/") if module else name)
+        file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        if file.is_file() and ROOT in file.parents:
+            scripts.add((str(file.relative_to(ROOT)), rest))
+    return sorted(scripts)
+
+
+def test_each_script_of_a_page_starts_and_takes_the_options_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its --help, all in this process. The benchmarks themselves run in tests/unit/perf/test_benchmarks.py."""
+    shown = shown_scripts()
+    assert len({file for file, _ in shown}) > 10
+    for file, rest in shown:
+        if "ArgumentParser" not in (ROOT / file).read_text():
+            assert "--" not in rest, f"python {file} {rest}"
+            continue
+        monkeypatch.setattr("sys.argv", [file, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / file), run_name="__main__")
+        usage = capsys.readouterr().out
+        assert ended.value.code == 0, file
+        for option in re.findall(r"--[\w-]+", rest):
+            assert option in usage, f"python {file} {rest}"
+
+
+def test_extras_have_names_that_every_pip_finds() -> None:
+    """An old pip looks for `lm_eval` among names that were written as `lm-eval`, and installs nothing."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [name for name in extras if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)] == []
+    inside = [item for group in extras.values() for item in group]
+    texts = [*(page.read_text() for page in PAGES), *inside]
+    named = {name for text in texts for group in re.findall(r"tepo\[([\w,-]+)\]", text) for name in group.split(",")}
+    assert len(named) > 5
+    assert named - set(extras) == set()

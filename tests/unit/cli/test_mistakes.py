@@ -28,6 +28,11 @@ TYPO = "objective.penalty.coefficint=1"
     [
         (lambda store: train([TYPO, f"store={store}"]), "'coefficient'"),
         (lambda store: train([TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
+        (lambda store: train(["train.max_new_tokens=100000", f"store={store}"]), "the model has 256 positions"),
+        (
+            lambda store: train(["train.max_new_tokens=100000", f"store={store}"], dry_run=True),
+            "the model has 256 positions",
+        ),
         (lambda store: train(["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
         (

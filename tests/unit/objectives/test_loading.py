@@ -47,6 +47,14 @@ ISSUE_3 = [
 ]
 
 
+def test_a_file_may_be_a_path_or_its_text(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text("gspo"))
+    assert load_objective(str(file)) == load_objective(file)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_objective(str(tmp_path / "other.yaml"))
+
+
 def test_all_rows_ship():
     assert set(ISSUE_3) <= set(names())
 

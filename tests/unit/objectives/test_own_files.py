@@ -9,7 +9,7 @@ import pytest
 from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.objectives import load_objective, objective_mapping
-from tepo.objectives.checks import check_objective
+from tepo.objectives.checks import CHECKS, check_objective
 from tepo.objectives.explain import explain
 from tepo.objectives.explain_text import to_text
 from tepo.studies.dispatch import why
@@ -224,36 +224,43 @@ def test_each_check_finds_what_it_is_for(name: str, own: Path) -> None:
     assert name in failed
 
 
+def wrong_of(name: str) -> str:
+    """What one check finds wrong with `mine`."""
+    return next(check.wrong for check in check_objective(load_objective("mine")) if check.name == name)
+
+
 def test_what_is_detached_must_be_declared(own: Path) -> None:
-    changed(own, PLAIN, "        return Gain(terms.ratio * terms.ratio.detach() * terms.advantages)")
-    (wrong,) = [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
-    assert wrong == "something is detached that `explained` does not name"
+    path = changed(own, PLAIN, "        return Gain(terms.ratio * terms.ratio.detach() * terms.advantages)")
+    where = f"surrogate Spo ({path}:{line_of(path, 'class Spo')})"
+    assert wrong_of("gradient") == f"something is detached that `explained` does not name: {where}"
     text = (own / "kinds" / "spo.py").read_text()
     (own / "kinds" / "spo.py").write_text(
         text.replace("Part(Line(text, latex), ", 'Part(Line(text, latex), (), ("w",), ')
     )
-    assert not [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
+    assert wrong_of("gradient") == ""
 
 
 def test_entropies_must_be_declared_with_their_gradient(own: Path) -> None:
     changed(own, PLAIN, PLAIN.replace(" - bend", " + terms.batch.entropies"))
     text = (own / "kinds" / "spo.py").read_text()
     (own / "kinds" / "spo.py").write_text(text.replace("Needs()", "Needs(entropies=True)"))
-    wrong = {check.name: check.wrong for check in check_objective(load_objective("mine")) if check.wrong}
-    assert "entropies without `entropy_gradient`" in wrong["needs"]
+    assert "entropies without `entropy_gradient`" in wrong_of("needs")
     (own / "kinds" / "spo.py").write_text(text.replace("Needs()", "Needs(entropies=True, entropy_gradient=True)"))
-    assert not [check.wrong for check in check_objective(load_objective("mine")) if check.wrong]
+    assert wrong_of("needs") == ""
 
 
 def test_an_explanation_must_be_there(own: Path) -> None:
-    changed(own, "return Part(Line(text, latex), coefficient=slope", "return Part(Line('', ''), coefficient=slope")
+    path = changed(
+        own, "return Part(Line(text, latex), coefficient=slope", "return Part(Line('', ''), coefficient=slope"
+    )
     wrong = {check.name: check.wrong for check in check_objective(load_objective("mine")) if check.wrong}
-    assert wrong == {"explained": "the surrogate's `explained` has no formula.text"}
+    where = f"surrogate Spo.explained ({path}:{line_of(path, 'def explained')})"
+    assert wrong == {"explained": f"{where} has no formula.text"}
 
 
 def test_the_command_ends_with_the_code_of_the_outcome(own: Path) -> None:
     good = tepo("check-objective", "mine", "surrogate.width=0.3")
-    assert (good.returncode, good.stdout.count("pass")) == (0, 8)
+    assert (good.returncode, good.stdout.count("pass")) == (0, len(CHECKS))
     changed(own, PLAIN, CHEATS["micro-batches"])
     bad = tepo("check-objective", "mine")
     assert bad.returncode == 1

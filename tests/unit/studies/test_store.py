@@ -345,11 +345,20 @@ def test_runs_of_another_version_are_listed_and_kept(
     (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
     shutil.copytree(old, tmp_path / "store" / "torn")
     (tmp_path / "store" / "torn" / "manifest.json").write_text('{"status": "fin')
+    shutil.copytree(old, tmp_path / "store" / "lost")
+    for name in ("config.json", "manifest.json"):
+        (tmp_path / "store" / "lost" / name).unlink()
+    (tmp_path / "store" / "lost" / "checkpoints").mkdir(exist_ok=True)
     listing(tmp_path / "store", every=True)
     shown = capsys.readouterr().out
     assert "finished, by another version" in shown
-    for name in ("half", "torn"):
-        assert f"{name} – – – – unreadable" in shown
+    reasons = {
+        "half": "config.json is not JSON: copied half?",
+        "torn": "the manifest is not JSON with keys and values",
+        "lost": "no config.json: copied half?",
+    }
+    for name, reason in reasons.items():
+        assert f"{name} – – – – unreadable: {reason}" in shown
 
 
 def test_a_row_is_one_run_on_one_page(own: Path, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Every benchmark runs, peers beside ours, in its short form. What it finds on a busy machine is not a result.
+
+Those with guarded rows do so in `make perf`, which CI runs after the tests."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from perf import fused_logprob
+from perf.suite import BENCHMARKS, GUARDED
+
+ROOT = Path(__file__).parents[3]
+KNOWN = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TEPO_PEERS_PYTHON": sys.executable}
+NAMES = [
+    pytest.param(name, marks=pytest.mark.vllm) if name == "vllm" else name for name in BENCHMARKS if name not in GUARDED
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_measures_both_sides(name: str) -> None:
+    if name == "step" and find_spec("trl") is None:
+        pytest.skip("needs trl")
+    command = [sys.executable, "-m", "perf.suite", name, "1", "--short"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=KNOWN, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    if name == "vllm" and "unavailable" in found:
+        pytest.skip(found["unavailable"])
+    assert found["rows"]
+    for row in found["rows"]:
+        assert row["ours"] > 0, row
+        assert row["peer"] > 0, row
+        assert row["ratio"] > 0, row
+
+
+def test_the_other_benchmarks_run_in_ci() -> None:
+    assert "make perf" in (ROOT / ".ci" / "run").read_text()
+    assert "-m perf --short --check" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.slow
+def test_the_fused_op_is_measured_beside_trl() -> None:
+    pytest.importorskip("trl")
+    rows = fused_logprob.measure(short=True, peers=sys.executable, only=["tepo", "trl"])["rows"]
+    assert {name for name, row in rows.items() if row["cpu_s"] > 0} == {"tepo", "trl"}

@@ -7,6 +7,7 @@ whose next start resumes. A scheduler's request to stop is passed on to them.
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -49,8 +50,8 @@ class State:
 
 
 def same_twice(failures: Sequence[Failure]) -> bool:
-    """Whether two runs have failed with the same words, but for the run's name: then the others would, too."""
-    words = [failure.message.replace(str(failure.unit.folder), "").replace(failure.unit.id, "") for failure in failures]
+    """Whether two runs have failed with the same words, but for numbers and the run's name: then others would, too."""
+    words = [re.sub(r"\d+", "#", failure.message.replace(failure.unit.id, "")) for failure in failures]
     return len(set(words)) < len(words)
 
 

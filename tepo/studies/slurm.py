@@ -70,10 +70,6 @@ class _Array:
         row = self.rows.get(self.name(index))
         return row is not None and row.state == "RUNNING"
 
-    def cancelled(self, index: int) -> bool:
-        row = self.rows.get(self.name(index))
-        return row is not None and row.state == "CANCELLED"
-
     def failure(self, index: int, unit: Unit) -> Failure | None:
         """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
 
@@ -133,11 +129,8 @@ def run_slurm(
         array.look()
         for index in [index for index in waiting if array.ended(index)]:
             unit = waiting.pop(index)
-            if (
-                not unit.done()
-                and not (given_up and array.cancelled(index))
-                and (failure := array.failure(index, unit))
-            ):
+            did_not_start = given_up and not outcome_file(folder, index).exists()
+            if not did_not_start and not unit.done() and (failure := array.failure(index, unit)):
                 failures.append(failure)
         if not given_up and same_twice(failures):
             given_up = True

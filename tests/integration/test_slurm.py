@@ -132,6 +132,7 @@ def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slu
     (tmp_path / "ablations/mixed.yaml").write_text(ROW.replace("[0]", "[0, 1, 2, 3, 4, 5]") % ", ".join(words))
     done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1").end()
     assert done.returncode == 1, done.stderr
+    assert "prompts are longer than" in done.stderr
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
     assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""

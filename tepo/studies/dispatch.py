@@ -7,6 +7,7 @@ whose next start resumes. A scheduler's request to stop is passed on to them.
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -44,6 +45,15 @@ class State:
     total_benchmarks: int
     running: bool
 
+    def complete(self) -> bool:
+        return self.steps >= self.total_steps and self.benchmarks == self.total_benchmarks
+
+
+def same_twice(failures: Sequence[Failure]) -> bool:
+    """Whether two runs have failed with the same words, but for numbers and the run's name: then others would, too."""
+    words = [re.sub(r"\d+", "#", failure.message.replace(failure.unit.id, "")) for failure in failures]
+    return len(set(words)) < len(words)
+
 
 def command(unit: Unit) -> list[str]:
     """The command line that trains and measures a unit; a person can type it too."""
@@ -80,7 +90,7 @@ def run_local(
     poll: float = 0.5,
 ) -> list[Failure]:
     """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
-    share processes where they can share an engine.
+    share processes where they can share an engine. After two identical failures no more are started.
 
     `watch` gets the state of every unit about twice a second.
     """
@@ -109,6 +119,8 @@ def run_local(
                 else:
                     failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
                 states |= {unit.id: state(unit, False) for unit in batch}
+            if same_twice(failures):
+                waiting = []
             for _, batch in active.values():
                 states |= _under_way(batch)
             watch(states)

@@ -252,19 +252,3 @@ def check_measurable(config: RunConfig) -> None:
             "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
         )
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
-
-
-def check_rows(todo: Sequence[Unit]) -> None:
-    """Raises UserError naming the row whose objective or tasks have a setting that does not exist, or that has code
-    executed which is not the caller's: one message, not one failed run after another."""
-    from tepo.training.checks import check_settings
-
-    for unit in todo:
-        unit.as_typed()
-    for label, config in {unit.label: unit.config for unit in todo if unit.row.objective is not None}.items():
-        try:
-            check_settings(config)
-        except UserError as error:
-            raise UserError(
-                error.what, where=f"row {label!r}" + (f", {error.where}" if error.where else ""), fix=error.fix
-            ) from None

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tepo.errors import RunFailed, unknown_name
 from tepo.reporting.progress import console, say
-from tepo.studies.dispatch import Failure, State, run_local, unfinished
-from tepo.studies.plan import Unit, check_rows, unique
+from tepo.studies.dispatch import Failure, State, run_local, same_twice, unfinished
+from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
 from tepo.studies.slurm_options import SlurmOptions
 from tepo.studies.spent import spent
@@ -74,7 +74,9 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     if not todo:
         note(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
         return
-    check_rows(todo)
+    from tepo.studies.preflight import check_study  # imports torch
+
+    check_study(todo, slots.jobs, slots.gpus, slots.slurm)
     if others := others_line(todo[0].folder.parent):
         note(others)
     started = time.monotonic()
@@ -83,10 +85,10 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     for unit in todo:
         if ending := unit.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
-    note(f"{spent(todo)}; {time.monotonic() - started:.0f} s by the clock")
+    note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
         raise RunFailed(
-            _report(failures),
+            _report(todo, failures),
             fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
         )
 
@@ -97,7 +99,8 @@ def _silent(text: str) -> None:
 
 @contextmanager
 def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
-    """A bar a unit while it runs and one for all; call it with the state of each."""
+    """A bar a unit while it runs and one for all, or in a file a line a finished unit; call it with the state of
+    each."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -112,8 +115,15 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
             for unit in todo
         }
 
+        named, ended = {unit.id: unit for unit in todo}, set[str]()
+        in_file = not (quiet or console.is_terminal or console.is_jupyter)  # where no bar can be drawn
+
         def watch(states: dict[str, State]) -> None:
             for name, state in states.items():
+                if in_file and name not in ended and not state.running and state.complete() and named[name].done():
+                    ended.add(name)
+                    unit = named[name]
+                    say(f"{len(ended)} of {counted(len(todo), 'run')}: {unit.label} seed {unit.seed} {unit.outcome()}")
                 if state.running:
                     progress.start_task(bars[name])
                 progress.update(
@@ -141,13 +151,13 @@ def _work(unit: Unit) -> float:
     return steps + _EVALUATION_WEIGHT * len(unit.benchmarks)
 
 
-def _report(failures: Sequence[Failure]) -> str:
-    return "\n".join(
-        [
-            f"{len(failures)} of the runs failed:",
-            *(
-                f"  {failure.unit.label} seed {failure.unit.seed} ({failure.unit.folder}): {failure.message}"
-                for failure in failures
-            ),
-        ]
-    )
+def _report(todo: Sequence[Unit], failures: Sequence[Failure]) -> str:
+    lines = [f"{len(failures)} of the runs failed:"]
+    for failure in failures:
+        unit = failure.unit
+        lines.append(f"  {unit.label} seed {unit.seed} ({unit.folder}): {failure.message}")
+    failed = {failure.unit.id for failure in failures}
+    left = [unit for unit in todo if unit.id not in failed and not unit.done()]
+    if left and same_twice(failures):
+        lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
+    return "\n".join(lines)

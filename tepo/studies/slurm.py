@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tepo.errors import UserError
 from tepo.files import write_atomic
-from tepo.studies.dispatch import Failure, State, command, state, why
+from tepo.studies.dispatch import Failure, State, command, same_twice, state, why
 from tepo.studies.plan import Unit
 from tepo.studies.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
 from tepo.studies.slurm_options import SlurmOptions, cluster_nodes, fitted
@@ -115,7 +115,7 @@ def run_slurm(
     watch: Callable[[dict[str, State]], None] = lambda states: None,
     poll: float = 1.0,
 ) -> list[Failure]:
-    """Submit units as one job array and wait for all; a failing one does not stop the others.
+    """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
 
     Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
     """
@@ -124,21 +124,26 @@ def run_slurm(
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     write_jobs(folder, [_job(unit, options) for unit in units])
     array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
+    given_up = False
     while waiting:
         array.look()
         for index in [index for index in waiting if array.ended(index)]:
             unit = waiting.pop(index)
-            if not unit.done() and (failure := array.failure(index, unit)):
+            did_not_start = given_up and not outcome_file(folder, index).exists()
+            if not did_not_start and not unit.done() and (failure := array.failure(index, unit)):
                 failures.append(failure)
+        if not given_up and same_twice(failures):
+            given_up = True
+            cancel(array.number, "--state=PENDING")
         watch({unit.id: state(unit, array.running(index)) for index, unit in enumerate(units)})
         if waiting:
             time.sleep(poll)
     return failures
 
 
-def cancel(job: str) -> None:
-    """End a job or an array."""
-    subprocess.run(["scancel", job], capture_output=True, check=False)
+def cancel(job: str, *which: str) -> None:
+    """End a job or an array. which: options of scancel that choose among its jobs."""
+    subprocess.run(["scancel", *which, job], capture_output=True, check=False)
 
 
 def _job(unit: Unit, options: SlurmOptions) -> Job:

@@ -49,7 +49,6 @@ def ablate(
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
     with `tune:` tries its settings first, then runs each row at the one that validation chose."""
     from tepo.reporting.render import check_format
-    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
     from tepo.studies.run_units import run_planned
     from tepo_cli.show_plan import show_plan
@@ -62,6 +61,8 @@ def ablate(
     if dry_run:
         units = [unit for _, units in plan() for unit in units]
         if override:
+            from tepo.studies.preflight import check_rows  # imports torch
+
             check_rows(units)
         show_plan(units)
         return

@@ -24,7 +24,6 @@ def plan(
     mean of its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
     from tepo.studies.tuned import undecided_rows
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
@@ -42,6 +41,8 @@ def plan(
         planned = with_records(planned, scale, parse_seeds(seeds))
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
+        from tepo.studies.preflight import check_rows
+
         check_rows(units)
     show_plan(units, brief=brief)
     show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))

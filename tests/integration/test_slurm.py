@@ -122,6 +122,22 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
         assert waiting == ""
 
 
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slurm: Path) -> None:
+    """A prompt that is too long for the settings: a run says so before its first step, whatever its seed."""
+    env = study(tmp_path)
+    (tmp_path / "long.jsonl").write_text('{"id": "long", "problem": "' + "1+" * 200 + '1=", "answer": "201"}\n')
+    words = [*SMALL, "'data.benchmarks=[max4]'", f"data={tmp_path / 'long.jsonl'}"]
+    (tmp_path / "ablations/mixed.yaml").write_text(ROW.replace("[0]", "[0, 1, 2, 3, 4, 5]") % ", ".join(words))
+    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1").end()
+    assert done.returncode == 1, done.stderr
+    assert "prompts are longer than" in done.stderr
+    assert "two failed alike, so" in done.stderr
+    assert "cancelled" not in done.stderr
+    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""
+
+
 ROW = """\
 title: one row
 rows:

@@ -1,0 +1,109 @@
+"""What a study's runs would come to lack is said once, before the first has a folder."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tepo.errors import UserError
+from tepo.studies.plan import Unit
+from tepo.studies.plan_all import plan_all
+from tepo.studies.run_units import Slots, run_units
+from tepo.studies.slurm_options import SlurmOptions
+
+STUDY = """
+title: rows
+rows:
+  - {label: untrained, base: true}
+  - {label: GRPO/DAPO, objective: grpo_dapo}
+  - {label: GSPO, objective: gspo}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1]}
+  paper: {models: [qwen2.5-7b], seeds: [0]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+
+
+def units(folder: Path, *words: str, scale: str = "laptop") -> list[Unit]:
+    ((_, planned),) = plan_all(["mine"], scale, store=folder / "runs", overrides=words)
+    return planned
+
+
+def refusal(folder: Path, *words: str, scale: str = "laptop", slots: Slots | None = None) -> UserError:
+    with pytest.raises(UserError) as caught:
+        run_units(units(folder, *words, scale=scale), slots or Slots(), quiet=True)
+    assert not (folder / "runs").exists()
+    return caught.value
+
+
+def test_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    error = refusal(tmp_path, "sampler=vllm")
+    assert error.what == "vLLM is not installed"
+    assert error.where.startswith("row 'GRPO/DAPO'")
+
+
+def test_servers(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
+    assert "does not answer" in error.what
+    assert error.exit_code == 1
+
+
+def test_problems_of_training_and_of_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "`datasets` is not installed" in refusal(tmp_path, "data=gsm8k_math").what
+    error = refusal(tmp_path, "data.benchmarks=[add3,math500]")
+    assert ("`datasets` is not installed" in error.what, error.where) == (True, "math500")
+
+
+def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
+    """On Slurm's nodes too, whose packages and GPUs are not looked for here."""
+    nodes = Slots("slurm", slurm=SlurmOptions(nodes=2))
+    assert "2 were started" in refusal(tmp_path, slots=nodes).what
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")
+def test_gpus_that_are_not_here(tmp_path: Path) -> None:
+    error = refusal(tmp_path, scale="paper", slots=Slots(jobs=2, gpus=4))
+    assert error.what == "8 GPUs asked for, 0 visible here"
+    assert error.where.startswith("--jobs 2 with --gpus 4")
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")
+def test_a_policy_that_main_memory_does_not_hold(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "model.path=Qwen/Qwen2.5-32B", scale="paper")
+    assert error.what.startswith("no GPU here, and ")
+    assert "Qwen/Qwen2.5-32B" in error.where
+
+
+def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's jobs train at once: two units of three checkpoints each. One after another: one of three checkpoints,
+    beside the weights of the other. 7B parameters of 2 bytes; 12 more each in a checkpoint."""
+    from tepo.policy.shapes import KNOWN
+
+    planned = units(tmp_path, scale="paper")
+    weights = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+    trained = [unit for unit in planned if unit.row.objective is not None]
+    assert len(trained) == 2
+    needed = {1: (3 * 7 + 1) * weights, 2: 2 * 3 * 7 * weights}
+
+    class Disk:
+        free = 0.0
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for at_once, size in needed.items():
+        slots = Slots("slurm", slurm=SlurmOptions(parallel=at_once, gpus=8))
+        Disk.free = 0.999 * size
+        assert "GB free, the study's runs take" in refusal(tmp_path, scale="paper", slots=slots).what
+        Disk.free = 1.001 * size
+        with pytest.raises(UserError, match="no Slurm on this machine"):  # what comes after the checks
+            run_units(planned, slots, quiet=True)

@@ -275,7 +275,7 @@ def nan(objective: Objective) -> str:
     case = make_case(_SEED)
     batch, groups = case.batch(objective), case.groups()
 
-    def loss(**changes: Tensor) -> Tensor:
+    def loss(**changes: Any) -> Tensor:
         given = replace(batch, **changes)
         return objective.loss(given, objective.prepare(given, salt=_SALT)).loss
 

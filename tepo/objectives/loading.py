@@ -53,8 +53,9 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
     if not isinstance(source, Mapping):
-        file = isinstance(source, Path) or source.endswith((".yaml", ".yml"))
-        document = load(Path(source) if file else paths.find("objective", source))
+        if isinstance(source, str):
+            source = Path(source) if source.endswith((".yaml", ".yml")) else paths.find("objective", source)
+        document = load(source)
         name = document.path.stem
         return _composed(_changed(document.data, name, changes), name, document.at, document.path.parent)
     given = dict(source)

@@ -22,7 +22,7 @@ from tepo.objectives.penalty import Kl, Penalty
 from tepo.objectives.plan import Plan
 from tepo.objectives.printed import Reader, UnreadableError
 from tepo.objectives.selection import SCOPES
-from tepo.objectives.weight import Uniform
+from tepo.objectives.weight import Uniform, Weight
 
 NEAR = 0.02  # drift of the logits: ratios so near 1 that no usual clip acts, so far that formulas differ
 AGREEMENT = 1e-6  # of a coefficient with autograd, relative to the largest
@@ -68,7 +68,7 @@ def wrong_members(objective: Objective) -> str:
 def _never_asked(objective: Objective, batch: TokenBatch) -> str:
     """A weight or a penalty that would choose tokens, and says that it looks at no set of them."""
     weight, terms = objective.weight, objective._terms(batch)
-    asked = [("weight", weight, "scope", weight.scope)]
+    asked: list[tuple[str, Weight | Penalty, str, str | None]] = [("weight", weight, "scope", weight.scope)]
     asked += [("penalty", part, "selects", part.selects) for part in objective.penalties]
     for axis, part, member, scope in asked:
         if scope is not None and scope not in SCOPES:
@@ -276,8 +276,7 @@ def _penalty_term(objective: Objective, part: Penalty, batch: TokenBatch, policy
     if "kl_mask" in out.tokens:
         values |= {"M": out.tokens["kl_mask"].double()}
     if isinstance(part, Kl):  # another's definitions say what e is
-        anchor = batch.initial_logprobs if part.anchor == "initial" else batch.old_logprobs
-        values |= {"e": values["log pi_t"] - anchor}
+        values |= {"e": values["log pi_t"] - batch.want(f"{part.anchor}_logprobs", "a penalty")}
     printed = Reader(values, batch.rows, lines).number(text)
     return _contradiction(text, found, printed, _beyond(found, printed))
 

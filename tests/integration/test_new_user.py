@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tepo.objectives.checks import CHECKS
 from tests.integration.own_model import save_tiny
 
 ROOT = Path(__file__).parents[2]
@@ -228,7 +229,7 @@ def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_
 
     listed = " ".join(user.types("list").split())
     assert all(f"{name} ({folder})" in listed for name, folder in (("narrow", "objective"), ("mine", "model")))
-    assert user.types("check-objective square").count("pass") == 8
+    assert user.types("check-objective square").count("pass") == len(CHECKS)
     user.types("ablate own_methods --data own --jobs 2 --store own_runs")  # forked workers load the file too
     table = user.types("table own_methods --data own --store own_runs --format csv")
     assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "Narrow", "Square", "Wide square"))

@@ -105,7 +105,7 @@ def numbers_of(sequences: Sequence[int] | Tensor, size: int, holder: Any) -> lis
     """The numbers of chosen responses out of `size`, from numbers or from a mask.
 
     Raises UserError for a mask of another size and for a number that there is not."""
-    given = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
+    given: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     where = f"{type(holder).__name__}.select"
     if given and all(isinstance(one, bool) for one in given):
         if len(given) != size:

@@ -177,7 +177,7 @@ def run_trl(folder: Path) -> Run:
         trl_run.train(args, row, rollout_func=trl_run.sampled, reward_funcs=graded, watch=Recomputed())
         assert len(steps) == 2
         for found, expected in steps:
-            same((found,), (expected,), 1e-4)  # TRL's entropies are in float32, and GTPO divides by sums of small ones
+            same((found,), (expected,), 1e-5)
 
     return run
 
@@ -216,10 +216,14 @@ def trl_gradient(row: Objective, trainer: Any, model: Any, initial: Any, step: i
     training = model.training
     with torch.no_grad():
         old, old_entropies = scored(initial)
+        if row.needs.old_entropies:  # TRL's are in float32, and GTPO divides by small ones
+            given = torch.cat([part["old_entropies"][part["completion_mask"].bool()] for part in parts])
+            torch.testing.assert_close(given, old_entropies.to(given), rtol=0, atol=2e-5)
+            old_entropies = given
     logprobs, entropies = scored(model)
     model.train(training)
     places = torch.cat([torch.arange(length) for length in lengths.tolist()])
-    shared = {"group_ids": groups, "finished": torch.zeros(len(groups)) > 0, "max_new_tokens": 12}
+    shared: dict[str, Any] = {"group_ids": groups, "finished": torch.zeros(len(groups)) > 0, "max_new_tokens": 12}
     rollout = Groups(torch.tensor(graded(texts)), lengths=lengths, old_entropies=old_entropies, **shared)
     batch = TokenBatch(
         old,

@@ -124,7 +124,9 @@ def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
     """`meta` has none: a look would raise."""
     batch = make_case(3).batch(load_objective("tepo"))
     values = {part.name: getattr(batch, part.name) for part in fields(batch)}
-    moved = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+    moved: dict[str, Any] = {
+        name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in values.items()
+    }
     assert TokenBatch(**moved).advantages.is_meta
 
 
@@ -179,7 +181,7 @@ def test_a_log_prob_of_plus_infinity(label, name):
 
 def test_no_maximum_over_no_token():
     objective = load_objective("grpo_dapo")
-    batch = TokenBatch(*[tensor()] * 2, torch.tensor([0]), logprobs=tensor().requires_grad_())
+    batch = TokenBatch(tensor(), tensor(), torch.tensor([0]), logprobs=tensor().requires_grad_())
     means = objective.loss(batch, objective.prepare(batch)).metrics.means()
     assert "actor/ratio_max" not in means
     assert all(value == 0 for value in means.values())

@@ -50,7 +50,7 @@ def ablate(
     from tepo.studies.plan import check_rows
     from tepo.studies.plan_all import plan_all
     from tepo.studies.run_units import run_planned
-    from tepo_cli.show_plan import show_plan
+    from tepo_cli.show_plan import show_jobs, show_plan
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
@@ -62,6 +62,7 @@ def ablate(
         if override:
             check_rows(units)
         show_plan(units)
+        show_jobs(units, where, store)
         return
     planned = run_planned(plan, scale, where)
     show_tables(planned, scale, format)

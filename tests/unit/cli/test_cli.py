@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tepo
 import tepo_cli
 from tepo.words import install_line
 from tests.integration.commands import tepo
@@ -172,10 +173,14 @@ def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
 
 def test_text_in_brackets_is_printed_as_it_is() -> None:
     """Golds, paths and overrides hold brackets; a console that reads them as tags drops them or raises."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(tepo_cli.__file__).parent.glob("*.py")]
-    made = [arguments for source in sources for arguments in re.findall(r"\bConsole\((.*)\)", source)]
-    assert len(made) > 3
-    assert [arguments for arguments in made if "markup=False" not in arguments] == []
+    folders = (Path(tepo_cli.__file__).parent, Path(tepo.__file__).parent)
+    source = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
+    assert re.findall(r"(?<!class Screen\()\bConsole\(.*", source) == []  # all are a Screen, which takes text as it is
+    columns = re.findall(r"\bTextColumn\((.*)\)", source)
+    assert len(columns) > 2
+    assert [arguments for arguments in columns if arguments.startswith('"{') and "markup=False" not in arguments] == [
+        '"{task.percentage:>3.0f}%"'
+    ]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "line 1 is not a JSON object",
         "metrics.jsonl",
     ),
-    "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
+    "an older configuration": (
+        lambda run: _old(run / "config.json"),
+        "recipe 0, and tepo 0.1.0 here has",
+        "config.json",
+    ),
     "a result without scores": (
         lambda run: _change(run / "eval/add3/result.json", scores={}),
         "the result is damaged",
@@ -165,6 +169,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         for value, message in {
             '"a word"': "line 2 is no row of metrics: 'critic/score/mean' is no number",
             "1" + "0" * 400: "'critic/score/mean' is no number",
+            "[0.5]": "'critic/score/mean' is no number",
             "0.5": "line 2 is no row of metrics: the step is missing",
             '"\\ud800"': "line 2 is not JSON of ours: half a character",
             "[" * 101 + "]" * 101: "line 2 is not JSON of ours: nested more than 100 deep",
@@ -175,6 +180,21 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "nested more",
         "result.json",
     ),
+    "a result without bounds": (
+        lambda run: _change(run / "eval/add3/result.json", accuracy=10**400),
+        "the result is damaged",
+        "result.json",
+    ),
+    **{
+        f"a configuration whose {group} is {value}": (
+            lambda run, group=group, value=value: _change(
+                run / "config.json", full=json.loads((run / "config.json").read_text())["full"] | {group: value}
+            ),
+            "the run's configuration is damaged",
+            "config.json",
+        )
+        for group, value in {"model": "x", "data": None, "objective": {"name": ["a"]}, "train": {"steps": "x"}}.items()
+    },
     "a result of a nameless benchmark": (
         lambda run: _change(run / "eval/add3/result.json", benchmark=["add3"]),
         "the result is damaged",
@@ -291,7 +311,7 @@ def test_runs_of_another_version_are_listed_and_kept(
     (tmp_path / "store" / "torn" / "manifest.json").write_text('{"status": "fin')
     listing(tmp_path / "store", every=True)
     shown = capsys.readouterr().out
-    assert "finished, by another version" in shown
+    assert "finished, by another recipe" in shown
     for name in ("half", "torn"):
         assert f"{name} – – – – unreadable" in shown
 

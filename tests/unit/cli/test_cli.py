@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import tepo
 import tepo_cli
+from tepo.paths import PACKAGE
 from tepo.words import install_line
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
@@ -173,7 +173,7 @@ def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
 
 def test_text_in_brackets_is_printed_as_it_is() -> None:
     """Golds, paths and overrides hold brackets; a console that reads them as tags drops them or raises."""
-    folders = (Path(tepo_cli.__file__).parent, Path(tepo.__file__).parent)
+    folders = (Path(tepo_cli.__file__).parent, PACKAGE)
     source = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
     assert re.findall(r"(?<!class Screen\()\bConsole\(.*", source) == []  # all are a Screen, which takes text as it is
     columns = re.findall(r"\bTextColumn\((.*)\)", source)

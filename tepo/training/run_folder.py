@@ -316,11 +316,13 @@ def is_configuration(full: Any) -> bool:
     """Whether a stored configuration has the parts that commands show, in their types."""
     if not isinstance(full, dict) or type(full.get("seed")) is not int:
         return False
-    groups = [full.get(name) for name in ("objective", "model", "data", "train")]
-    if not all(isinstance(group, dict) for group in groups):
-        return False
-    *named, train = groups
-    return all(isinstance(group.get("name"), str) for group in named) and type(train.get("steps")) is int
+    groups = {name: full.get(name) for name in ("objective", "model", "data", "train")}
+    wanted = {"train": ("steps", int)}
+    return all(
+        isinstance(group, dict) and isinstance(group.get(key), kind)
+        for name, group in groups.items()
+        for key, kind in [wanted.get(name, ("name", str))]
+    )
 
 
 def _is_figure(name: str, value: Any) -> bool:

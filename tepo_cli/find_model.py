@@ -11,11 +11,12 @@ from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.problems.benchmarks import PAPER
 from tepo.studies.weights import Weights
-from tepo.training.find_run import runs
+from tepo.training.find_run import find_run, runs
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import base_id
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
+_BEGINNING = re.compile(r"[0-9a-f]{1,11}")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
             where="--model",
             fix="a run (`tepo list`), a model folder, a hub id, or package:laptop",
         )
-    for run in (RunFolder(Path(model)), RunFolder(store / model)):
+    begun = _BEGINNING.fullmatch(model) and not (Path(model).exists() or (store / model).exists())
+    named = find_run(model, store) if begun else None
+    for run in filter(None, (RunFolder(Path(model)), RunFolder(store / model), named)):
         if run.started():
             config = run.config()["full"]
             own = config["model"]

@@ -10,7 +10,7 @@ from tepo.studies.card_hours import card_hours
 from tepo.studies.dispatch import unfinished
 from tepo.studies.fit import Fit, fit, needs_reference, takes
 from tepo.studies.gpu_peaks import measured_peaks
-from tepo.studies.machines import ASSUMPTIONS, cards, machines
+from tepo.studies.machines import ASSUMPTIONS, cards, chosen, machines
 from tepo.studies.plan import Unit, unique
 from tepo.training.engines import engine_backend
 from tepo.training.memory import CONTEXT, FRAGMENTS, GIB
@@ -30,9 +30,9 @@ _ASSUMED = (
 _COUNTS = (1, 4, 8)  # cards side by side
 
 
-def show_fits(units: Iterable[Unit]) -> None:
+def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None = None) -> None:
     """One table for each model and setting in a plan; rows that take the same share one. Under them, where a run takes
-    one card, hours and dollars of the plan on several."""
+    one card, hours and dollars of the plan on several. card, gpus: on these machines alone."""
     units = list(units)
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
@@ -42,11 +42,11 @@ def show_fits(units: Iterable[Unit]) -> None:
     settings = [_settings(alike) for alike in groups.values()]
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
-        show_fit(alike[0].config, "" if set(some) == every else "; ".join(some))
+        show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus)
         _say_measured(alike)
     todo = unfinished(unique(units))
     if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
-        _show_cards(todo)
+        _show_cards(todo, card, gpus)
 
 
 def _say_measured(units: Sequence[Unit]) -> None:
@@ -57,18 +57,19 @@ def _say_measured(units: Sequence[Unit]) -> None:
         say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")
 
 
-def _show_cards(todo: Sequence[Unit]) -> None:
-    """Hours of all runs on 1, 4 and 8 cards, a run each (--gpus 1 --jobs N)."""
+def _show_cards(todo: Sequence[Unit], card: str | None, gpus: int | None) -> None:
+    """Hours of all runs on 1, 4 and 8 cards, or on as many as asked for, a run each (--gpus 1 --jobs N)."""
+    counts = _COUNTS if gpus is None else (gpus,)
     title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
-    table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in _COUNTS), "$")), title=title)
-    for card in cards():
-        hours = card_hours(todo, card)
+    table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in counts), "$")), title=title)
+    for machine in chosen(cards(), card, None):
+        hours = card_hours(todo, machine)
         if hours is None:
-            table.add_row(card.gpu, *["no"] * (len(_COUNTS) + 2))
+            table.add_row(machine.gpu, *["no"] * (len(counts) + 2))
             continue
         shortest, longest = min(hours.runs), max(hours.runs)
         one = f"{longest:.1f}" if longest - shortest < 0.05 else f"{shortest:.1f} to {longest:.1f}"
-        table.add_row(card.gpu, one, *(f"{hours.clock(count):.1f}" for count in _COUNTS), f"{hours.dollars:.0f}")
+        table.add_row(machine.gpu, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}")
     show(table, stderr=True)
 
 
@@ -76,12 +77,13 @@ def _settings(units: Iterable[Unit]) -> list[str]:
     return list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in units))
 
 
-def show_fit(config: RunConfig, settings: str = "") -> None:
+def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpus: int | None = None) -> None:
     """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
     not fit and what would help. settings: of a sweep, those that it holds for, where others take something else."""
     reference = needs_reference(config)
     several = engine_backend(config.engine.kind).several_ranks
-    fits = [fit(config, machine, reference=reference) for machine in (machines() if several else cards())]
+    there = chosen(machines(), card, gpus) if several else chosen(cards(), card, None)
+    fits = [fit(config, machine, reference=reference) for machine in there]
     title = (
         f"{config.model.name}{', with a frozen reference policy' if reference else ''}"
         f"{f', {settings}' if settings else ''}: "

@@ -9,6 +9,7 @@ from tepo.reporting.progress import say
 from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_all import Planned
+from tepo.studies.run_units import Slots
 from tepo.words import counted
 from tepo_cli.screen import fixed, say_wrapped, show
 
@@ -32,6 +33,15 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
             table.add_row(unit.label, str(unit.seed), unit.id, train, _to_measure(unit))
         show(table, stderr=True)
     say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
+
+
+def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
+    """What Slurm would be given for what is to do."""
+    jobs = len(unfinished(unique(units)))
+    if where.slurm is not None and jobs:
+        from tepo.studies.slurm import preview
+
+        print(preview(jobs, where.slurm, store), end="")
 
 
 def _to_measure(unit: Unit) -> str:

@@ -21,7 +21,7 @@ def power_line(planned: Planned, wanted: float = WANTED) -> str:
     found = 100 * smallest(found_from(spread, power.seeds, level)) if power.seeds > 1 else None
     seeds = seeds_needed(spread, wanted / 100, level)
     text = [
-        f"power: {counted(power.seeds, 'seed')} find a difference of {found:.1f} points with {POWER:.0%}"
+        f"power: {counted(power.seeds, 'seed')} find {_points(found)} with {POWER:.0%}"
         if found is not None
         else "power: with one seed a verdict is about these trained models alone",
         f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}",
@@ -35,6 +35,11 @@ def power_line(planned: Planned, wanted: float = WANTED) -> str:
         )
     basis = f"variances of {counted(len(power.measured), 'comparison')} in the store, family of {power.family}"
     return f"{'; '.join(text)}; {basis}"
+
+
+def _points(found: float) -> str:
+    """No difference of shares is above 100 points."""
+    return f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
 
 
 def show_power(planned: Planned, wanted: float) -> None:
@@ -61,6 +66,6 @@ def _figures(one: Measured, power: Power, wanted: float) -> list[str]:
         f"{100 * one.delta:+.1f}",
         f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
         f"{100 * problem:.1f}",
-        f"{100 * found:.1f}" if power.seeds > 1 else "–",
+        (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
         str(seeds or f"> {MOST_SEEDS}"),
     ]

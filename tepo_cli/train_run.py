@@ -1,9 +1,14 @@
 """What `tepo train` and `tepo base` print. Imported when they run."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from rich.table import Table
 
 from tepo.config.schema import RunConfig
+from tepo.evaluation.result import Result
 from tepo.reporting.progress import say
+from tepo.studies.measure import stored_base
 from tepo.studies.measure_run import After, Measured, measure_and_record
 from tepo.studies.train_run import train_run
 from tepo.training.distributed import rank
@@ -16,7 +21,12 @@ def run_training(config: RunConfig, after: After, *, quiet: bool) -> None:
     """Train, measure as asked, and say where things lie and what came out."""
     measured = train_run(config, after, quiet=quiet, trained=_say_trained)
     if measured:
-        show_results(RunFolder.of(config), measured)
+        names = [result.benchmark for result in measured.results]
+        base = stored_base(config, names)
+        show_results(RunFolder.of(config), measured, base)
+        if len(base) < len(names):
+            lacking = counted(len(names) - len(base), "benchmark")
+            say(f"the base is not measured on {lacking}: `tepo base` with the same words measures it")
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:
@@ -35,13 +45,17 @@ def _say_trained(run: RunFolder) -> None:
             say(f"a few of its responses: {run.examples_file}")
 
 
-def show_results(run: RunFolder, measured: Measured) -> None:
-    """Accuracies with their intervals, and the share of right responses to validation problems."""
+def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] = MappingProxyType({})) -> None:
+    """Accuracies with their intervals, that of the base beside them where it is known, and the share of right responses
+    to validation problems."""
     if measured.results:
-        table = Table(*map(fixed, ("benchmark", "accuracy %", "95%")), title=run.path.name)
+        heads = ("benchmark", "accuracy %", "95%", *(["base %"] if base else []))
+        table = Table(*map(fixed, heads), title=run.path.name)
         for result in measured.results:
             ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
-            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends)
+            known = base.get(result.benchmark)
+            beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
+            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside)
         show(table, stderr=True)
     if measured.validation is not None:
         say(f"right responses to validation problems: {measured.validation:.1%}")

@@ -59,7 +59,7 @@ def load_result(folder: Path) -> Result | None:
             **{**value, "interval": None if value["interval"] is None else tuple(map(float, value["interval"]))}
         )
         complete = _complete(result)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise UserError(f"not a result of this version: {error}", where=str(path), fix=_AGAIN) from None
     if result.format != FORMAT:
         raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
@@ -76,7 +76,7 @@ def _complete(result: Result) -> bool:
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
     counts = all(type(count) is int and count > 0 for count in (result.problems, k))
     numbers = all(
-        isinstance(value, int | float)
+        isinstance(value, int | float) and not abs(value) > 1e15
         for scores in (result.scores, *result.subsets.values())
         for value in (result.accuracy, *scores.values())
     )

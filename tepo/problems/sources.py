@@ -122,7 +122,7 @@ def local_file(stem: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def read_problem_file(path: Path, most: float = 5) -> list[Problem]:
+def read_problem_file(path: Path, most: int | None = 5) -> list[Problem]:
     """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family.
 
     Splits on newline only. Raises UserError for a file that is missing, in UTF-16 or holds no rows, and for its first
@@ -132,7 +132,7 @@ def read_problem_file(path: Path, most: float = 5) -> list[Problem]:
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
         raise UserError(what, where=str(path), fix=f"give a file with {_ROW} on each line")
     problems, mistakes = _parsed(path.read_bytes())
-    if len(mistakes) > most:
+    if most is not None and len(mistakes) > most:
         mistakes = (*mistakes[:most], f"and {len(mistakes) - most} more mistakes: `tepo data verify` lists them")
     if mistakes:
         raise UserError("\n".join(mistakes), where=str(path), fix=f"{_ROW} on each line, in UTF-8")

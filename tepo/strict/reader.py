@@ -152,8 +152,8 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     """A number inside its bounds."""
     low, high = meta.get("low"), meta.get("high")
     try:
-        number = kind(value)
-        taken = (kind is float and (math.isfinite(number) or number == high)) or not isinstance(value, float)
+        number = _whole(value) if kind is int else float(value)
+        taken = kind is int or math.isfinite(number) or number == high or not isinstance(value, float)
     except (ValueError, OverflowError):
         taken = False
     if not taken:
@@ -163,6 +163,18 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     if under or over:
         raise _wrong(f"must be {_bounds(low, high, under)}", number, meta, at)
     return number
+
+
+def _whole(value: str | float) -> int:
+    """1000, and so 1e3, in digits or as a number. Raises ValueError for another."""
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError
+    return int(value)
 
 
 def _bounds(low: Any, high: Any, under: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from tepo.errors import UserError
 from tepo.files import parse_json
 from tepo.training.find_run import runs
-from tepo.training.run_folder import RunFolder, outcome_of
+from tepo.training.run_folder import RunFolder, is_configuration, outcome_of
 
 REWARD, ENTROPY, SECONDS = "critic/score/mean", "actor/entropy", "timing_s/step"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -57,6 +57,8 @@ def _live(run: RunFolder, now: float) -> LiveRun | None:
         if not manifest or (not running and now - moved > RECENT):
             return None
         config, rows = parse_json(run.config_file.read_bytes())["full"], run.metrics()
+        if not is_configuration(config):
+            return None
     except (UserError, OSError, ValueError, KeyError, TypeError):
         return None
     silent = running and now - moved > SILENT

@@ -4,12 +4,15 @@ Nothing here was measured on these machines: peak figures are the makers', lengt
 assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError, unknown_name
 from tepo.studies.simulator.cards import BANDWIDTH, OPERATIONS, PROMPT, SYNC
 from tepo.training.engines import engine_backend
 from tepo.training.memory import GIB
+from tepo.words import counted
 
 RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
@@ -82,6 +85,20 @@ def machines() -> list[Machine]:
         for gpu, (size, operations, bandwidth, price, nvlink) in kinds.items()
         for nodes, each, host in counts
     ]
+
+
+def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list[Machine]:
+    """Those of a card, in any spelling (h100, rtx4090), and of so many GPUs. Raises UserError where there are none."""
+    cards = {"".join(machine.gpu.lower().split()): machine.gpu for machine in found}
+    name = None if card is None else "".join(card.lower().split())
+    if name is not None and name not in cards:
+        raise unknown_name("card", str(card), cards, where="--card")
+    left = [machine for machine in found if name is None or machine.gpu == cards[name]]
+    counts = sorted({machine.ranks for machine in left})
+    if gpus is not None and gpus not in counts:
+        fix = f"a plan is made for {' or '.join(map(str, counts))}"
+        raise UserError(f"no plan for {counted(gpus, 'GPU')}", where="--gpus", fix=fix)
+    return [machine for machine in left if gpus in (None, machine.ranks)]
 
 
 def cards() -> list[Machine]:

@@ -4,8 +4,8 @@
 results come without torch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.evaluation.current import check_current
 from tepo.evaluation.report import Report, silent
 from tepo.evaluation.result import Result, load_result
@@ -83,6 +84,17 @@ def measure_run(
     run, settings, weights = _of_config(config, trained, limit)
     opened = partial(_runs_sampler, config, weights, run, settings)
     return _measure_locked(run, [load_benchmark(name) for name in benchmarks], settings, opened, report)
+
+
+def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Result]:
+    """What the store has measured of the untrained base of a configuration, as it would be measured today."""
+    run, settings, _ = _of_config(config, trained=False)
+    found = {}
+    for name in benchmarks:
+        with suppress(UserError):  # of another definition: as good as none
+            if result := stored(run, load_benchmark(name), settings):
+                found[name] = result
+    return found
 
 
 def measure_run_with(

@@ -20,17 +20,18 @@ from tepo.studies.validate import problems_hash
 from tepo.training.run_id import RECIPE
 
 
-def plan_by_file(names: Iterable[str], scale: str, store: Path) -> dict[str, Planned]:
+def plan_by_file(names: Iterable[str], scale: str, store: Path, overrides: Sequence[str] = ()) -> dict[str, Planned]:
     """The plans behind files of records, by the name of the file: a study, each panel of a table of panels, or all
-    claims together."""
+    claims together. overrides: those that the studies were run with."""
     from tepo.studies.claims import SCALE  # needs pandas
 
     plans: dict[str, Planned] = {}
     for name in names:
         if name == CLAIMS:
-            plans[CLAIMS] = plan_all([CLAIMS], SCALE, store=store)
+            plans[CLAIMS] = plan_all([CLAIMS], SCALE, store=store, overrides=overrides)
         else:
-            plans |= {study.name: [(study, units)] for study, units in plan_all([name], scale, store=store)}
+            planned = plan_all([name], scale, store=store, overrides=overrides)
+            plans |= {study.name: [(study, units)] for study, units in planned}
     return plans
 
 

@@ -151,14 +151,29 @@ def _job(unit: Unit, options: SlurmOptions) -> Job:
     return Job(command(unit), run, log, options.nodes, options.gpus, options.cpus or 1)
 
 
+def preview(jobs: int, options: SlurmOptions, store: Path) -> str:
+    """The script that would be submitted for so many jobs, its options as lines of #SBATCH; nothing is asked of the
+    cluster, which may lower the CPUs to what its nodes have."""
+    first, *rest = _script(store.absolute() / "slurm" / "DATE-PID").split("\n")
+    return "\n".join([first, *(f"#SBATCH {word}" for word in _words(jobs, options)), *rest])
+
+
+def _script(folder: Path) -> str:
+    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
+    return f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n"
+
+
+def _words(jobs: int, options: SlurmOptions) -> list[str]:
+    words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
+    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
+    return [*words, "--output=/dev/null", *options.words()]
+
+
 def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
     """The number of the array. Raises UserError with sbatch's reason where it refuses."""
     script = folder / "job.sh"
-    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
-    write_atomic(script, f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n")
-    words = ["--parsable", "--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
-    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
-    words += ["--output=/dev/null", *options.words()]
+    write_atomic(script, _script(folder))
+    words = ["--parsable", *_words(jobs, options)]
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
     clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}

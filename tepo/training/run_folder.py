@@ -210,17 +210,15 @@ class RunFolder:
             raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
             raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
-        if (
-            not isinstance(config, dict)
-            or config.get("recipe") != RECIPE
-            or not {"model", "data", "train"} <= set(config.get("full") or ())
-        ):
-            version = config.get("tepo", "unknown") if isinstance(config, dict) else "unknown"
-            raise UserError(
-                f"the run was written by another version of tepo ({version})",
-                where=str(path),
-                fix="use that version, or another --store",
-            )
+        if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
+            said = config if isinstance(config, dict) else {}
+            version, recipe = said.get("tepo", "unknown"), said.get("recipe")
+            what = f"the run was written by another version of tepo ({version})"
+            if version == __version__:
+                what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
+            if (version, recipe) == (__version__, RECIPE):
+                raise UserError("the run's configuration is damaged: parts are missing", where=str(path), fix=AGAIN)
+            raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
         return config
 
     def check_config(self, *, paths: bool = False) -> None:
@@ -306,7 +304,7 @@ class RunFolder:
         """A row a step. Raises UserError for a line that training did not write."""
         rows = read_jsonl(self.metrics_file)
         for number, row in enumerate(rows, start=1):
-            odd = next((name for name, value in row.items() if not _is_figure(value)), None)
+            odd = next((name for name, value in row.items() if not _is_figure(name, value)), None)
             if odd or type(row.get("training/global_step")) is not int:
                 what = f"{odd!r} is no number" if odd else "the step is missing"
                 raise UserError(f"line {number} is no row of metrics: {what}", where=str(self.metrics_file), fix=AGAIN)
@@ -435,10 +433,23 @@ class RunFolder:
                 self.keep_weights()
 
 
-def _is_figure(value: Any) -> bool:
-    """Whether a metric is a number that fits a float, or a list of such."""
-    if isinstance(value, list):
-        return all(map(_is_figure, value))
+def is_configuration(full: Any) -> bool:
+    """Whether a stored configuration has the parts that commands show, in their types."""
+    if not isinstance(full, dict) or type(full.get("seed")) is not int:
+        return False
+    groups = {name: full.get(name) for name in ("objective", "model", "data", "train")}
+    wanted = {"train": ("steps", int)}
+    return all(
+        isinstance(group, dict) and isinstance(group.get(key), kind)
+        for name, group in groups.items()
+        for key, kind in [wanted.get(name, ("name", str))]
+    )
+
+
+def _is_figure(name: str, value: Any) -> bool:
+    """Whether a metric is a number that fits a float, or a list of such, a figure a problem."""
+    if isinstance(value, list) and "val-aux/" in name:
+        return all(_is_figure("", part) for part in value)
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 

@@ -51,7 +51,7 @@ def ablate(
     from tepo.reporting.render import check_format
     from tepo.studies.plan_all import plan_all
     from tepo.studies.run_units import run_planned
-    from tepo_cli.show_plan import show_plan
+    from tepo_cli.show_plan import show_jobs, show_plan
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
@@ -65,6 +65,7 @@ def ablate(
 
             check_rows(units)
         show_plan(units)
+        show_jobs(units, where, store)
         return
     planned = run_planned(plan, scale, where)
     show_tables(planned, scale, format)

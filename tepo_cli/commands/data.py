@@ -1,7 +1,6 @@
 """`tepo data`: are the problem sets the pinned ones, and which benchmark problems does a training set hold?"""
 
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +59,7 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     pinned, options = "", GraderOptions()
     differing: list[str] = []
     if is_file(name):
-        problems = read_problem_file(Path(name).expanduser(), most=inf)
+        problems = read_problem_file(Path(name).expanduser(), most=None)
         differing = contradictions(problems)
     elif name in training_names():
         problems = load_training_problems(name)

@@ -92,11 +92,14 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
     half, or that a version with other keys wrote, only that."""
     from tepo.config.differing import settings_apart
     from tepo.files import parse_json
+    from tepo.training.run_folder import is_configuration
 
     lines, configs = [], []
     for run in runs:
         try:
             config = parse_json(run.config_file.read_bytes())["full"]
+            if not is_configuration(config):
+                raise ValueError
             lines.append(_line(run, config))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON
             config = {}
@@ -126,7 +129,7 @@ def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
     from tepo.training.run_id import RECIPE
 
     manifest, total = run.manifest(), config["train"]["steps"]
-    status = outcome_of(manifest) + (", by another version" if manifest and manifest["recipe"] != RECIPE else "")
+    status = outcome_of(manifest) + (", by another recipe" if manifest and manifest["recipe"] != RECIPE else "")
     if manifest.get("status") == "finished":
         steps = manifest.get("steps", total)
     else:

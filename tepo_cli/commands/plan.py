@@ -17,6 +17,8 @@ def plan(
     override: Set = None,
     trust: Trust = False,
     records: Records = False,
+    card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
     """Show runs and evaluations, what the store has, and a price with what it is based on; of models on
@@ -24,10 +26,13 @@ def plan(
     mean of its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.errors import UserError
     from tepo.studies.plan_all import plan_all
     from tepo.studies.tuned import undecided_rows
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
+    if scale == "laptop" and (card or gpus):
+        raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     planned = plan_all(
         studies,
         scale,
@@ -52,4 +57,4 @@ def plan(
         from tepo_cli.show_fit import show_fits
 
         show_disk(units)
-        show_fits(units)
+        show_fits(units, card, gpus)

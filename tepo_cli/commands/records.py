@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Jobs, Scale, Store, Trust, check_store_exists
+from tepo_cli.options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
 Names = Annotated[
@@ -18,6 +18,7 @@ def write(
     names: Annotated[list[str], typer.Argument(help="Studies, or claims.")],
     scale: Scale = "laptop",
     store: Store = Path("runs"),
+    override: SetAsRun = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the files (default: records/ beside the study's folder).")
     ] = None,
@@ -29,13 +30,13 @@ def write(
     from tepo.words import counted
 
     check_store_exists(store)
-    for name, planned in plan_by_file(names, scale, store).items():
+    for name, planned in plan_by_file(names, scale, store, override or ()).items():
         path = out / file_of(name).name if out else file_of(name)
         written = record_study(path, planned)
-        size = f", {path.stat().st_size / 1000:.1f} kB" if path.is_file() else ""
+        size = f", {path.stat().st_size / 1000:.1f} kB" if written.recorded else "; nothing written"
         typer.echo(
-            f"{path}: {counted(written.recorded, 'run')} from the store, {written.kept} kept, "
-            f"{written.missing} not recorded{size}"
+            f"{path if written.recorded else name}: {counted(written.recorded, 'run')} from the store, "
+            f"{written.kept} kept, {written.missing} not recorded{size}"
         )
 
 

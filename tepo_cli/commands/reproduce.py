@@ -61,7 +61,7 @@ def reproduce(
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
     from tepo.studies.plan_all import plan_all
     from tepo.studies.run_units import run_planned
-    from tepo_cli.show_plan import show_plan
+    from tepo_cli.show_plan import show_jobs, show_plan
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
@@ -78,6 +78,8 @@ def reproduce(
 
         planned = with_records(planned, scale, chosen)
     if dry_run:
-        show_plan([unit for _, units in planned for unit in units])
+        units = [unit for _, units in planned for unit in units]
+        show_plan(units)
+        show_jobs(units, where, store)
         return
     write_outputs(planned, scale, out, results)

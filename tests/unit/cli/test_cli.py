@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tepo_cli
+from tepo.paths import PACKAGE
 from tepo.words import install_line
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
@@ -170,12 +171,33 @@ def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
     assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
 
 
+@pytest.mark.slow
+def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) -> None:
+    own = few_problems(tmp_path / "own")
+    words = ("scale=laptop", *SMALL, "train.steps=1", "data.benchmarks=[add3]", "--store", tmp_path / "runs", "-q")
+    alone = tepo("train", *words, "--evaluate", **own)
+    assert alone.returncode == 0, alone.stderr
+    assert "base %" not in alone.stderr
+    assert "the base is not measured on 1 benchmark: `tepo base` with the same words measures it" in alone.stderr
+    base = tepo("base", *words, **own)
+    assert base.returncode == 0, base.stderr
+    (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
+    beside = tepo("train", *words, "--evaluate", **own)
+    assert "base %" in beside.stderr
+    assert re.search(rf"add3 +│ +[\d.]+ +│ .* │ +{re.escape(score)} +│", beside.stderr), beside.stderr
+    assert "is not measured" not in beside.stderr
+
+
 def test_text_in_brackets_is_printed_as_it_is() -> None:
     """Golds, paths and overrides hold brackets; a console that reads them as tags drops them or raises."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(tepo_cli.__file__).parent.glob("*.py")]
-    made = [arguments for source in sources for arguments in re.findall(r"\bConsole\((.*)\)", source)]
-    assert len(made) > 3
-    assert [arguments for arguments in made if "markup=False" not in arguments] == []
+    folders = (Path(tepo_cli.__file__).parent, PACKAGE)
+    source = "\n".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
+    assert re.findall(r"(?<!class Screen\()\bConsole\(.*", source) == []  # all are a Screen, which takes text as it is
+    columns = re.findall(r"\bTextColumn\((.*)\)", source)
+    assert len(columns) > 2
+    assert [arguments for arguments in columns if arguments.startswith('"{') and "markup=False" not in arguments] == [
+        '"{task.percentage:>3.0f}%"'
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.studies.plan_all import plan_all
+from tepo.training.run_folder import RunFolder
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.eval import evaluate
 from tepo_cli.commands.figure import figure
@@ -126,6 +128,21 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
     (tmp_path / "0123456789ab" / "config.json").unlink()
     with pytest.raises(UserError, match="no configuration"):
         find_target("0123456789ab", tmp_path, None)
+
+
+def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    """As for the other commands: one run, or which of several is meant."""
+    from tepo_cli.find_model import find_target
+
+    for name in ("0123456789ab", "0199999999ab"):
+        run = RunFolder(tmp_path / name)
+        run.create(compose([f"store={tmp_path}"]))
+        run.mark("running")
+    with pytest.raises(UserError, match="2 runs begin with '01'"):
+        find_target("01", tmp_path, None)
+    with pytest.raises(UserError) as caught:
+        find_target("0123", tmp_path, None)
+    assert "0123456789ab" in str(caught.value)  # found, and it has no checkpoint
 
 
 def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:

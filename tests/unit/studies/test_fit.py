@@ -1,6 +1,7 @@
 """What fits where, and that what is said to help does help."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,7 +150,10 @@ def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: p
     trained = [unit for unit in units if unit.row.objective is not None]
     for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
         unit.folder.mkdir(parents=True)
-        rows = [{f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib} for number, gib in enumerate(updates)]
+        rows = [
+            {"training/global_step": number + 1, f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib}
+            for number, gib in enumerate(updates)
+        ]
         (unit.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     show_fits(units)
     said = " ".join(capsys.readouterr().err.split())
@@ -237,3 +241,24 @@ def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     assert changed.changes is not None
     assert "sampler.tensor_parallel=2" in changed.changes
     assert "sampler.kind=vllm_server" not in changed.changes
+
+
+def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from tepo_cli.show_fit import show_fits
+
+    units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
+    show_fits(units, "h100", 8)
+    shown = capsys.readouterr().err
+    assert " 8 H100 " in shown
+    assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
+    single = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)[:1]
+    show_fits(single, "rtx4090", 3)
+    shown = capsys.readouterr().err
+    assert "RTX 4090" in shown
+    assert "on 3" in shown
+    assert not re.search(r"A100|H100|H200|L40S|on 8", shown)
+    with pytest.raises(UserError, match="unknown card 'h101'") as caught:
+        show_fits(units, "h101")
+    assert "did you mean 'h100'" in caught.value.fix
+    with pytest.raises(UserError, match="no plan for 3 GPUs"):
+        show_fits(units, "h100", 3)

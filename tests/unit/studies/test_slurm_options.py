@@ -1,5 +1,6 @@
 """What a Slurm job asks for: the user's files, the command line, and what a cluster has."""
 
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tepo.errors import UserError
 from tepo.studies import slurm_job
 from tepo.studies.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
+from tests.integration.commands import tepo
 
 CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
 
@@ -169,3 +171,28 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
     assert [slurm_job._in_vain(tmp_path, 0, run) for _ in range(4)] == [False, False, False, True]
     (run / "metrics.jsonl").write_text("{}\n")
     assert not slurm_job._in_vain(tmp_path, 0, run)
+
+
+def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
+    """Without Slurm on this machine; nothing is written."""
+    words = (
+        "--launcher",
+        "slurm",
+        "--gpus",
+        "2",
+        "--partition",
+        "big",
+        "--slurm",
+        "mem=10G",
+        "--store",
+        tmp_path / "s",
+    )
+    done = tepo("ablate", "panel-e", "--dry-run", *words)
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first == "#!/bin/sh"
+    asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]
+    assert {"--partition=big", "--mem=10G", "--gpus-per-node=2", "--requeue", "--output=/dev/null"} <= set(asked)
+    assert any(re.fullmatch(r"--array=0-\d+%64", word) for word in asked)
+    assert str(tmp_path / "s" / "slurm") in rest[-1]
+    assert not (tmp_path / "s").exists()

@@ -128,7 +128,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "line 1 is not a JSON object",
         "metrics.jsonl",
     ),
-    "an older configuration": (lambda run: _old(run / "config.json"), "another version of tepo (0.1.0)", "config.json"),
+    "an older configuration": (
+        lambda run: _old(run / "config.json"),
+        "recipe 0, and tepo 0.1.0 here has",
+        "config.json",
+    ),
     "a result without scores": (
         lambda run: _change(run / "eval/add3/result.json", scores={}),
         "the result is damaged",
@@ -171,6 +175,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         for value, message in {
             '"a word"': "line 2 is no row of metrics: 'critic/score/mean' is no number",
             "1" + "0" * 400: "'critic/score/mean' is no number",
+            "[0.5]": "'critic/score/mean' is no number",
             "0.5": "line 2 is no row of metrics: the step is missing",
             '"\\ud800"': "line 2 is not JSON of ours: half a character",
             "[" * 101 + "]" * 101: "line 2 is not JSON of ours: nested more than 100 deep",
@@ -181,6 +186,21 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "nested more",
         "result.json",
     ),
+    "a result without bounds": (
+        lambda run: _change(run / "eval/add3/result.json", accuracy=10**400),
+        "the result is damaged",
+        "result.json",
+    ),
+    **{
+        f"a configuration whose {group} is {value}": (
+            lambda run, group=group, value=value: _change(
+                run / "config.json", full=json.loads((run / "config.json").read_text())["full"] | {group: value}
+            ),
+            "the run's configuration is damaged",
+            "config.json",
+        )
+        for group, value in {"model": "x", "data": None, "objective": {"name": ["a"]}, "train": {"steps": "x"}}.items()
+    },
     "a result of a nameless benchmark": (
         lambda run: _change(run / "eval/add3/result.json", benchmark=["add3"]),
         "the result is damaged",
@@ -351,7 +371,7 @@ def test_runs_of_another_version_are_listed_and_kept(
     (tmp_path / "store" / "lost" / "checkpoints").mkdir(exist_ok=True)
     listing(tmp_path / "store", every=True)
     shown = capsys.readouterr().out
-    assert "finished, by another version" in shown
+    assert "finished, by another recipe" in shown
     reasons = {
         "half": "config.json is not JSON: copied half?",
         "torn": "the manifest is not JSON with keys and values",

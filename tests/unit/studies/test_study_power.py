@@ -1,5 +1,6 @@
 """Power of a study from what a store holds."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,13 @@ def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned
     assert power.family == 6
     names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
     assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]
+
+
+def test_no_difference_above_a_hundred_points_is_promised(planned: Planned) -> None:
+    """With two seeds that contradict each other the formula gives more points than there are."""
+    for unit in planned[0][1]:
+        if unit.row.label in ("GRPO/DAPO", "GSPO") and unit.seed < 2:
+            finish(unit, 1.0 if (unit.seed == 0) == (unit.row.label == "GSPO") else 0.0, problems=20)
+    line = power_line(planned)
+    assert "no difference of up to 100 points" in line
+    assert not any(float(found) > 100 for found in re.findall(r"([\d.]+) points with", line))

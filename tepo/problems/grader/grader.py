@@ -52,18 +52,18 @@ class Grader:
 
     def _cheap(self, gold: str, answer: str) -> tuple[bool, str] | None:
         """A verdict that takes no sympy: cached, too long, too deep, or decided by the structure. None otherwise."""
-        result = self._cache.get((gold, answer))
-        if result is not None:
-            return result
         if gold == answer and answer.strip():
             return True, "exact"
         if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer) and not self._tolerant:
             return (True, "exact") if int(gold) == int(answer) else (False, "different")
         if _INTEGER.fullmatch(gold) and _GARBLED.fullmatch(answer):
             return False, "different"
-        if len(answer) > self.options.max_chars:
-            result = (False, "too long")
-        elif len(answer) > self.options.max_depth and deepest(answer) > self.options.max_depth:
+        if len(answer) > self.options.max_chars:  # before the cache: neither text nor verdict is kept
+            return False, "too long"
+        result = self._cache.get((gold, answer))
+        if result is not None:
+            return result
+        if len(answer) > self.options.max_depth and deepest(answer) > self.options.max_depth:
             result = (False, "too deep")
         else:
             comparer = Comparer(None, self.options.relative_tolerance, self.options.absolute_tolerance)

@@ -22,6 +22,8 @@ _GAP = 1e-5
 _POINTS = range(4)
 _SPREAD = 1e12
 """Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
+_MOST_EXPONENT = 1e5
+"""Of a tower of powers the next exponent would fill the memory."""
 
 
 @cache
@@ -168,6 +170,8 @@ class _Reader:
         self._next()
         start = self._index
         exponent = self._group() if self._peek() == "{" else self._atom()
+        if abs(exponent) > _MOST_EXPONENT:
+            raise Unknown
         if self._letters(start) and (base.imag or base.real <= 0):
             raise Unknown  # (-1)^n is meant for integers n
         if self._strict and not self._letters(start) and self._letters(before) and exponent != int(exponent.real):

@@ -1,46 +1,211 @@
-"""Work that can be counted: the expressions sympy builds for an answer. Imported by workers only.
+"""Work that can be counted: what the parser reads and what sympy computes for an answer. Imported by workers only.
 
-A clock measures the machine as much as the answer: even CPU time doubles beside busy neighbours. This count does not,
-so an answer that is hard for sympy (an integral, a sum without closed form, equations that it cannot solve) is given up
-at the same place on every machine. It is the same on every try in a worker that judged nothing before: sympy remembers
-what it built. Importing this module starts the count, in `Basic.__new__`, for the life of the process."""
+A clock measures the machine as much as the answer: even CPU time doubles beside busy neighbours. These counts do not,
+so an answer that is hard to read or to compute (bars that nest, an integral, a tower of powers, equations that sympy
+cannot solve) is given up at the same place on every machine. Importing this module starts them for the life of the
+process, in the calls that all work passes through. A tick of either is about 15 microseconds of one core.
+
+Nor do they depend on the answers before. Reading: what the parser remembers of other texts is charged as if it had to
+be found out again. Computing: what sympy remembers is forgotten before it could have saved more than `REMEMBERED`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import Any, TypeVar
 
+from antlr4.atn.ATNConfigSet import ATNConfigSet
+from antlr4.atn.ParserATNSimulator import ParserATNSimulator
+from antlr4.Parser import Parser
+from mpmath.libmp import libelefun
+from sympy import Integer, Rational, factorial
 from sympy.core.basic import Basic
+from sympy.core.cache import clear_cache
 from sympy.core.random import seed
 
-_build = Basic.__new__
-_left = sys.maxsize
+READING, FIRST, REMEMBERED = 55_000, 10_000, 15_000
+"""Ticks that an answer may take to be read, that it may take to be computed where others went before, and that sympy's
+memory may hold. An answer that needs more than FIRST is computed again where nothing went before, with both together:
+what the first try let through would not have taken more there."""
+
+_CONFIGURATION, _TOKEN, _EXPRESSION = 1, 30, 3
+"""Ticks of a state that the parser considers, of a token that it takes, and of an expression that sympy builds."""
+_POWER_BITS, _BITS, _FACTORS, _TERMS = 256, 128, 64, 4
+"""What one tick computes: bits of an exact power; of an exponent, a value or a constant; factors of a factorial; terms
+of the series for pi."""
+_TEXTS = 4096
+
+evalf: Any = import_module("sympy.core.evalf")  # sympy.core has a function of that name
+
+Value = TypeVar("Value")
 
 
 class OutOfWork(BaseException):
     """The allowance is spent. Not an Exception: sympy, math-verify and our own reader take those for "has no value"."""
 
 
-def _counted(cls: type[Basic], *args: object) -> Basic:
-    global _left
-    _left -= 1
-    if _left < 0:
-        raise OutOfWork
-    return _build(cls, *args)
+class _Count:
+    """Ticks that are left, of which not all were spent for this answer alone: `kept` since sympy's memory is empty."""
+
+    def __init__(self) -> None:
+        self.reading = self.computing = sys.maxsize
+        self.kept = 0
+
+    def read(self, ticks: int) -> None:
+        self.reading -= ticks
+        if self.reading < 0:
+            raise OutOfWork
+
+    def compute(self, ticks: int) -> None:
+        self.computing -= ticks
+        self.kept += ticks
+        if self.computing < 0:
+            raise OutOfWork
 
 
-Basic.__new__ = _counted  # type: ignore[assignment, method-assign]
+_count = _Count()
+_steps: dict[tuple[int, int], int] = {}
+_charged: set[tuple[int, int]] = set()
+"""What each step cost that the parser remembers (from a state, with a token), and the steps of this text."""
+
+
+def _count_reading() -> None:
+    add, consume = ATNConfigSet.add, Parser.consume
+    known, find = ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState
+    start, sift = ParserATNSimulator.computeStartState, ParserATNSimulator.applyPrecedenceFilter
+
+    def added(self: Any, *args: Any) -> Any:
+        _count.read(_CONFIGURATION)
+        return add(self, *args)
+
+    def consumed(self: Any) -> Any:
+        _count.read(_TOKEN)
+        return consume(self)
+
+    def remembered(self: Any, state: Any, token: int) -> Any:
+        target = known(self, state, token)
+        if target is not None and (step := (id(state), token)) not in _charged:
+            _charged.add(step)
+            _count.read(_steps.get(step, 0))
+        return target
+
+    def found(self: Any, dfa: Any, state: Any, token: int) -> Any:
+        before = _count.reading
+        target = find(self, dfa, state, token)
+        step = (id(state), token)
+        _steps[step] = before - _count.reading
+        _charged.add(step)
+        return known(self, state, token) or target  # the one that is kept of equal states
+
+    def started(self: Any, state: Any, context: Any, full: bool) -> Any:
+        return start(self, state, context, full) if full else unpaid(start, self, state, context, full)
+
+    def sifted(self: Any, configs: Any) -> Any:
+        return unpaid(sift, self, configs)
+
+    ATNConfigSet.add, Parser.consume = added, consumed
+    ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState = remembered, found
+    ParserATNSimulator.computeStartState, ParserATNSimulator.applyPrecedenceFilter = started, sifted
+
+
+def unpaid(work: Callable[..., Value], *args: Any) -> Value:
+    """Reading that counts for no answer: that of a gold, and what the parser does once in its life."""
+    before, _count.reading = _count.reading, sys.maxsize
+    try:
+        return work(*args)
+    finally:
+        _count.reading = before
+
+
+def _count_computing() -> None:
+    build, multiply = Basic.__new__, factorial.eval
+    series, logarithm, power = libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int
+    evaluate = evalf.evalf
+
+    def built(cls: type[Basic], *args: object) -> Basic:
+        _count.compute(_EXPRESSION)
+        return build(cls, *args)
+
+    def multiplied(cls: type[factorial], n: Basic) -> Any:
+        if isinstance(n, Integer):
+            _count.compute(abs(n.p) // _FACTORS)
+        return multiply(n)
+
+    def summed(first: int, last: int, level: int, verbose: Any) -> Any:
+        if level == 0:
+            _count.compute((last - first) // _TERMS)
+        return series(first, last, level, verbose)
+
+    def logged(terms: Any, bits: int, hyperbolic: bool = False) -> Any:
+        _count.compute(bits // _BITS)
+        return logarithm(terms, bits, hyperbolic)
+
+    def multiplied_out(base: Any, exponent: int, *args: Any) -> Any:
+        _count.compute(exponent.bit_length() // _BITS)
+        return power(base, exponent, *args)
+
+    def evaluated(expression: Any, bits: int, options: Any) -> Any:
+        _count.compute(bits // _BITS)
+        return evaluate(expression, bits, options)
+
+    def powered(power: Any) -> Any:
+        def raised(base: Rational, exponent: Basic) -> Any:
+            if isinstance(exponent, Rational):
+                size = max(abs(base.p).bit_length(), base.q.bit_length()) - 1
+                _count.compute(size * abs(exponent.p) // (exponent.q * _POWER_BITS))
+            return power(base, exponent)
+
+        return raised
+
+    Basic.__new__ = built  # type: ignore[assignment, method-assign]
+    factorial.eval = classmethod(multiplied)
+    libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int = summed, logged, multiplied_out
+    evalf.evalf = evaluated
+    for kind in (Integer, Rational):
+        kind._eval_power = powered(kind._eval_power)
+
+
+_count_reading()
+_count_computing()
+
+
+def remembered(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A function of texts that remembers its results; every call is charged what reading this text alone costs."""
+    results: dict[str, tuple[Value, int, int]] = {}
+
+    @wraps(read)
+    def once(text: str) -> Value:
+        if text in results:
+            value, reading, computing = results[text]
+            _count.read(reading)
+            _count.compute(computing)
+            return value
+        if len(results) >= _TEXTS:
+            results.clear()
+        _charged.clear()
+        before = _count.reading, _count.computing
+        value = read(text)
+        results[text] = value, before[0] - _count.reading, before[1] - _count.computing
+        return value
+
+    return once
 
 
 @contextmanager
-def allowance(expressions: int) -> Iterator[None]:
-    """At most so many expressions may be built inside, each draw of sympy's random points the same. Raises OutOfWork at
-    the next one, and at the end if something on the way swallowed that."""
-    global _left
+def allowance(*, first: bool) -> Iterator[None]:
+    """At most the ticks of a first or second try inside, each draw of sympy's random points the same. Raises OutOfWork
+    where they are spent, and at the end if something on the way swallowed that."""
+    if _count.kept > REMEMBERED:
+        clear_cache()
+        _count.kept = 0
     seed(0)
-    _left = expressions
-    try:
-        yield
-        if _left < 0:
-            raise OutOfWork
-    finally:
-        _left = sys.maxsize
+    _count.reading, _count.computing = READING, FIRST if first else FIRST + REMEMBERED
+    yield
+    if min(_count.reading, _count.computing) < 0:
+        raise OutOfWork
+
+
+def too_long_to_read() -> bool:
+    """Did the latest answer exceed what may be read? A second try would end at the same place."""
+    return _count.reading < 0

@@ -9,6 +9,7 @@ from math_verify import verify
 
 from tepo.problems.grader.kinds.number import ANSWER_DIGITS, GOLD_DIGITS, parse_number
 from tepo.problems.grader.kinds.simple_expression import Arithmetic, same
+from tepo.problems.grader.symbolic.allowance import unpaid
 from tepo.problems.grader.symbolic.parser import to_sympy
 from tepo.problems.grader.symbolic.values import as_fraction, constant, is_scalar, ratio, same_value
 
@@ -33,7 +34,7 @@ class SymbolicComparison:
             with mpmath.workdps(_DIGITS):
                 if same(gold, answer, _MPMATH, _DIGITS):
                     return True
-        left, right = to_sympy(gold), to_sympy(answer)
+        left, right = unpaid(to_sympy, gold), to_sympy(answer)
         if left is None or right is None:
             return False
         if is_scalar(left) and is_scalar(right):
@@ -89,10 +90,11 @@ class SymbolicComparison:
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
         r"""\log without a base is the decimal logarithm to the parser;
         read it as the natural one as well, on both sides."""
-        left, right = (
-            to_sympy(text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_"))
+        natural, given = (
+            text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_")
             for text in (gold, answer)
         )
+        left, right = unpaid(to_sympy, natural), to_sympy(given)
         return (
             left is not None
             and right is not None

@@ -3,11 +3,12 @@ r"""Canonical answer text to sympy, through latex2sympy2_extended (the parser of
 Imported by workers only."""
 
 import re
-from functools import lru_cache
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from math_verify.parser import get_last_eq
+
+from tepo.problems.grader.symbolic.allowance import remembered
 
 _CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
@@ -95,7 +96,7 @@ def _plain(index: str) -> str:
 _COMPLEX = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     """The expression a canonical text means, None when the parser cannot read it. i is the imaginary unit."""
     if _SPACED_DIGITS.search(text):  # 4 2 would be read as 42

@@ -3,9 +3,9 @@
 Workers are interpreters of their own (not forks: nothing of the trainer, its CUDA state or its threads is inherited)
 that fork what judges (see `worker`), so that sympy is imported once a worker and not after every kill. The budget does
 not depend on how busy the machine is: a count of work (see `allowance`), then the CPU time of what judges. The clock on
-the wall only ends a worker that does not run. An answer that exceeds its first, smaller budget is tried once more
-alone, in a worker that judged nothing before; what exceeds the full budget there is graded wrong. The others never
-notice."""
+the wall only ends a worker that does not run. An answer whose work exceeds the smaller allowance of a first try is
+tried once more, among the others, by a process that judged nothing before; one that exceeds its CPU time is tried once
+more alone. What exceeds the full budget there is graded wrong. The others never notice."""
 
 import contextlib
 import json
@@ -35,16 +35,16 @@ _STALLED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Budget:
-    """What one try may cost. work: expressions sympy builds; the first allows two and a half times what the dearest
-    hand-made case needs, the second twice what a gold of the benchmarks beside another does.
-    share: of the option `timeout`."""
+class _Try:
+    """first: the smaller allowance of work. share: of the option `timeout`."""
 
-    work: int
+    first: bool
     share: float
 
 
-_FIRST, _ALONE = _Budget(6_000, 0.5), _Budget(15_000, 1.0)
+_FIRST, _SECOND, _ALONE = _Try(True, 0.5), _Try(False, 0.5), _Try(False, 1.0)
+_AGAIN = "again"
+"""Reason of a first try whose work a second may let through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Outcome:
 class _Worker:
     """`judge`: the process that judges, a child of `process`, and `handle`, by which no other process can be killed.
     `due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
-    clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task."""
+    clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task;
+    `before`: what an earlier try took."""
 
     process: subprocess.Popen[bytes]
     due: float
@@ -72,6 +73,7 @@ class _Worker:
     ready: bool = False
     served: int = 0
     began: float = 0.0
+    before: float = 0.0
     limit: float = 0.0
     stalled: float = 0.0
     received: bytearray = field(default_factory=bytearray)
@@ -130,6 +132,7 @@ class Pool:
             }
         )
         self._workers: list[_Worker] = []
+        self._again: list[tuple[int, float]] = []
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
@@ -162,16 +165,24 @@ class Pool:
             self._drop(list(self._workers))
 
     def _serve(self, requests: Sequence[dict[str, str]], outcomes: list[Outcome | None]) -> None:
-        """A first try of every request."""
-        waiting = list(range(len(requests) - 1, -1, -1))
-        while waiting or any(worker.task is not None for worker in self._workers):
-            wanted = min(self._limit, -(-len(waiting) // _TASKS_PER_WORKER))
+        """A first try of every request, and a second of those that work ended. What a first try ended is a new process
+        when it comes back; it takes a second try before a first."""
+        waiting, self._again = list(range(len(requests) - 1, -1, -1)), []
+        while waiting or self._again or any(worker.task is not None for worker in self._workers):
+            wanted = min(self._limit, -(-(len(waiting) + len(self._again)) // _TASKS_PER_WORKER))
             while len(self._workers) < wanted:
                 self._workers.append(self._start())
             for worker in self._workers:
-                if waiting and not worker.busy:
+                if worker.busy:
+                    continue
+                if self._again and not worker.served:
+                    task, seconds = self._again.pop()
+                    self._send(worker, task, requests[task], _SECOND, seconds)
+                elif waiting:
                     task = waiting.pop()
                     self._send(worker, task, requests[task], _FIRST)
+                elif self._again:
+                    self._renew(worker)
             self._attend(outcomes)
 
     def _alone(self, request: dict[str, str]) -> Outcome:
@@ -202,13 +213,14 @@ class Pool:
         worker.expect()
         return worker
 
-    def _send(self, worker: _Worker, task: int, request: dict[str, str], budget: _Budget) -> None:
+    def _send(self, worker: _Worker, task: int, request: dict[str, str], one: _Try, before: float = 0.0) -> None:
+        """before: CPU seconds of an earlier try."""
         assert worker.process.stdin
-        seconds, now = budget.share * self._options.timeout, time.monotonic()
-        worker.task, worker.began = task, worker.cpu_seconds()
+        seconds, now = one.share * self._options.timeout, time.monotonic()
+        worker.task, worker.began, worker.before = task, worker.cpu_seconds(), before
         worker.limit, worker.due, worker.stalled = worker.began + seconds, now + seconds, now + _STALLED * seconds
         with contextlib.suppress(BrokenPipeError):  # it died: `_collect` sees the end of its output
-            worker.process.stdin.write(json.dumps({**request, "work": budget.work}).encode() + b"\n")
+            worker.process.stdin.write(json.dumps({**request, "first": one.first}).encode() + b"\n")
             worker.process.stdin.flush()
 
     def _attend(self, outcomes: list[Outcome | None]) -> None:
@@ -242,7 +254,7 @@ class Pool:
                 fix="python -c 'import math_verify' with the same interpreter, and raise memory_mb",
             )
         assert worker.task is not None
-        outcomes[worker.task] = Outcome(False, reason, worker.cpu_seconds() - worker.began)
+        outcomes[worker.task] = Outcome(False, reason, worker.before + worker.cpu_seconds() - worker.began)
         if reason == "crash":
             self._drop([worker])
         else:
@@ -257,9 +269,13 @@ class Pool:
             else:
                 worker.meet(int(line.split()[1]))
         elif worker.task is not None:  # else of one that was killed as it wrote
-            outcomes[worker.task] = outcome = Outcome(*json.loads(line))
+            correct, reason, seconds = json.loads(line)
+            if reason == _AGAIN:
+                self._again.append((worker.task, seconds))
+            else:
+                outcomes[worker.task] = Outcome(correct, reason, worker.before + seconds)
             worker.task, worker.served = None, worker.served + 1
-            if outcome.reason in ("memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
+            if reason in (_AGAIN, "memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
                 self._renew(worker)  # what was cut off may have left sympy's memory half written
 
     def _renew(self, worker: _Worker) -> None:

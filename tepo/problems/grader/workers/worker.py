@@ -102,17 +102,18 @@ def _load(settings: dict[str, Any]) -> Any:
 
 
 def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
-    """(correct, reason) for a request {"gold", "answer", "work"}, (parsable, problem) for {"check", "work"}."""
-    from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance
+    """(correct, reason) for a request {"gold", "answer", "first"}, (parsable, problem) for {"check", "first"};
+    "again" as the reason of a first try that a second may let through."""
+    from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance, too_long_to_read
 
+    request = json.loads(line)
     try:
-        request = json.loads(line)
-        with allowance(request["work"]):
+        with allowance(first=request["first"]):
             if "check" in request:
                 return decider.check(request["check"])  # type: ignore[no-any-return]
             return decider.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
     except OutOfWork:
-        return False, "too much work"
+        return False, "again" if request["first"] and not too_long_to_read() else "too much work"
     except MemoryError:
         return False, "memory"
     except RecursionError:

@@ -191,11 +191,12 @@ class RunFolder:
             raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
         except ValueError:
             raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
-        if (
-            not isinstance(config, dict)
-            or config.get("recipe") != RECIPE
-            or not {"model", "data", "train"} <= set(config.get("full") or ())
-        ):
+        try:
+            full = config["full"]
+            ours = config["recipe"] == RECIPE and {"model", "data"} <= set(full) and full["train"]["steps"] > 0
+        except (KeyError, TypeError):
+            ours = False
+        if not ours:
             version = config.get("tepo", "unknown") if isinstance(config, dict) else "unknown"
             raise UserError(
                 f"the run was written by another version of tepo ({version})",
@@ -212,6 +213,7 @@ class RunFolder:
         full = read(RunConfig, stored["full"], Location(lambda _: str(self.config_file)))
         recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
         same = content_hash([content_hash(recorded), stored.get("seed")]) == self.path.name
+        same = same and isinstance(full.objective.get("kinds", {}), dict)  # kinds by their text, as `create` wrote them
         same = same and (settings(full), full.seed) == (recorded["config"], stored["seed"])
         if paths:
             with contextlib.suppress(UserError):  # no base or no problems there

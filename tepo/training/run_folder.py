@@ -229,6 +229,7 @@ class RunFolder:
         full = read(RunConfig, stored["full"], Location(lambda _: str(self.config_file)))
         recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
         same = content_hash([content_hash(recorded), stored.get("seed")]) == self.path.name
+        same = same and isinstance(full.objective.get("kinds", {}), dict)  # kinds by their text, as `create` wrote them
         same = same and (settings(full), full.seed) == (recorded["config"], stored["seed"])
         if paths:
             with contextlib.suppress(UserError):  # no base or no problems there

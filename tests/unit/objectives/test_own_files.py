@@ -96,9 +96,10 @@ def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> Non
 
 def test_python_of_somebody_else_is_executed_on_request_alone(own: Path) -> None:
     """Neither explained nor put on a card; the reader's own needs no word."""
-    config = compose(["objective=mine", f"store={own}/runs"])
+    config = compose(["objective=mine", "train.steps=1", f"store={own}/runs"])
     run = RunFolder.of(config)
     run.create(config)
+    run.append_metrics({"training/global_step": 1})
     with Saver(run) as saver:
         saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
     run.mark("finished")

@@ -15,9 +15,9 @@ from tepo.studies.plan import Unit
 def finish(unit: Unit, chance: float, problems: int = 60) -> None:
     """Files as of a unit that was trained and measured, every sample right with this chance."""
     unit.run.create(unit.config)
-    for step in (1, 2):
+    for step in range(1, unit.config.train.steps + 1):
         unit.run.append_metrics({"training/global_step": step})
-    unit.run.mark("finished", steps=2)
+    unit.run.mark("finished", steps=unit.config.train.steps)
     (name,) = unit.config.data.benchmarks
     right = np.random.default_rng(unit.seed + round(1000 * chance)).random((problems, 4)) < chance
     samples = table_of([

@@ -122,6 +122,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "another version of tepo",
         "config.json",
     ),
+    "a configuration with a word for the steps": (
+        lambda run: _change(run / "config.json", full={"model": {}, "data": {}, "train": {"steps": "many"}}),
+        "another version of tepo",
+        "config.json",
+    ),
     "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
     "a line of metrics without keys": (
         lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"),

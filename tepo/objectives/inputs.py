@@ -112,7 +112,8 @@ def numbers_of(sequences: Sequence[int] | Tensor, size: int, holder: Any) -> lis
             raise UserError(f"a mask of {len(given)} responses for a batch of {size}", where=where)
         return [number for number, chosen in enumerate(given) if chosen]
     for number in given:
-        if isinstance(number, bool) or not isinstance(number, Integral) or not -size <= number < size:
+        whole = isinstance(number, Integral) and not isinstance(number, bool)
+        if not whole or not -size <= int(number) < size:
             fix = "whole numbers from 0, or a mask: one bool a response"
             raise UserError(f"there is no response {number!r} in a batch of {size}", where=where, fix=fix)
     return [int(number) for number in given]

@@ -1,6 +1,8 @@
 """Where a policy lies: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
+import logging
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from tepo.errors import UserError, unknown_name
 from tepo.files import parse_json
 from tepo.paths import PACKAGE
 
+_HUB_SECONDS = 5.0
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
 
 
@@ -36,7 +39,28 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
         source = Path(resolve(path))
         code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {revision}"
         trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
+    if not Path(resolve(path)).is_dir():
+        _ask_hub_once()
     return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+
+
+@cache
+def _ask_hub_once() -> None:
+    """Where the hub does not answer, take what is cached: transformers would ask six times for each file, which takes
+    minutes."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except Exception as error:  # many kinds: no network, no name, no answer, a proxy that refuses
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        logging.getLogger(__name__).warning(
+            "%s does not answer (%s): only what is cached is used", constants.ENDPOINT, reason
+        )
+        constants.HF_HUB_OFFLINE = True
 
 
 def not_loaded(what: str, error: Exception, path: str) -> UserError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.errors import UserError
-from tepo.policy.location import load_options, resolve
+from tepo.policy.location import resolve
 
 
 def number_bytes(dtype: str) -> int:
@@ -133,8 +133,9 @@ def shape_of(path: str) -> Shape:
     from transformers import AutoConfig
 
     try:
-        options = load_options(path, None, False)  # a plan executes no code that comes with a model
-        return Shape.of_config(AutoConfig.from_pretrained(resolve(path), local_files_only=True, **options))
+        # a plan executes no code that comes with a model, and asks no network
+        source, code = resolve(path), {"trust_remote_code": False}
+        return Shape.of_config(AutoConfig.from_pretrained(source, local_files_only=True, **code))
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(
             "the model's shape is not known here",

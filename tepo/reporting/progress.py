@@ -16,6 +16,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
+from tepo.errors import UserError
 from tepo.words import spelt
 
 
@@ -58,7 +59,11 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], 
     )
     with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")
-        yield lambda done, note: progress.update(task, completed=done, note=note)
+        try:
+            yield lambda done, note: progress.update(task, completed=done, note=note)
+        except UserError:  # the bar of what never began would stand above its message
+            progress.live.transient = not progress.tasks[0].completed
+            raise
 
 
 @contextmanager

@@ -82,6 +82,7 @@ def measure_run(
     Raises UserError with exit code BUSY when another process measures it.
     """
     run, settings, weights = _of_config(config, trained, limit)
+    _check_loads(weights, run)
     opened = partial(_runs_sampler, config, weights, run, settings)
     return _measure_locked(run, [load_benchmark(name) for name in benchmarks], settings, opened, report)
 
@@ -117,6 +118,12 @@ def _of_config(config: RunConfig, trained: bool, limit: int | None = None) -> tu
         else Weights.of_base(model.path, model.revision, model.trust_remote_code)
     )
     return run, Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking), weights
+
+
+def _check_loads(weights: Weights, run: RunFolder) -> None:
+    """Raises UserError for a model without a tokenizer before it has a folder, which would stay empty."""
+    if not run.path.exists():
+        tokenizer_of(weights)
 
 
 def _measure_locked(
@@ -233,6 +240,7 @@ def _measure_model(
     engine: OneEngine, missing: Missing, request: Request, benchmarks: Sequence[str], report: Report
 ) -> list[Result]:
     settings = request.settings
+    _check_loads(request.weights, request.run)
     if any(one == request for one, _ in missing):  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from tepo.evaluation.comparison import COLUMNS
 from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.family import one_family
@@ -64,6 +65,22 @@ def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
     total = sum(unit.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
+
+
+def _graded_before(units: Sequence[Unit]) -> list[str]:
+    """A note if another revision of the grader gave the verdicts. Those on generated problems, integers all, are the
+    same under each (a test says so)."""
+    others = {
+        (name, unit.id)
+        for unit in units
+        for name in unit.benchmarks
+        if (by := unit.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
+    }
+    if not others:
+        return []
+    said = ", ".join(sorted({name for name, _ in others}))
+    fix = "`tepo regrade` judges stored responses again; records hold counts alone."
+    return [f"Judged by another revision of the grader than today's, {REVISION}: {said}. {fix}"]
 
 
 def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
@@ -130,7 +147,14 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
-        notes=[*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)],
+        notes=[
+            *study.notes,
+            note,
+            *([differing] if differing else []),
+            *_given_up(units),
+            *_graded_before(units),
+            *record_notes(units),
+        ],
     )
     samples = read_samples(units)
     command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)

@@ -1,11 +1,13 @@
 """False positives and negatives of the grader beside plain math-verify:
 on the hand-made cases, and on every gold of the benchmarks.
 
-    python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show]
+    python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show NAME] [--verdicts FILE]
+    python -m perf.grader_quality --hostile
 
 DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings,
 and rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables, and what
-the dearest answers took of the workers' CPU time."""
+the dearest answers took of the workers' CPU time. --verdicts keeps the verdicts in a file, or shows how they differ
+from those of an earlier revision that the file holds. --hostile: what answers made to hang a grader cost instead."""
 
 import argparse
 import json
@@ -115,6 +117,42 @@ def costs(verdicts: list[Verdict]) -> str:
     return f"dearest answers: {dearest} s of CPU time; given up: {given_up(verdict.reason for verdict in verdicts)}"
 
 
+def changes(path: Path, judged: dict[str, tuple[list[Row], list[Verdict]]]) -> str:
+    """What differs from the verdicts in the file; without one, it is written."""
+    lines = [
+        [title, *row, verdict.correct, verdict.reason]
+        for title, (rows, verdicts) in judged.items()
+        for row, verdict in zip(rows, verdicts, strict=True)
+    ]
+    if not path.exists():
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return f"{len(lines)} verdicts written to {path}"
+    before = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    if [line[:5] for line in before] != [line[:5] for line in lines]:
+        raise SystemExit(f"{path} holds the verdicts of other rows")
+    flips = [(old, new) for old, new in zip(before, lines, strict=True) if old[5] != new[5]]
+    shown = [f"{' | '.join(map(str, old[1:4]))}: {old[5:]} then, {new[5:]} now" for old, new in flips]
+    lost = sum(given_up([new[6]]) > given_up([old[6]]) for old, new in zip(before, lines, strict=True))
+    return "\n".join([*shown, f"{len(flips)} of {len(lines)} verdicts differ; {lost} more given up"])
+
+
+def hostile() -> str:
+    """What hostile answers cost: the CPU seconds of workers, by what became of them."""
+    from perf.hostile_answers import beside_golds
+
+    pairs = beside_golds()
+    with Grader(GraderOptions(workers=2)) as grader:
+        grader.grade([("x+1", "\\boxed{1+x}")])  # start-up does not count
+        verdicts = grader.grade(pairs)
+    spent: dict[str, list[float]] = defaultdict(list)
+    for verdict in verdicts:
+        spent[verdict.reason if given_up([verdict.reason]) else "judged"].append(verdict.seconds)
+    rows = [f"| {name} | {len(one)} | {sum(one):.1f} | {max(one):.2f} |" for name, one in sorted(spent.items())]
+    total = sum(map(sum, spent.values()))
+    head = ["| hostile answers | count | CPU s | dearest |", "|---|---:|---:|---:|"]
+    return "\n".join([*head, *rows, f"| **all** | {len(pairs)} | {total:.1f} | {max(map(max, spent.values())):.2f} |"])
+
+
 def with_math_verify(rows: list[Row]) -> list[bool]:
     """math-verify as its README has it, the gold in a box (bare golds lose a quarter of the pairs)."""
     import logging
@@ -164,18 +202,27 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS), help="benchmarks whose golds are checked, comma-separated")
     parser.add_argument("--show", default="", help="print every wrong row of this grader (tepo or math-verify)")
     parser.add_argument("--only-tepo", action="store_true", help="leave math-verify out (it takes minutes)")
+    parser.add_argument("--verdicts", type=Path, help="file of verdicts: written, or compared with if it is there")
+    parser.add_argument("--hostile", action="store_true", help="only what hostile answers cost")
     options = parser.parse_args()
+    if options.hostile:
+        print(hostile())
+        return
     parts = {"hand-made cases": case_rows(options.cases, options.data)} if options.cases.exists() else {}
     if options.data:
         parts["golds of the benchmarks"] = gold_rows(options.data, options.sets.split(","))
+    judged = {}
     for title, rows in parts.items():
         started = time.perf_counter()
         verdicts = with_tepo(rows)
+        judged[title] = (rows, verdicts)
         graders = {"tepo": [verdict.correct for verdict in verdicts]}
         print(f"{title}: graded in {time.perf_counter() - started:.1f} s; {costs(verdicts)}")
         if not options.only_tepo:
             graders["math-verify"] = with_math_verify(rows)
         table(title, rows, graders, options.show)
+    if options.verdicts:
+        print(changes(options.verdicts, judged))
 
 
 if __name__ == "__main__":

@@ -116,6 +116,10 @@ class Unit:
         """Answers that ran out of the grader's budget."""
         return self.source.timeouts(benchmark)
 
+    def grader(self, benchmark: str) -> str | None:
+        """The fingerprint of the grader behind the verdicts, None where the benchmark was not measured."""
+        return self.source.grader(benchmark)
+
     def trained(self) -> bool:
         return self.row.objective is None or self.source.trained()
 

@@ -97,6 +97,9 @@ class Record:
     def timeouts(self, benchmark: str) -> int:
         return self.verdicts[benchmark].timeouts if benchmark in self.verdicts else 0
 
+    def grader(self, benchmark: str) -> str | None:
+        return self.verdicts[benchmark].on.grader if benchmark in self.verdicts else None
+
 
 def facts_of(session: Mapping[str, Any]) -> dict[str, Any]:
     """Versions and machine of a session."""

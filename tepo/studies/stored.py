@@ -62,3 +62,8 @@ class Stored:
         """Answers that ran out of the grader's budget."""
         result = load_result(self.run.evaluation(benchmark))
         return (result.timeouts or 0) if result else 0
+
+    def grader(self, benchmark: str) -> str | None:
+        """The fingerprint behind its verdicts."""
+        result = load_result(self.run.evaluation(benchmark))
+        return result.grader if result else None

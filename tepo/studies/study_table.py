@@ -9,6 +9,7 @@ import pandas as pd
 from tepo.evaluation.comparison import COLUMNS
 from tepo.paths import departure
 from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.family import one_family
@@ -71,6 +72,22 @@ def _departures(units: Sequence[Unit]) -> list[str]:
     """A note for each row that departs from its paper."""
     rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
     return [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
+
+
+def _graded_before(units: Sequence[Unit]) -> list[str]:
+    """A note if another revision of the grader gave the verdicts. Those on generated problems, integers all, are the
+    same under each (a test says so)."""
+    others = {
+        (name, unit.id)
+        for unit in units
+        for name in unit.benchmarks
+        if (by := unit.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
+    }
+    if not others:
+        return []
+    said = ", ".join(sorted({name for name, _ in others}))
+    fix = "`tepo regrade` judges stored responses again; records hold counts alone."
+    return [f"Judged by another revision of the grader than today's, {REVISION}: {said}. {fix}"]
 
 
 def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
@@ -138,7 +155,12 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
         reference=references,
         notes=[
-            *(*study.notes, note, *([differing] if differing else []), *_given_up(units), *record_notes(units)),
+            *study.notes,
+            note,
+            *([differing] if differing else []),
+            *_given_up(units),
+            *_graded_before(units),
+            *record_notes(units),
             *_departures(units),
         ],
     )

@@ -54,6 +54,11 @@ class GraderOptions:
         )
 
 
+def is_of_today(fingerprint: str) -> bool:
+    """Whether verdicts with this fingerprint are those of today's revision, whatever options and packages it had."""
+    return fingerprint.startswith(f"grader {REVISION} ")
+
+
 def _version(package: str) -> str:
     try:
         return version(package)

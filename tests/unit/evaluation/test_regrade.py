@@ -1,5 +1,7 @@
 """A changed grader: every flipped verdict is shown, scores follow, nothing is sampled."""
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -7,10 +9,13 @@ from tepo import provenance
 from tepo.errors import UserError
 from tepo.evaluation import regrade as module
 from tepo.evaluation.begun import Task
-from tepo.evaluation.evaluate import evaluate
+from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.regrade import evaluations, regrade
-from tepo.evaluation.result import load_result
+from tepo.evaluation.result import load_result, save_result
+from tepo.evaluation.rows import table_of, write_table
 from tepo.evaluation.settings import Settings
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.grader.options import is_of_today
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
@@ -35,6 +40,27 @@ def test_flips_are_those_rows_whose_verdict_changed(folder):
     assert [row["response"] for row in after] == [row["response"] for row in before]
     assert {row["grader"] for row in after} == {"later"}
     assert [session["what"] for session in provenance.sessions(folder)] == ["evaluate", "regrade"]
+
+
+def test_a_result_of_an_earlier_revision_is_judged_anew(folder):
+    """Verdicts of revision 7, which took the right side of a curve for the curve; a resumed evaluation finds the same
+    rows outdated."""
+    earlier = f"grader 7 options 1234abcd {GraderOptions().fingerprint().partition('math-verify')[2]}"
+    rows = pq.read_table(folder / "samples.parquet").to_pylist()
+    rows = [{**row, "grader": earlier, "reason": "exact", "correct": True} for row in rows]
+    rows[0] |= {"gold": "y^2=4x", "response": r"\boxed{4x}"}
+    rows[1] |= {"gold": "y=4x", "response": r"\boxed{4x}"}
+    write_table(folder / "samples.parquet", table_of(rows))
+    save_result(folder, replace(load_result(folder), grader=earlier))
+    with Grader() as grader:
+        again = refresh_verdicts(ones(), table_of(rows), grader)
+        found = regrade(folder, grader)
+    assert [(flip.gold, flip.correct) for flip in found.flips[:1]] == [("y^2=4x", False)]
+    table = pq.read_table(folder / "samples.parquet")
+    assert table["correct"].to_pylist()[:2] == again["correct"].to_pylist()[:2] == [False, True]
+    assert set(table["grader"].to_pylist()) == set(again["grader"].to_pylist()) == {load_result(folder).grader}
+    assert is_of_today(load_result(folder).grader)
+    assert not is_of_today(earlier)
 
 
 def test_a_dry_run_writes_nothing_and_the_same_grader_flips_nothing(folder):

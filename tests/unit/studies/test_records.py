@@ -11,6 +11,7 @@ import pytest
 from tepo import paths
 from tepo.errors import BUSY, UserError
 from tepo.files import write_json
+from tepo.problems.grader.options import REVISION
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.cost import Cost, record
 from tepo.studies.plan import Unit
@@ -93,6 +94,29 @@ def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_p
     assert study_table(study, "laptop", again).blocks == study_table(study, "laptop", units).blocks
     (own / "records" / "mine.jsonl.xz").unlink()
     assert len(read(tmp_path / "empty")) == 4
+
+
+def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own: Path, tmp_path: Path) -> None:
+    """From the store and from its record alike. `finish` writes a fingerprint that is of no revision."""
+
+    def marked(units: list[Unit]) -> list[str]:
+        return [note for note in study_table(study, "laptop", units).notes if "another revision of the grader" in note]
+
+    record_study(file_of("mine"), finished(tmp_path / "runs"))
+    ((study, units),) = planned(tmp_path / "runs")
+    assert not marked(units)
+    assert not marked(read(tmp_path / "empty"))
+    (own / "evals").mkdir()
+    (own / "evals" / "few.jsonl").write_text('{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
+    (own / "evals" / "few.yaml").write_text(
+        "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}"
+    )
+    (own / "experiments" / "mine.yaml").write_text(STUDY.replace("add3", "few"))
+    record_study(file_of("mine"), finished(tmp_path / "more"))
+    ((study, units),) = planned(tmp_path / "more")
+    for several in (units, read(tmp_path / "empty")):
+        (note,) = marked(several)
+        assert note.startswith(f"Judged by another revision of the grader than today's, {REVISION}: few.")
 
 
 def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:

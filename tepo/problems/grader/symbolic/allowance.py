@@ -24,7 +24,7 @@ from sympy.core.basic import Basic
 from sympy.core.cache import clear_cache
 from sympy.core.random import seed
 
-READING, FIRST, REMEMBERED = 55_000, 10_000, 15_000
+READING, FIRST, REMEMBERED = 55_000, 15_000, 10_000
 """Ticks that an answer may take to be read, that it may take to be computed where others went before, and that sympy's
 memory may hold. An answer that needs more than FIRST is computed again where nothing went before, with both together:
 what the first try let through would not have taken more there."""

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -58,18 +57,6 @@ def test_a_killed_worker_is_a_crash_and_the_pool_goes_on() -> None:
         timer.start()
         assert grader.grade([(r"\ln x", r"\boxed{\ln 3}")])[0].reason == "crash"
         assert grader.grade([("y+1", r"\boxed{1+y}")])[0].correct
-
-
-def _kill_at_work(pid: int, spent: float) -> None:
-    """Once it has used so much CPU time: it is at the answer that never ends, however busy the machine is."""
-    while _cpu_seconds(pid) < spent:
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Of a process's main thread."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def test_memory_is_bounded() -> None:

@@ -59,7 +59,7 @@ def costs_of(run: RunFolder) -> list[Cost]:
         if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
             raise TypeError("a word where a number belongs")
         return costs
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
         return []
     except (ValueError, TypeError) as error:
         raise UserError(

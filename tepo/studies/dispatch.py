@@ -168,6 +168,8 @@ def why(unit: Unit, outcome: str) -> str:
         now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)
         if now.path.name != unit.id:
             return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
+    if not unit.run.log.exists():
+        return f"{outcome}, and its log is gone: was the store deleted or moved under it?"
     return last_line(unit.run.log) or outcome
 
 

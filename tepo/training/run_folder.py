@@ -297,7 +297,7 @@ class RunFolder:
         """The finished evaluations, by name of their folders."""
         try:
             return sorted(entry.name for entry in os.scandir(self.evaluations) if has_result(Path(entry.path)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     # metrics --------------------------------------------------------------------------------------------------------

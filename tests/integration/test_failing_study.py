@@ -1,11 +1,15 @@
-"""A study whose runs fail alike, and its progress where no bar can be drawn."""
+"""A study whose runs fail alike or lose their store, its progress where no bar can be drawn; what is refused early."""
 
+import contextlib
+import http.server
+import itertools
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import tepo
+from tests.integration.commands import alone, started, tepo, until
 from tests.unit.training.small import SMALL, few_problems
 
 pytestmark = pytest.mark.slow
@@ -48,3 +52,53 @@ def test_a_line_a_finished_run_in_a_file(tmp_path: Path) -> None:
     assert (code, runs) == (0, 2)
     lines = [line for line in said.splitlines() if " of 2 runs: " in line]
     assert lines == ["1 of 2 runs: GRPO/DAPO seed 0 finished", "2 of 2 runs: GSPO seed 0 finished"]
+
+
+def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    sets = [part for word in (*SMALL, "train.steps=5000", "data.benchmarks=[add3]") for part in ("--set", word)]
+    store = tmp_path / "runs"
+    words = ("ablate", "mine", "--store", store, "--jobs", "2", "--seeds", "0", *sets)
+    process = started(*words, TEPO_PATH=str(tmp_path))
+    until(lambda: len([path for path in store.glob("*/metrics.jsonl") if path.stat().st_size]) == 2, process)
+    for number in itertools.count():  # gone for good: a run that writes a checkpoint makes its folders again
+        with contextlib.suppress(FileNotFoundError):
+            store.rename(tmp_path / f"gone{number}")
+        store.touch()
+        if store.is_file():
+            break
+    done = process.end()
+    assert done.returncode == 1, done.stderr
+    assert "2 of the runs failed" in done.stderr
+    assert "was the store deleted or moved under it?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_early_error_of_a_run_stands_alone(tmp_path: Path) -> None:
+    """No bar with the run's name above it."""
+    (tmp_path / "long.jsonl").write_text(json.dumps(LONG) + "\n")
+    done = tepo("train", f"data={tmp_path / 'long.jsonl'}", "--store", tmp_path / "runs")
+    assert done.returncode == 2
+    assert "tepo seed 0" not in done.stderr
+    assert "error: 1 of 1 prompts are longer" in done.stderr
+
+
+def test_a_hub_that_does_not_answer_is_asked_once_and_leaves_no_folder(tmp_path: Path) -> None:
+    asked = []
+
+    class Silent(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.connection.close()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "hf")}
+        words = ("eval", "add3", "--model", "nobody/nothing", "--store", tmp_path / "runs")
+        done = alone(*words, **places, HF_HUB_OFFLINE="0")  # read when the library is imported
+        server.shutdown()
+    assert done.returncode == 2, done.stderr
+    assert asked == ["/"]
+    assert "does not answer" in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -132,8 +132,9 @@ def changes(path: Path, judged: dict[str, tuple[list[Row], list[Verdict]]]) -> s
         raise SystemExit(f"{path} holds the verdicts of other rows")
     flips = [(old, new) for old, new in zip(before, lines, strict=True) if old[5] != new[5]]
     shown = [f"{' | '.join(map(str, old[1:4]))}: {old[5:]} then, {new[5:]} now" for old, new in flips]
-    lost = sum(given_up([new[6]]) > given_up([old[6]]) for old, new in zip(before, lines, strict=True))
-    return "\n".join([*shown, f"{len(flips)} of {len(lines)} verdicts differ; {lost} more given up"])
+    lost = [new for old, new in zip(before, lines, strict=True) if given_up([new[6]]) > given_up([old[6]])]
+    shown += [f"{' | '.join(map(str, new[1:4]))}: given up now" for new in lost]
+    return "\n".join([*shown, f"{len(flips)} of {len(lines)} verdicts differ; {len(lost)} more given up"])
 
 
 def hostile() -> str:

@@ -148,8 +148,9 @@ def test_hostile_answers_are_ended_by_the_counts_not_by_the_clock() -> None:
     of the CPU time that they were given, the last of it alone."""
     answers = [TOWER, BARS, r"\boxed{(((9!)!)!)!}", r"\boxed{e^{e^{e^{e^{e}}}}}"]
     with Grader(GraderOptions(timeout=60, workers=2)) as grader:
-        verdicts = grader.grade([("17", answer) for answer in answers])
-    assert [(verdict.correct, verdict.reason) for verdict in verdicts] == [(False, "too much work")] * len(answers)
+        pairs = [("17", answer) for answer in answers]
+        verdicts = grader.grade([*pairs, ("(1,2)", r"\boxed{\prod_{p=2}^{\infty} \frac{1}{1-p^{-2}}}")])
+    assert {(verdict.correct, verdict.reason) for verdict in verdicts} == {(False, "too much work")}
     assert max(verdict.seconds for verdict in verdicts) < 20
 
 

@@ -132,22 +132,22 @@ def _count_computing() -> None:
             _count.compute(abs(n.p) // _FACTORS)
         return multiply(n)
 
-    def summed(first: int, last: int, level: int, verbose: Any) -> Any:
+    def summed(a: int, b: int, level: int, verbose: Any) -> Any:
         if level == 0:
-            _count.compute((last - first) // _TERMS)
-        return series(first, last, level, verbose)
+            _count.compute((b - a) // _TERMS)
+        return series(a, b, level, verbose)
 
-    def logged(terms: Any, bits: int, hyperbolic: bool = False) -> Any:
-        _count.compute(bits // _BITS)
-        return logarithm(terms, bits, hyperbolic)
+    def logged(coefs: Any, prec: int, hyperbolic: bool = False) -> Any:
+        _count.compute(prec // _BITS)
+        return logarithm(coefs, prec, hyperbolic)
 
-    def multiplied_out(base: Any, exponent: int, *args: Any) -> Any:
-        _count.compute(exponent.bit_length() // _BITS)
-        return power(base, exponent, *args)
+    def multiplied_out(s: Any, n: int, *args: Any, **named: Any) -> Any:
+        _count.compute(n.bit_length() // _BITS)
+        return power(s, n, *args, **named)
 
-    def evaluated(expression: Any, bits: int, options: Any) -> Any:
-        _count.compute(bits // _BITS)
-        return evaluate(expression, bits, options)
+    def evaluated(x: Any, prec: int, options: Any) -> Any:
+        _count.compute(prec // _BITS)
+        return evaluate(x, prec, options)
 
     def powered(power: Any) -> Any:
         def raised(base: Rational, exponent: Basic) -> Any:

@@ -123,8 +123,9 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
             training.append(max(CHECKPOINTS - saved, 0) * disk.checkpoint - stay)
     needed = kept + sum(sorted(training)[-at_once:])
     store = todo[0].folder.parent
-    free = shutil.disk_usage(next(path for path in (store, *store.absolute().parents) if path.exists())).free
-    if needed > free:
-        what = f"the disk has {free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
+    there = next(path for path in (store, *store.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(there)
+    if needed > disk.free and there.is_dir() and disk.total:  # else no folder can be made there, which a run says
+        what = f"the disk has {disk.free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
         fix = "make room, choose another disk with --store DIR, or run fewer side by side (--jobs)"
         raise UserError(what, where=f"--store {store}", fix=fix)

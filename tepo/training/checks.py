@@ -2,7 +2,6 @@
 a typo must not cost a run that fails after its start."""
 
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,8 +76,9 @@ def check_machine(config: RunConfig, folder: Path) -> None:
         for sentence in _untested(config):
             logging.getLogger(__name__).warning(sentence)
         there = next(path for path in (folder, *folder.parents) if path.exists())
-        check_place(config, there)
-        check_disk(config, shutil.disk_usage(there).free, kept=len(list(folder.glob("checkpoints/step_*"))))
+        disk = shutil.disk_usage(there)
+        if there.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says
+            check_disk(config, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
 
 
 def check_benchmarks(names: Sequence[str]) -> None:
@@ -99,16 +99,6 @@ def check_backends(config: RunConfig) -> None:
 def _untested(config: RunConfig) -> list[str]:
     engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
     return [*untested(engine.packages), *untested(sampler.packages)]
-
-
-def check_place(config: RunConfig, there: Path) -> None:
-    """Raises UserError where no folder can be made. there: what exists of the path of a run."""
-    why = "a part of the path is a file" if not there.is_dir() else ""
-    why = why or ("no permission to write" if not os.access(there, os.W_OK | os.X_OK) else "")
-    why = why or ("no disk holds it" if not shutil.disk_usage(there).total else "")  # /proc, say
-    if why:
-        fix = "choose another place with --store DIR"
-        raise UserError(f"cannot write: {why}", where=f"{there} (store {config.store})", fix=fix, exit_code=1)
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:

@@ -96,7 +96,7 @@ def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest
     needed = {1: (3 * 7 + 1) * weights, 2: 2 * 3 * 7 * weights}
 
     class Disk:
-        free = 0.0
+        free, total = 0.0, 1e15
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -270,9 +270,17 @@ def finite(objective: Objective) -> str:
 
 
 @torch.no_grad()
+class _Unguarded(Objective):
+    """An objective whose loss is what its kinds make of a NaN: the guard that makes it one for every kind is off."""
+
+    def _intact(self, batch: TokenBatch) -> Tensor:
+        return torch.ones(())
+
+
 def nan(objective: Objective) -> str:
     """NaN in what it reads reaches the loss, where training stops: a reward, a log-prob, an advantage."""
     case = make_case(_SEED)
+    objective = _Unguarded(**{part.name: getattr(objective, part.name) for part in fields(objective)})
     batch, groups = case.batch(objective), case.groups()
 
     def loss(**changes: Any) -> Tensor:

@@ -141,6 +141,8 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     study = "title: T\nrows: [{label: A, objective: mine}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
     (own / "ablations" / "few.yaml").write_text(study)
     ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    unit.folder.mkdir(parents=True)
+    unit.run.log.touch()
     assert why(unit, "exit code 1") == "exit code 1"
     changed(own, "** 2", "** 4")
     assert unit.id not in (now := why(unit, "exit code 1"))

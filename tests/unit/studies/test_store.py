@@ -124,7 +124,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "a configuration with a word for the steps": (
         lambda run: _change(run / "config.json", full={"model": {}, "data": {}, "train": {"steps": "many"}}),
-        "another version of tepo",
+        "the run's configuration is damaged: parts are missing",
         "config.json",
     ),
     "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
@@ -263,7 +263,7 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
     [
         (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "the samples behind a result are missing"),
         (lambda run: _change(run / "config.json", seed=7), "not the one that the run is called after"),
-        (lambda run: _shorten(run / "manifest.json"), "the manifest is not JSON"),
+        (lambda run: _shorten(run / "manifest.json"), "the manifest is damaged: not JSON"),
         (lambda run: _change(run / "manifest.json", recipe=0), None),  # of another version: not damage
     ],
 )
@@ -379,7 +379,7 @@ def test_runs_of_another_version_are_listed_and_kept(
     assert "finished, by another recipe" in shown
     reasons = {
         "half": "config.json is not JSON: copied half?",
-        "torn": "the manifest is not JSON with keys and values",
+        "torn": "the manifest is damaged: not JSON",
         "lost": "no config.json: copied half?",
     }
     for name, reason in reasons.items():

@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a line without a step": (
         lambda run: lines(run / "metrics.jsonl", lambda rows: ['{"actor/entropy": 1.0}\n', *rows[1:]]),
-        "lack step 1",
+        "the step is missing",
         "metrics.jsonl",
     ),
     "a bit of both weights": (

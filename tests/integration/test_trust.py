@@ -50,8 +50,8 @@ EXECUTING = (
     "eval add3 --model RUN",
     "eval add3 --model RUN --dry-run",
     "eval add3 --model package:laptop --model RUN --limit 2",
-    "explain RUN",
-    "explain tepo --vs RUN",
+    "explain RECEIVED",
+    "explain tepo --vs RECEIVED",
     "plan strange --store other",
     "ablate strange --store other",
     "ablate kinds --store other",
@@ -64,7 +64,7 @@ OWN = ("train", "base", "measure", "warmstart", "grade", "data", "claims", "doct
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: a strange model, Python that lies outside kinds/, two studies that name them, a finished run
-    of the model whose objective is of that Python, and its record."""
+    of the model, its record, and a copy of it whose objective is of that Python."""
     folder = tmp_path_factory.mktemp("trust")
     few_problems(folder)
     model = folder / "downloads" / "model"
@@ -86,11 +86,13 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = tepo("ablate", "strange", "--trust", cwd=folder, TEPO_PATH=str(folder), HF_HOME=str(folder / "hf"))
     assert done.returncode == 0, done.stderr
     (run,) = (path.parent for path in folder.glob("runs/*/config.json"))
-    saved = json.loads((run / "config.json").read_text())
+    received = folder / "received" / run.name
+    shutil.copytree(run, received)
+    saved = json.loads((received / "config.json").read_text())
     assert saved["full"]["model"]["trust_remote_code"] is True
     text = (folder / "downloads" / "spo.py").read_text()
     saved["full"]["objective"] |= {"kinds": {"spo.py": text}, "surrogate": "spo"}
-    (run / "config.json").write_text(json.dumps(saved))
+    (received / "config.json").write_text(json.dumps(saved))
     (folder / "RUN").write_text(run.name)
     recorded = tepo("records", "write", "strange", cwd=folder, TEPO_PATH=str(folder))
     assert "1 run from the store" in recorded.stdout, recorded.stderr
@@ -100,7 +102,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(user: Path, line: str, *more: str, **environment: str) -> tuple[int, str]:
     """Exit code and what was printed."""
     executed(user)
-    words = line.replace("RUN", (user / "RUN").read_text()).split()
+    run = (user / "RUN").read_text()
+    words = line.replace("RECEIVED", f"received/{run}").replace("RUN", run).split()
     done = tepo(*words, *more, cwd=user, TEPO_PATH=str(user), HF_HOME=str(user / "hf"), **environment)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout + done.stderr
@@ -143,7 +146,7 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
     [
         ("eval add3 --model RUN --limit 2 --trust", "model", "runs/RUN/checkpoints/step_000001: strange.py"),
         ("eval add3 --model downloads/model --limit 2 --trust", "model", "downloads/model: strange.py"),
-        ("explain RUN --trust", "kinds", "spo.py"),
+        ("explain RECEIVED --trust", "kinds", "spo.py"),
         ("ablate strange --trust --store other", "model", "executed, as --trust says"),
         ("ablate strange --trust --store other", "", "executes code that comes with the model"),
         ("ablate kinds --trust --store other", "kinds", "downloads/spo.py"),

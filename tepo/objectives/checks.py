@@ -269,7 +269,6 @@ def finite(objective: Objective) -> str:
     return ""
 
 
-@torch.no_grad()
 class _Unguarded(Objective):
     """An objective whose loss is what its kinds make of a NaN: the guard that makes it one for every kind is off."""
 
@@ -277,6 +276,7 @@ class _Unguarded(Objective):
         return torch.ones(())
 
 
+@torch.no_grad()
 def nan(objective: Objective) -> str:
     """NaN in what it reads reaches the loss, where training stops: a reward, a log-prob, an advantage."""
     case = make_case(_SEED)

@@ -124,8 +124,8 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
     needed = kept + sum(sorted(training)[-at_once:])
     store = todo[0].folder.parent
     there = next(path for path in (store, *store.absolute().parents) if path.exists())
-    disk = shutil.disk_usage(there)
-    if needed > disk.free and there.is_dir() and disk.total:  # else no folder can be made there, which a run says
-        what = f"the disk has {disk.free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
+    usage = shutil.disk_usage(there)
+    if needed > usage.free and there.is_dir() and usage.total:  # else no folder can be made there, which a run says
+        what = f"the disk has {usage.free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
         fix = "make room, choose another disk with --store DIR, or run fewer side by side (--jobs)"
         raise UserError(what, where=f"--store {store}", fix=fix)

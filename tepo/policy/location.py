@@ -39,7 +39,7 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
         source = Path(resolve(path))
         code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {revision}"
         trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
-    if not Path(resolve(path)).is_dir():
+    if not path.startswith("package:") and not Path(path).expanduser().exists():
         _ask_hub_once()
     return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
 

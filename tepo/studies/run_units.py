@@ -76,6 +76,10 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         return
     from tepo.studies.preflight import check_study  # imports torch
 
+    if slots.slurm is not None:
+        from tepo.studies.slurm import check_cluster
+
+        check_cluster(slots.slurm)
     check_study(todo, slots.jobs, slots.gpus, slots.slurm)
     if others := others_line(todo[0].folder.parent):
         note(others)

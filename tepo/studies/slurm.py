@@ -98,14 +98,16 @@ class _Array:
         return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
 
 
-def check_slurm() -> None:
-    """Raises UserError without Slurm."""
+def check_cluster(options: SlurmOptions) -> SlurmOptions:
+    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
+    not have."""
     if shutil.which("sbatch") is None:
         raise UserError(
             "no Slurm on this machine: sbatch is missing",
             where="--launcher slurm",
             fix="run on a login node of the cluster, or use --launcher local",
         )
+    return fitted(options, cluster_nodes())
 
 
 def run_slurm(
@@ -119,8 +121,7 @@ def run_slurm(
 
     Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
     """
-    check_slurm()
-    options = fitted(options, cluster_nodes())
+    options = check_cluster(options)
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     write_jobs(folder, [_job(unit, options) for unit in units])
     array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))

@@ -9,6 +9,7 @@ import pytest
 from tepo.errors import UserError
 from tepo.studies.plan import Unit
 from tepo.studies.plan_all import plan_all
+from tepo.studies.preflight import check_study
 from tepo.studies.run_units import Slots, run_units
 from tepo.studies.slurm_options import SlurmOptions
 
@@ -66,8 +67,8 @@ def test_problems_of_training_and_of_benchmarks(tmp_path: Path, monkeypatch: pyt
 
 def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
     """On Slurm's nodes too, whose packages and GPUs are not looked for here."""
-    nodes = Slots("slurm", slurm=SlurmOptions(nodes=2))
-    assert "2 were started" in refusal(tmp_path, slots=nodes).what
+    with pytest.raises(UserError, match="2 were started"):
+        check_study(units(tmp_path), 1, 0, SlurmOptions(nodes=2))
 
 
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")
@@ -99,11 +100,10 @@ def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest
         free, total = 0.0, 1e15
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk)
-    monkeypatch.setenv("PATH", str(tmp_path))
     for at_once, size in needed.items():
-        slots = Slots("slurm", slurm=SlurmOptions(parallel=at_once, gpus=8))
-        Disk.free = 0.999 * size
-        assert "GB free, the study's runs take" in refusal(tmp_path, scale="paper", slots=slots).what
+        slurm = SlurmOptions(parallel=at_once, gpus=8)
         Disk.free = 1.001 * size
-        with pytest.raises(UserError, match="no Slurm on this machine"):  # what comes after the checks
-            run_units(planned, slots, quiet=True)
+        check_study(planned, 1, 0, slurm)
+        Disk.free = 0.999 * size
+        with pytest.raises(UserError, match="GB free, the study's runs take"):
+            check_study(planned, 1, 0, slurm)

@@ -118,7 +118,7 @@ def costs(verdicts: list[Verdict]) -> str:
 
 
 def changes(path: Path, judged: dict[str, tuple[list[Row], list[Verdict]]]) -> str:
-    """What differs from the verdicts in the file; without one, it is written."""
+    """Differences from the verdicts in the file; without one, it is written."""
     lines = [
         [title, *row, verdict.correct, verdict.reason]
         for title, (rows, verdicts) in judged.items()
@@ -138,7 +138,7 @@ def changes(path: Path, judged: dict[str, tuple[list[Row], list[Verdict]]]) -> s
 
 
 def hostile() -> str:
-    """What hostile answers cost: the CPU seconds of workers, by what became of them."""
+    """Cost of hostile answers: the CPU seconds of workers, by what became of them."""
     from perf.hostile_answers import beside_golds
 
     pairs = beside_golds()

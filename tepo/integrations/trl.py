@@ -312,7 +312,7 @@ def _no_sampler(objective: Objective) -> UserError:
 
 
 def idle_on_policy(objective: Objective) -> list[str]:
-    """What of a row does nothing while the trained policy is the one that sampled."""
+    """Parts of a row that do nothing while the trained policy is the one that sampled."""
     found = [] if isinstance(objective.ratio, NoRatio) else ["the ratio is 1, so that no clip acts"]
     if isinstance(objective.weight, OffPolicyMask):
         found.append("weight masks nothing")

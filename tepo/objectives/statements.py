@@ -1,4 +1,4 @@
-"""What the kinds of an objective say of themselves, against what they do: members, explanations, the coefficient."""
+"""Statements of an objective's kinds about themselves, against what they do: members, explanations, the coefficient."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace

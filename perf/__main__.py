@@ -7,8 +7,8 @@ measures both sides in turn, and what counts is the ratio, never a time. Results
 for each kind of CPU (model and widest vector unit) with machine and versions. `--stored` prints what is committed, each
 figure with its CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other environments.
 `--runs N` measures N times and keeps the worst of each ratio, which is how baselines are made: its spread over the runs
-is kept beside it. `--check` compares the guarded rows with the committed baseline of the same kind of CPU, or as the
-row's `guard` says where there is none (perf/suite.py). It measures a row that is over 20% worse once more with three
+is kept beside it. `--check` compares the guarded rows with the committed baseline of the same kind of CPU or with their
+target, as the row's `guard` says (perf/suite.py). It measures a row that is over 20% worse once more with three
 times the turns, and fails when it stays so; it writes nothing.
 """
 
@@ -93,14 +93,19 @@ def bounds(name: str, rows: list[Row]) -> dict[str, tuple[float, str]]:
     for row in rows:
         others = [kept[row.name] for kept in ratios.values() if row.name in kept]
         looser = 1 / UNMEASURED if row.higher_is_better else UNMEASURED
-        if row.guard and row.name in own:
+        if row.guard == "target" and row.target is not None:
+            if row.name not in own:
+                found[row.name] = row.target * looser, f"{UNMEASURED} x target"
+            elif row.worse(own[row.name]) < row.worse(row.target):
+                found[row.name] = own[row.name], "baseline"
+            else:
+                found[row.name] = row.target, "target"
+        elif row.guard and row.name in own:
             found[row.name] = own[row.name], "baseline"
         elif row.guard in ("any CPU", "other CPUs") and others:
             worst, what = min(others) if row.higher_is_better else max(others), "baseline of another CPU"
             same = row.guard == "any CPU"
             found[row.name] = (worst, what) if same else (worst * looser, f"{UNMEASURED} x {what}")
-        elif row.guard == "target" and row.target is not None:
-            found[row.name] = row.target * looser, f"{UNMEASURED} x target"
     return found
 
 

@@ -64,8 +64,8 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What Hydra makes of the overrides, a user's own problems and model among them (`tepo.config.own`),
-    and the option of each group."""
+    """Compose the overrides with Hydra, a user's own problems and model among them (`tepo.config.own`), and name the
+    option of each group."""
     words = own.with_options(given, {group: options(group) for group in own.LEAF})
     try:
         plain, chosen = _made(words)
@@ -99,8 +99,8 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
 
 
 def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What Hydra makes of the options of groups, kept while no file of theirs changes, with the other overrides put in
-    as Hydra puts them: it takes a tenth of a second, and a study has hundreds of rows with the same options."""
+    """Compose the options of groups with Hydra, kept while no file of theirs changes, and put the other overrides in as
+    Hydra does: composing takes a tenth of a second, and a study has hundreds of rows with the same options."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
@@ -231,7 +231,7 @@ def _leaves() -> list[str]:
 
 
 def _check_names(config: RunConfig, at: Location) -> None:
-    """What is named must be there."""
+    """Raise UserError where a named method, set or benchmark does not exist."""
     if not config.store:
         raise at.at("store").error("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:

@@ -1,4 +1,4 @@
-"""What tells configurations apart that are called the same."""
+"""Settings that tell configurations apart that are called the same."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -24,8 +24,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of each configuration the settings (`train.epochs=1 …`) in which it differs from the most usual value among those
-    that are called the same; empty for those that are alike."""
+    """Settings (`train.epochs=1 …`) in which each configuration differs from the most usual value among those that are
+    called the same; empty for those that are alike."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index, name in enumerate(called):
         groups[name].append(index)

@@ -1,4 +1,4 @@
-"""Which `${…}` a configuration may hold: references to its own values, and `oc.select`, which reads them too.
+"""Check of the `${…}` in a configuration: references to its own values, and `oc.select`, which reads them too.
 
 Any other resolver reads what lies outside, `${oc.env:HF_TOKEN}` above all: the value would be stored with every run, in
 its card and on the page.

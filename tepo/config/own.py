@@ -19,8 +19,8 @@ _SHIPPED = "package:"
 
 
 def is_own(group: str, value: str) -> bool:
-    """Whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape;
-    whether it is there, its reader says."""
+    """Tell whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape; whether it is there,
+    its reader says."""
     value = unquoted(value)
     if group == "data":
         return value.endswith(".jsonl")
@@ -52,7 +52,7 @@ def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> 
 
 
 def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
-    """Whether named problems ask for the group `_own` in place of a default of generated tasks.
+    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks.
 
     `data`: the section composed so far.
     Raises UserError for words that say both that problems are read and that they are generated.
@@ -99,5 +99,5 @@ def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
 
 
 def label(path: str) -> str:
-    """What lists and tables call a model: the last part of its path or hub id."""
+    """Short name of a model in lists and tables: the last part of its path or hub id."""
     return path.removeprefix(_SHIPPED) if path.startswith(_SHIPPED) else Path(path).expanduser().absolute().name or path

@@ -1,4 +1,4 @@
-"""What a run may be configured with: each Hydra group is a dataclass, each field says its meaning, choices and bounds.
+"""Configuration of a run: each Hydra group is a dataclass, each field states its meaning, choices and bounds.
 
 Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where printed; what it leaves out is marked in
 `scale/paper.yaml`. The `objective` group is checked by `tepo.objectives` itself.
@@ -53,7 +53,7 @@ class DataConfig:
 
 @dataclass
 class SamplerConfig:
-    """Where responses come from."""
+    """Source of the responses."""
 
     kind: str = option("torch", "a module of tepo.sampling.samplers")
     max_rows: int = option(1024, "rows decoded at once", low=1)
@@ -69,7 +69,7 @@ class SamplerConfig:
 
 @dataclass
 class EngineConfig:
-    """What trains the weights."""
+    """Training of the weights."""
 
     kind: str = option("torch", "a module of tepo.training.engines")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where it trains")
@@ -109,7 +109,7 @@ class TrainConfig:
 
     @property
     def mini_batches(self) -> int:
-        """Of a full rollout: the fewest of at most `mini_batch_prompts` prompts.
+        """Number of mini-batches of a full rollout: the fewest of at most `mini_batch_prompts` prompts.
 
         It is split into them evenly; a smaller one too.
         """
@@ -118,7 +118,7 @@ class TrainConfig:
 
 @dataclass
 class GraderConfig:
-    """How answers are judged; see tepo.problems.grader."""
+    """Judging of answers; see tepo.problems.grader."""
 
     timeout: float = option(3.0, "CPU seconds an answer may take in a worker", low=POSITIVE)
     workers: int = option(1, "processes; 0: one per usable core, at most 8", low=0)

@@ -46,12 +46,13 @@ class ProblemAnswers:
 
 
 def disagree(one: ProblemAnswers, other: ProblemAnswers) -> bool:
-    """Whether one run answers at least half of its samples right, and the other does not."""
+    """Tell whether one run answers at least half of its samples right, and the other does not."""
     return (2 * one.right >= one.samples) != (2 * other.right >= other.samples)
 
 
 def answered(folder: Path) -> list[ProblemAnswers]:
-    """Of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be read."""
+    """Stored responses of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be
+    read."""
     from tepo.evaluation.rows import SAMPLES, read_table  # needs pyarrow
 
     rows = read_table(folder / SAMPLES).select(_COLUMNS).to_pylist()

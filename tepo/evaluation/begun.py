@@ -51,7 +51,8 @@ class Begun:
         return samples * len(self.stored), samples * len(self.asked.problems)
 
     def pile(self, size: int) -> Pile:
-        """What is left, in units of `size` problems; of these one that is not stored completely is sampled anew."""
+        """Problems that are left to sample, in units of `size` problems; one that is not stored completely is sampled
+        again."""
         asked, ids = self.asked, [problem.id for problem in self.asked.problems]
         starts = range(0, len(ids), size)
         units = deque(

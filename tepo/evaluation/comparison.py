@@ -135,7 +135,7 @@ class Pair:
 
 
 def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
-    """What `compare` estimates from, in its order. Raises as it does."""
+    """Pairs of runs that `compare` estimates from, in its order. Raises as it does."""
     check_frame(frame)
     by_row = _cells(frame)
     if baseline not in by_row:

@@ -11,7 +11,7 @@ from tepo.problems.benchmarks import Benchmark
 
 
 def is_current(task: Mapping[str, Any], benchmark: Benchmark, prompts: Mapping[str, Any]) -> bool:
-    """Whether `check_current` accepts a result of this task."""
+    """Tell whether `check_current` accepts a result of this task."""
     today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
     return all(task.get(key, value) == value for key, value in today.items())
 

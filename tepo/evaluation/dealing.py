@@ -18,7 +18,7 @@ _SECONDS = 0.25  # between two looks at what has ended
 
 @dataclass
 class Pile:
-    """What is left to sample of a benchmark.
+    """Problems of a benchmark that are left to sample.
 
     prompts, keys: of all its problems. units: ranges of problems that are added together. responses, tokens: seen so
     far.

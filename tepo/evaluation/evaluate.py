@@ -68,8 +68,8 @@ def evaluate(
 
 
 def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Settings) -> dict[str, Any]:
-    """What is evaluated and how; a resumed evaluation must have the same. The slices are part of it: what the embedded
-    sampler decodes together decides the last bits."""
+    """Identity of an evaluation: what is evaluated and how. A resumed one must have the same. The slices are part of
+    it: what the embedded sampler decodes together decides the last bits."""
     return {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,

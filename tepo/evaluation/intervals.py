@@ -135,7 +135,7 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=32)
 def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
-    """How often each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
+    """Number of times that each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
     size = max(units - 1, 1)
     random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
     weights = np.empty((draws, units))

@@ -1,5 +1,5 @@
-"""What a comparison can find: the smallest difference that a number of seeds and problems finds with 80%, from the
-variances of measured differences. The estimator is written down in docs/evaluation.md.
+"""Power of a comparison: the smallest difference that a number of seeds and problems finds with 80%, from the variances
+of measured differences. The estimator is written down in docs/evaluation.md.
 
 The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed.
 """
@@ -54,7 +54,7 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
 
 
 def spread_of_seeds(deviation: float) -> Spread:
-    """Of a figure of a run, without problems: only seeds vary, by this standard deviation."""
+    """Spread of a figure of a run, without problems: only seeds vary, by this standard deviation."""
     none = np.zeros(1)
     return Spread(deviation**2, none, none, np.ones(1), np.full(1, 2.0))
 

@@ -30,7 +30,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Regrade:
-    """What grading an evaluation again changed. Accuracies are shares in 0..1; timeouts as in Result."""
+    """Changes that grading an evaluation again made. Accuracies are shares in 0..1; timeouts as in Result."""
 
     benchmark: str
     samples: int

@@ -17,7 +17,7 @@ from tepo.sampling.sampler import Response, Sampler, SamplingParams
 
 @dataclass(frozen=True)
 class Tools:
-    """What an evaluation works with: the policy's sampler and tokenizer, and a grader."""
+    """Tools of an evaluation: the policy's sampler and tokenizer, and a grader."""
 
     sampler: Sampler
     tokenizer: Any

@@ -1,4 +1,4 @@
-"""What a finished evaluation says: `result.json`."""
+"""Result of a finished evaluation: `result.json`."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ _AGAIN = "move the folder away and evaluate again"
 
 @dataclass(frozen=True)
 class Result:
-    """What `result.json` holds. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by
+    """Content of `result.json`. Scores are shares in 0..1; `interval` is the 95% interval of avg@k, clustered by
     problem; None for too few problems.
 
     `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity
@@ -39,7 +39,7 @@ class Result:
 
 
 def has_result(folder: Path) -> bool:
-    """Whether an evaluation is finished."""
+    """Tell whether an evaluation is finished."""
     return os.path.exists(folder / RESULT)
 
 
@@ -71,7 +71,7 @@ def load_result(folder: Path) -> Result | None:
 
 
 def _complete(result: Result) -> bool:
-    """Whether everything that tables and commands read is there, with the right type."""
+    """Tell whether everything that tables and commands read is there, with the right type."""
     k = result.samples
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
     counts = all(type(count) is int and count > 0 for count in (result.problems, k))

@@ -1,4 +1,4 @@
-"""How many samples of each problem were right: all that scores, intervals and comparisons are made from."""
+"""Counts of right samples for each problem: all that scores, intervals and comparisons are made from."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ class RightAnswers:
 
 
 def read_right_answers(folder: Path) -> RightAnswers | None:
-    """Of a finished evaluation; None where there is none.
+    """Counts of a finished evaluation; None where there is none.
 
     Raises UserError when the samples are not what the result was computed from: nobody should believe such a table.
     """

@@ -196,7 +196,7 @@ def _odds(share: float) -> float:
 
 
 def _share(values: np.ndarray, compute: np.ndarray) -> np.ndarray:
-    """Of the way to the ceiling, [n]."""
+    """Share of the way to the ceiling, [n]."""
     return 1 / (1 + np.exp(np.exp(values[2]) * (values[1] - np.log(compute))))
 
 
@@ -205,7 +205,7 @@ def _law(values: np.ndarray, compute: np.ndarray) -> np.ndarray:
 
 
 def _jacobian(values: np.ndarray, compute: np.ndarray) -> np.ndarray:
-    """Of the fitted scores by the four parameters, [n, 4]."""
+    """Derivatives of the fitted scores by the four parameters, [n, 4]."""
     share, steepness, way = _share(values, compute), np.exp(values[2]), values[1] - np.log(compute)
     slope = -(values[0] - values[3]) * share * (1 - share) * steepness
     return np.stack([share, slope, slope * way, 1 - share], axis=1)

@@ -1,4 +1,4 @@
-"""How much a method's score depends on a setting.
+"""Dependence of a method's score on a setting.
 
 Adkins, Bowling and White 2024 (arXiv 2412.07165): sensitivity is what is lost when one setting must serve all
 environments, where each could have its own,
@@ -61,7 +61,7 @@ def sensitivity(scores: Scores) -> Sensitivity:
 
 
 def _best(p: np.ndarray) -> np.ndarray:
-    """Of p [..., E, H]."""
+    """Best setting for p [..., E, H]."""
     return p.max(axis=-1).mean(axis=-1)
 
 

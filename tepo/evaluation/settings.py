@@ -1,4 +1,4 @@
-"""What a result depends on beside the benchmark."""
+"""Settings that a result depends on beside the benchmark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,5 +23,5 @@ class Settings:
     rows_per_part: int = 256
 
     def compared(self) -> dict[str, Any]:
-        """What makes a finished result one of other weights or other prompts."""
+        """Settings that make a finished result one of other weights or other prompts."""
         return {"policy": dict(self.policy), "wrap": self.wrap, "thinking": self.thinking}

@@ -1,4 +1,4 @@
-"""How far an estimated mean may lie from the truth: Student's t of the seeds and of the problems, mixed.
+"""Distance of an estimated mean from the truth: Student's t of the seeds and of the problems, mixed.
 
 The squared error of a mean is a sum of two variances, estimated from few seeds and from many problems. One t with
 Satterthwaite's degrees of freedom trusts a few seeds that happen to agree: it then has many degrees of freedom just

@@ -44,12 +44,12 @@ def problems(benchmark: str, **others: Any) -> dict[str, Any]:
 
 
 def request(doc: dict[str, Any]) -> str:
-    """What is asked; the harness puts the chat template around it (`--apply_chat_template`)."""
+    """Text of the question; the harness puts the chat template around it (`--apply_chat_template`)."""
     return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="raw")
 
 
 def base_request(doc: dict[str, Any]) -> str:
-    """What is asked of a model without a chat template."""
+    """Prompt of a model without a chat template."""
     return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="base")
 
 

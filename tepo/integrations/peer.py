@@ -1,4 +1,4 @@
-"""What every adapter says when its peer is missing or is another version than the one it was tested with."""
+"""Messages of every adapter where its peer is missing or is another version than the one it was tested with."""
 
 from tepo.errors import UserError
 

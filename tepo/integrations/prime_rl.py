@@ -23,7 +23,7 @@ from tepo.objectives import Groups, Objective, TokenBatch
 
 
 class LossInputs(Protocol):
-    """What this reads of prime-rl's `LossInputs`: one response with its prompt, [seq] each."""
+    """Fields that are read of prime-rl's `LossInputs`: one response with its prompt, [seq] each."""
 
     trainer_logprobs: Tensor
     inference_logprobs: Tensor

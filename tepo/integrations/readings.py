@@ -1,4 +1,5 @@
-"""What other trainers hand to a loss, whether a row can do with it, and if not, which reading of it can."""
+"""Inputs that other trainers hand to a loss, whether a row can do with them, and if not, which reading of the row
+can."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -43,7 +44,7 @@ class Peer:
     told: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, objective: Objective) -> list[str]:
-        """What the row reads, and neither this trainer nor its user gives, in words."""
+        """Inputs that the row reads, and that neither this trainer nor its user gives, in words."""
         read = reads(objective)
         return [words for key, words in WORDS.items() if key in read and key not in {*self.gives, *self.told}]
 
@@ -86,7 +87,7 @@ class Peer:
 
 
 def reads(objective: Objective) -> set[str]:
-    """What of `WORDS` a row reads."""
+    """Names from `WORDS` that a row reads."""
     needs = objective.needs
     found = {part.name for part in fields(Needs) if getattr(needs, part.name) is True}
     if objective.weight.scope or any(part.selects for part in objective.penalties):
@@ -99,7 +100,7 @@ def reads(objective: Objective) -> set[str]:
 
 
 def _read_of_the_rollout(objective: Objective) -> set[str]:
-    """Whether advantages of a group depend on other groups, and on lengths, as seen on small ones."""
+    """Dependence of a group's advantages on other groups, and on lengths, as seen on small ones."""
     rewards, lengths = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]).double(), torch.tensor([3, 2, 4, 1, 2, 3, 2, 2, 1])
     groups = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
 

@@ -161,7 +161,7 @@ class ObjectiveTrainer(GRPOTrainer):
         return output
 
     def _finished(self, output: dict[str, Any]) -> Tensor:
-        """Whether each completion ended by itself, int64 [S], as TRL counts them."""
+        """Mark the completions that ended by themselves, int64 [S], as TRL counts them."""
         ends = torch.tensor([*self.eos_token_ids, self._tokenizer.pad_token_id], device=output["completion_ids"].device)
         last = (output["completion_mask"].sum(1) - 1).clamp(min=0)
         return torch.isin(output["completion_ids"].gather(1, last[:, None])[:, 0], ends).long()

@@ -24,7 +24,8 @@ from tepo.objectives.scaled_advantage import (
 
 
 class Advantage(Kind, Protocol):
-    """What a rollout's rewards make of each token. varies: whether the advantages of a response's tokens differ.
+    """Kind of the axis that turns a rollout's rewards into one advantage a token. varies: whether the advantages of a
+    response's tokens differ.
 
     A kind that takes no baseline off (responses alike in all get an advantage other than 0) declares it by
     `baseline = False`, for `tepo check-objective`."""

@@ -1,4 +1,4 @@
-"""What must hold for every objective, a user's own among them: the library part of `tepo check-objective`.
+"""Checks that every objective passes, a user's own among them: the library part of `tepo check-objective`.
 
 Each check takes an objective and returns what is wrong, an empty text where nothing is. They work on one mini-batch of
 36 responses of a tabular policy (`tepo.objectives.case`).
@@ -79,7 +79,8 @@ def split(objective: Objective, case: Case, batch: TokenBatch, parts: list[list[
 
 
 def _before_log_probs(objective: Objective, batch: TokenBatch) -> TokenBatch:
-    """What `prepare` is given: without what the policy has to be run for, unless the objective asks for it."""
+    """The batch that `prepare` is given: without the tensors that the policy has to be run for, unless the objective
+    reads them."""
     return batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
 
 
@@ -406,7 +407,7 @@ def _checked(name: str, check: Callable[[Objective], str], objective: Objective)
 
 
 def _outcome(check: Callable[[Objective], str], objective: Objective) -> str:
-    """What is wrong; an error is."""
+    """Run a check and return the fault that it found, in words, or the empty text. An exception is a fault."""
     try:
         with located(dict(objective.files)):
             return check(objective)

@@ -1,4 +1,4 @@
-"""What a surrogate's clip bounds: the log-ratio whose spread its distances are to be compared with."""
+"""The log-ratio that a surrogate's clip bounds, and the distances that its spread is compared with."""
 
 from dataclasses import dataclass
 from typing import Literal

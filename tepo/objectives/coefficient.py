@@ -25,7 +25,7 @@ def coefficient(objective: Objective) -> Coefficient:
 
 
 def carried_by(objective: Objective) -> Carried:
-    """What a token's log pi carries of the policy term.
+    """The factor of a token's log pi in the policy term.
 
     Where the gradient flows through a ratio of several tokens, it carries the terms of all of them:
     of the response (index s), or, with a prefix ratio, of the tokens u >= t."""

@@ -1,5 +1,5 @@
-"""What an objective means: its formula, what is detached, the coefficient of grad log pi,
-its constants with their sources, and how it differs from another one. The library part of `tepo explain`."""
+"""Explanation of an objective: its formula, what is detached, the coefficient of grad log pi, its constants with their
+sources, and how it differs from another one. The library part of `tepo explain`."""
 
 import re
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ def formula(objective: Objective) -> Line:
 
 
 def definitions(objective: Objective) -> tuple[Line, ...]:
-    """What the symbols of the formula stand for. A surrogate with one ratio alone defines its ratio itself."""
+    """Definitions of the formula's symbols. A surrogate with one ratio alone defines its ratio itself."""
     own = objective.surrogate.explained(carried_by(objective)).definitions
     first, then = (objective.ratio.explained.definitions, own) if objective.surrogate.only_ratio is None else (own, ())
     before = objective.overlong.explained, objective.advantage.explained
@@ -113,7 +113,7 @@ def definitions(objective: Objective) -> tuple[Line, ...]:
 
 
 def detached(objective: Objective) -> tuple[str, ...]:
-    """What carries no gradient."""
+    """Names of the parts that carry no gradient."""
     parts = (
         objective.advantage.explained,
         objective.ratio.explained,

@@ -1,4 +1,4 @@
-"""What an objective is given: dtype and shape of each tensor, and the message where one is missing or is another."""
+"""Inputs of an objective: dtype and shape of each tensor, and the message where one is missing or is another."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral

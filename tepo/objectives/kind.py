@@ -1,5 +1,5 @@
-"""What a kind of any axis says of itself beside its function:
-what the trainer has to compute for it (`Needs`), and its part of an explanation (`Part`)."""
+"""Statements of a kind of any axis beside its function: what the trainer has to compute for it (`Needs`), and its part
+of an explanation (`Part`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ EPS_SOURCE = "verl compute_grpo_outcome_advantage; the papers print none"
 
 @dataclass(frozen=True)
 class Needs:
-    """What a kind, or a row, reads beside rewards, group ids and lengths (`Groups`) and beside old log-probs,
+    """Inputs that a kind, or a row, reads beside rewards, group ids and lengths (`Groups`) and beside old log-probs,
     advantages, lengths and log-probs (`TokenBatch`). What is not named here need not be given."""
 
     entropy_gradient: bool = False
@@ -34,7 +34,7 @@ class Needs:
 
     @property
     def initial_policy(self) -> bool:
-        """Whether the policy before training is kept, frozen."""
+        """True where a frozen copy of the policy before training is kept."""
         return self.initial_logprobs or (self.full_kl and self.full_kl_anchor == "initial")
 
 
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a kind adds to the explanation of a row.
+    """Contribution of a kind to the explanation of a row.
 
     formula: its piece of J. definitions: of the symbols in it. detached: what of it carries no gradient.
     coefficient: its piece of what multiplies grad log pi_t. zero: where that is 0, or what to add to the statement."""
@@ -82,7 +82,7 @@ class Kind(Explained, Needing, Protocol):
 
 
 def all_needs(kinds: Iterable[Needing], prepass: bool) -> Needs:
-    """What all of the kinds need together."""
+    """The needs of all kinds together."""
     parts = [kind.needs for kind in kinds]
     flags = [part.name for part in fields(Needs) if part.name not in ("full_kl_anchor", "prepass")]
     anchors = [part.full_kl_anchor for part in parts if part.full_kl]

@@ -124,7 +124,7 @@ def _kinds(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
 
 
 def _check_own(objective: Objective, at: Location) -> None:
-    """What own kinds say of themselves has the right types, and each file is used."""
+    """Check that the members of own kinds have the right types, and that each file is used."""
     used = set()
     for axis, part in parts_of(objective):
         check_values(part, axis, dict(objective.files))

@@ -51,7 +51,8 @@ def batch_moments(values: Tensor, comm: Comm | None) -> Moments:
 
 
 def differ(top: Tensor, bottom: Tensor) -> Tensor:
-    """Whether the largest and the smallest of some values differ. NaN does, from itself too: it is not centred away."""
+    """Tell whether the largest and the smallest of some values differ. NaN does, from itself too: it is not centred
+    away."""
     return ~(top == bottom)
 
 

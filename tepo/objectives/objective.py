@@ -72,29 +72,29 @@ class Objective:
 
     @cached_property
     def _of_groups(self) -> list[str]:
-        """What of `Groups` is read: by advantages, and by a punishment of long responses."""
+        """Fields of `Groups` that are read: by advantages, and by a punishment of long responses."""
         given = {*self.advantage.needs.given, *self.overlong.needs.given} - self._filtered_by
         return [name for name in _OF_GROUPS if name in given]
 
     @cached_property
     def _of_batch(self) -> list[str]:
-        """What of `TokenBatch` is read: all that is not read of `Groups`, and what both are read for."""
+        """Fields of `TokenBatch` that are read: all that are not read of `Groups`, and those that both are read for."""
         shared = {name for kind in self._in_loss for name in kind.needs.given} | self._filtered_by
         return [name for name in self.needs.given if name in shared or name not in self._of_groups]
 
     @property
     def _filtered_by(self) -> set[str]:
-        """What says which responses stay in the loss."""
+        """Names of the inputs that decide which responses stay in the loss."""
         return {"finished"} & set(self.overlong.needs.given)
 
     @property
     def clip(self) -> Clip | None:
-        """What the surrogate's clip bounds."""
+        """The clip of the surrogate, None without one."""
         return clip_of(self.surrogate, self.ratio)
 
     @cached_property
     def _scopes(self) -> set[str | None]:
-        """Where selections of tokens are made."""
+        """Sets of tokens (mini-batch, sequence …) within which tokens are selected."""
         return {self.weight.scope, *(part.selects for part in self.penalties)}
 
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:

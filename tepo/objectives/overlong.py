@@ -13,7 +13,7 @@ from tepo.strict import option
 
 
 class Overlong(Kind, Protocol):
-    """What becomes of rewards, and of responses in the loss."""
+    """Treatment of responses that reach the length limit: of their rewards, and of their part in the loss."""
 
     def shaped_rewards(self, groups: Groups) -> Tensor:
         """Rewards with any punishment, float64 [S]."""
@@ -89,6 +89,6 @@ def length_limit(holder: Groups | TokenBatch, why: str) -> int:
 
 
 def deduction(groups: Groups, buffer: float) -> Tensor:
-    """How far each response is into the last `buffer` share of the limit, from 0 to 1: float64 [S]."""
+    """Depth of each response in the last `buffer` share of the limit, from 0 to 1: float64 [S]."""
     limit = length_limit(groups, "a length penalty")
     return ((groups.lengths.double() - limit * (1 - buffer)) / (limit * buffer)).clamp(0, 1)

@@ -182,7 +182,7 @@ def _says(member: str, wanted: Any) -> str:
 
 
 def _takes(given: Any, wanted: Any) -> bool:
-    """Whether a function takes the arguments that its axis passes."""
+    """Tell whether a function takes the arguments that its axis passes."""
     if not callable(given):
         return False
     try:

@@ -172,7 +172,7 @@ class Kl:
 
     @property
     def looks_at_all(self) -> bool:
-        """Whether the mask or its mean takes a look at all tokens of a set."""
+        """True where the mask or its mean takes a look at all tokens of a set."""
         return self.reports_size or (
             self.tokens in BY_CHANGE and (self.entropy_change == "covariance" or self.mean_over == "masked")
         )
@@ -228,7 +228,7 @@ class Kl:
         return kl_estimate(self.estimator, delta, terms.d.exp() if self.estimator == "r_k3" else None)
 
     def _mask(self, terms: Terms, comm: Comm | None, salt: int) -> Tensor | None:
-        """Where the KL acts, bool [N]; None: everywhere."""
+        """Mask of the tokens on which the KL acts, bool [N]; None: all."""
         batch = terms.batch
         if self.tokens == "all":
             return None

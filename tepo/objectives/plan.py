@@ -1,4 +1,4 @@
-"""What is settled once per mini-batch, over all micro-batches and ranks: denominators and selections of tokens."""
+"""Values settled once per mini-batch, over all micro-batches and ranks: denominators and selections of tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tepo.objectives.segments import indices_of, token_indices
 
 @dataclass(frozen=True)
 class Plan:
-    """Of the sequences with these `lengths` [S], for their N tokens, detached.
+    """Denominators and selections for sequences with these `lengths` [S] and their N tokens, detached.
 
     totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws.
     scale: weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1;

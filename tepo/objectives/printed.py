@@ -167,7 +167,7 @@ class _Parser:
         return value
 
     def _opens(self) -> bool:
-        """Whether a bar opens a size: an even number of them is left to come, this one among them."""
+        """Tell whether a bar opens a size: an even number of them is left to come, this one among them."""
         return self._tokens.count("|") % 2 == 0
 
     def _power(self) -> Tensor:

@@ -168,7 +168,7 @@ LEVELS: dict[str, type[Ratio]] = {"token": Token, "sequence": Sequence, "prefix"
 
 
 class Carried(NamedTuple):
-    """What a token's log pi carries of the policy term, for the coefficient that a surrogate states.
+    """The factor of a token's log pi in the policy term, for the coefficient that a surrogate states.
 
     Where the gradient flows through a ratio of several tokens, it carries the terms of all of them.
     over: index of the terms summed over (`Ratio.spread`), empty where they are alike or the token's own alone.
@@ -184,7 +184,7 @@ class Carried(NamedTuple):
 
     @property
     def symbol(self) -> str:
-        """Of the ratio in a term that is carried."""
+        """Symbol of the ratio in a term that is carried."""
         symbol = self.ratio.explained.formula.text
         return symbol.replace("_t", "_u") if self.over == "u" else symbol
 
@@ -193,7 +193,8 @@ class Carried(NamedTuple):
         return self.ratio.slope(f"mean_s({inner})" if self.over == "s" else inner)
 
     def zero_where(self, *held: str) -> str:
-        """Where the policy term's part of the coefficient is 0: A is, or a clip holds: conditions `held` on A."""
+        """Condition under which the policy term's part of the coefficient is 0: A is, or a clip holds: conditions
+        `held` on A."""
         index = self.over
         a = "A" if self.amount == "A" else f"A_{index}"
         every = [re.sub(r"\bA\b", a, part) for part in held] + [f"{name}_{index} = 0" for name in self.drops if index]

@@ -1,5 +1,4 @@
-"""Which tokens stand out of a mini-batch:
-covariance of log-prob and advantage, top k over all ranks, stateless draws."""
+"""Selection of tokens in a mini-batch: covariance of log-prob and advantage, top k over all ranks, stateless draws."""
 
 import torch
 from torch import Tensor

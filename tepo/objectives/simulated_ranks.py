@@ -36,7 +36,7 @@ class SimulatedRank:
 
 
 def on_ranks(work: Callable[[SimulatedRank], T], number: int = 2) -> list[T]:
-    """What `work` returns on each of the ranks. Raises what the first failing rank raises."""
+    """Run `work` on each of the ranks and return its results. Raises what the first failing rank raises."""
     values, barrier = [None] * number, threading.Barrier(number)
 
     def run(rank: int) -> T:

@@ -49,7 +49,7 @@ def at(objective: Objective, axis: str, part: object, member: str = "") -> str:
 
 # members --------------------------------------------------------------------------------------------------------------
 def wrong_members(objective: Objective) -> str:
-    """What a kind's plain members say that the kind does not do, or the empty text."""
+    """Name a plain member of a kind that states something the kind does not do, or return the empty text."""
     objective = replace(objective, overlong=Keep())  # the tokens of a response that it leaves out weigh 0
     case = make_case(21, repeat=4)
     batch = case.batch(objective)
@@ -101,7 +101,7 @@ def _varies(objective: Objective, tokens: Mapping[str, Tensor], batch: TokenBatc
 
 
 def _differs(values: Tensor, rows: Tensor) -> bool:
-    """Whether values [N] of one response differ by more than rounding."""
+    """Tell whether values [N] of one response differ by more than rounding."""
     spread = [float(part.max() - part.min()) for row in rows.unique() if (part := values[rows == row]).shape[0]]
     return max(spread) > 1e-9 * max(1.0, float(values.abs().max()))
 
@@ -139,7 +139,7 @@ def _other_leaves(loss: Tensor, case: Case) -> str:
 
 # explanations ---------------------------------------------------------------------------------------------------------
 def wrong_explanations(objective: Objective) -> str:
-    """What is missing from an explanation, or stands where nothing reads it, or the empty text."""
+    """Name what is missing from an explanation, or stands where nothing reads it, or return the empty text."""
     applied = {"weight": not isinstance(objective.weight, Uniform), "advantage": True}
     applied |= {"correction": not isinstance(objective.correction, NoCorrection)}
     for axis, part in parts_of(objective):
@@ -175,7 +175,7 @@ def _given(value: object) -> bool:
 
 # the coefficient ------------------------------------------------------------------------------------------------------
 def wrong_coefficients(objective: Objective) -> str:
-    """Where autograd contradicts a coefficient of the explanation, or the empty text.
+    """Name the coefficient of the explanation that autograd contradicts, or return the empty text.
 
     Raises UnreadableError where one has words, or symbols that nothing defines as a formula."""
     alone = replace(objective, penalties=(), aggregation=TokenMean(), overlong=Keep())
@@ -282,7 +282,7 @@ def _penalty_term(objective: Objective, part: Penalty, batch: TokenBatch, policy
 
 
 def _beyond(found: Tensor, printed: Tensor) -> Tensor:
-    """Where two coefficients are not the same, bool [N]."""
+    """Mark the tokens at which two coefficients are not the same, bool [N]."""
     return (found - printed).abs() > AGREEMENT * float(torch.maximum(found.abs(), printed.abs()).max())
 
 

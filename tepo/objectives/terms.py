@@ -1,4 +1,4 @@
-"""What a surrogate, a weight and a penalty start from, and what a surrogate gives."""
+"""Inputs of a surrogate, a weight and a penalty, and the result of a surrogate."""
 
 from typing import NamedTuple
 

@@ -47,7 +47,7 @@ class DivergenceMask:
         return Gain(terms.ratio * advantages * ~outside, outside)  # times 0, which keeps a NaN
 
     def _beyond(self, current: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the token's probability is too far above, and too far below the old one, bool [N] each."""
+        """Mark the tokens whose probability is too far above, and too far below the old one, bool [N] each."""
         moved = current.exp() - old.exp()
         if self.divergence == "tv":
             return moved > self.high, moved < -self.low

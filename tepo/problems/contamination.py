@@ -1,4 +1,4 @@
-"""Which benchmark problems a training set holds almost verbatim.
+"""Benchmark problems that a training set holds almost verbatim.
 
 Two statements are compared by the Jaccard index of their 24-character shingles after case, punctuation, white space,
 drawings and LaTeX decoration are taken off. Above 0.8 they are the same problem up to an edit (not always: a few differ
@@ -34,7 +34,7 @@ class Overlap:
 
 
 def is_compared(statement: str) -> bool:
-    """Whether a statement is in a language that shingles can compare."""
+    """Tell whether a statement is in a language that shingles can compare."""
     return not _CHINESE.search(statement)
 
 

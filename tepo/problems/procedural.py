@@ -49,7 +49,7 @@ class Example:
         return f"{''.join(shown)}\\boxed{box}"
 
     def results(self) -> int:
-        """How many results a chain has."""
+        """Number of results in a chain."""
         shown: list[int] = []
 
         def count(value: int, wrong: Sequence[int]) -> int:

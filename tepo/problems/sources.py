@@ -1,4 +1,4 @@
-"""Where problems come from: generated, a folder of `NAME.jsonl` (TEPO_DATA), or the hub through `datasets`."""
+"""Sources of problems: generated, a folder of `NAME.jsonl` (TEPO_DATA), or the hub through `datasets`."""
 
 import codecs
 import importlib.util
@@ -32,7 +32,7 @@ class Procedural:
 
 @dataclass(frozen=True)
 class Fields:
-    """Which column of a data set holds what."""
+    """Names of the columns of a data set."""
 
     problem: str = option("problem", "column of the statement")
     answer: str = option("answer", "column of the answer")
@@ -94,8 +94,8 @@ def problem_file(source: Dataset, name: str) -> Path | None:
 
 
 def content(source: Dataset, name: str) -> list[Any]:
-    """What the rows of a set without a pinned hash are, JSON-able: a hash of those that lie on this machine, wherever
-    they lie, else the declaration. Nothing is downloaded."""
+    """Identity of the rows of a set without a pinned hash, JSON-able: a hash of those that lie on this machine,
+    wherever they lie, else the declaration. Nothing is downloaded."""
     local = problem_file(source, name)
     if local:
         return [rows_hash(read_problem_file(local), ids=True)]
@@ -255,7 +255,7 @@ def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iter
 
 
 def _last_box(text: str) -> str:
-    """What the last \\boxed{} holds, braces balanced, or the digit of `\\boxed 9`; an empty string without one."""
+    """Content of the last \\boxed{}, braces balanced, or the digit of `\\boxed 9`; an empty string without one."""
     _, box, last = text.rpartition("\\boxed")
     if box and (bare := re.match(r" (\d)", last)):
         return bare[1]

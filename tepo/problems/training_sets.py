@@ -144,7 +144,7 @@ def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> st
 
 
 def is_file(name: str) -> bool:
-    """Whether `data.problems` names a file; else it names a declared set."""
+    """Tell whether `data.problems` names a file; else it names a declared set."""
     return name.endswith(".jsonl")
 
 

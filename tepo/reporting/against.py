@@ -1,4 +1,4 @@
-"""What training curves may be drawn against: steps, or what like is compared with like by."""
+"""Axes that training curves may be drawn over: steps, or a measure by which like is compared with like."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

@@ -96,7 +96,7 @@ def distinct_rows() -> tuple[PaperRow, ...]:
 
 
 def rows_following(omni: int) -> int:
-    """How many distinct rows' averages follow, within TOLERANCE, for that size of OMNI-MATH."""
+    """Number of distinct rows whose averages follow, within TOLERANCE, for that size of OMNI-MATH."""
     weights = {**WEIGHTS, "omni_math": omni}
     return sum(abs(average(row.scores, weights) - row.average) <= TOLERANCE for row in distinct_rows())
 
@@ -108,8 +108,8 @@ def omni_sizes(sizes: Sequence[int] = range(2600, 3001)) -> list[int]:
 
 
 def cells_possible(benchmark: str, size: int) -> tuple[int, int]:
-    """How many distinct printed cells of a benchmark are a share k / size, cut or rounded to two decimals; and how many
-    there are."""
+    """Number of distinct printed cells of a benchmark that are a share k / size, cut or rounded to two decimals; and
+    the number of all."""
     cells = {(row.model, row.scores[benchmark]) for row in all_rows() if row.scores[benchmark]}
     return sum(_is_share(score, size) for _, score in cells if score is not None), len(cells)
 

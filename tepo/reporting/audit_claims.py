@@ -1,4 +1,5 @@
-"""What the text of the TEPO paper claims about its tables, as data. Section numbers are those of arXiv 2604.12736."""
+"""Claims that the text of the TEPO paper makes about its tables, as data. Section numbers are those of arXiv
+2604.12736."""
 
 from dataclasses import dataclass
 

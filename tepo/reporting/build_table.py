@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table shows.
+    """Content of a table: its blocks, rows and columns.
 
     rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
     samples of others are left out. baseline: label of the row that the other rows of a model and setting are compared
@@ -133,7 +133,7 @@ def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
 
 
 def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
-    """Of the rows of a part: an average is over all of its benchmarks."""
+    """Scores of the rows of a part: an average is over all of its benchmarks."""
     measured = frame[frame["row"].isin([row.key for row in part.rows])]
     if measured.empty:
         return pd.DataFrame(columns=["row", "benchmark"])

@@ -38,7 +38,7 @@ def claims_table(tables: Sequence[Table]) -> Table:
 
 
 def shows(paper: float, here: Difference | None) -> bool:
-    """Whether a measured difference is beyond noise and has the sign of the printed one."""
+    """Tell whether a measured difference is beyond noise and has the sign of the printed one."""
     return here is not None and here.verdict in _BEYOND_NOISE and (here.delta > 0) == (paper > 0)
 
 

@@ -1,4 +1,4 @@
-"""What tuning found, as blocks of a table: the expected best of k settings, and the setting of each row."""
+"""Results of tuning as blocks of a table: the expected best of k settings, and the setting of each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

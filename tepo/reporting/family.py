@@ -11,7 +11,8 @@ _START = "Verdicts at 5%, Holm-corrected over "
 
 
 def family_note(family: int, tables: Sequence[str] = ()) -> str:
-    """What the verdicts of a table were corrected over: its own comparisons, or those of all these tables."""
+    """Note on the comparisons that the verdicts of a table were corrected over: its own, or those of all these
+    tables."""
     if not tables:
         return f"{_START}the comparisons of this table alone ({family})."
     return f"{_START}the {family} different comparisons of {', '.join(tables)}."

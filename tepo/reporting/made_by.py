@@ -1,4 +1,4 @@
-"""What made the results on a page, in words, from the sessions of `tepo.provenance`."""
+"""Software and machines that made the results on a page, in words, from the sessions of `tepo.provenance`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each row of a sweep bears: its best, the range near it, and how much it depends on the setting."""
+"""Tolerance of each row of a sweep: its best, the range near it, and how much it depends on the setting."""
 
 import math
 from collections.abc import Mapping, Sequence

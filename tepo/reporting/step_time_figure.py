@@ -1,4 +1,4 @@
-"""Where the time of a training step went: a stacked bar a row, from the sections that `metrics.jsonl` times."""
+"""Time of a training step by section: a stacked bar for each row, from the sections that `metrics.jsonl` times."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a result table is: typed cells with uncertainty, in blocks that are never mixed.
+"""Model of a result table: typed cells with uncertainty, in blocks that are never mixed.
 
 A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their
 own, under the paper's benchmark names. `tepo.reporting.build_table` makes tables from samples,
@@ -15,7 +15,7 @@ from tepo.reporting.colours import Look
 
 
 class Kind(StrEnum):
-    """What a column holds. Only SCORE columns are ranked; a DELTA carries its sign."""
+    """Content of a column. Only SCORE columns are ranked; a DELTA carries its sign."""
 
     SCORE = "score"
     DELTA = "delta"

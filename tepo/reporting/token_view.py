@@ -50,7 +50,7 @@ class TokenResponse:
 
 @dataclass(frozen=True)
 class TokenDump:
-    """What one training step left for the token view."""
+    """Data that one training step left for the token view."""
 
     step: int
     objective: str
@@ -137,7 +137,7 @@ def token_classes(tokens: Sequence[str]) -> list[str]:
 
 
 def _answer_span(text: str) -> tuple[int, int]:
-    """Where the content of the last complete `\\boxed{...}` begins and ends; (0, 0) without one."""
+    """Span of the content of the last complete `\\boxed{...}`; (0, 0) without one."""
     for match in reversed(list(re.finditer(r"\\boxed\s*\{", text))):
         depth = 1
         for index in range(match.end(), len(text)):

@@ -95,7 +95,7 @@ def load(path: Path) -> Document:
 
 
 def _broken(error: Exception, path: Path, text: str) -> UserError:
-    """What YAML said, with its line where it knows one."""
+    """Error with YAML's own message, and its line where it knows one."""
     mark, index = getattr(error, "problem_mark", None), getattr(error, "position", None)
     line = mark.line if mark else None if index is None else text.count("\n", 0, index)
     where = str(path) if line is None else f"{path}:{line + 1}"

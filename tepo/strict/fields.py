@@ -1,4 +1,4 @@
-"""How a field of a dataclass says what may be written there."""
+"""Statements of a dataclass field: which values may be written there."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
@@ -39,6 +39,6 @@ def derived(default: Any, meaning: str) -> Any:
 
 
 def in_force(options: Any, name: str) -> bool:
-    """Whether a field has a say beside the others of its object."""
+    """Tell whether a field has an effect beside the others of its object."""
     when = next(part.metadata.get("when") for part in fields(options) if part.name == name)
     return when is None or bool(when(options))

@@ -1,4 +1,4 @@
-"""Where a value stands in what a person wrote."""
+"""Location of a value in a file or on a command line."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a grader may be asked for, and the fingerprint of everything that can change its verdicts."""
+"""Options of a grader, and the fingerprint of everything that can change its verdicts."""
 
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -55,7 +55,8 @@ class GraderOptions:
 
 
 def is_of_today(fingerprint: str) -> bool:
-    """Whether verdicts with this fingerprint are those of today's revision, whatever options and packages it had."""
+    """Tell whether verdicts with this fingerprint are those of today's revision, whatever options and packages it
+    had."""
     return fingerprint.startswith(f"grader {REVISION} ")
 
 

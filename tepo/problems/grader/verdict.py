@@ -1,4 +1,4 @@
-"""What a grader says."""
+"""Verdicts of a grader."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ nothing about the answer)."""
 
 
 def given_up(reasons: Iterable[str]) -> int:
-    """How many of these reasons say that the grader gave an answer up:
-    nobody knows whether it was right, it counts as wrong."""
+    """Count the reasons that say that the grader gave an answer up: nobody knows whether it was right, it counts as
+    wrong."""
     return sum(reason in OUT_OF_BUDGET for reason in reasons)
 
 

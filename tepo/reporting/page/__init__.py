@@ -121,7 +121,7 @@ def build_page(
 
 
 def _first(tables: Sequence[Table], head: PageHead) -> dict[str, Any]:
-    """What the first screen shows."""
+    """Content of the first screen."""
     shown = [forest for table in tables for forest in forests(table)]
     return {
         "findings": [(table, text) for table in tables if (text := finding(table))],
@@ -138,7 +138,7 @@ def _claim(sentence: str) -> tuple[str, str]:
 
 
 def _texts(table: Table) -> dict[str, str]:
-    """What the buttons of a table copy."""
+    """Texts that the buttons of a table copy."""
     return {"Markdown": markdown.render(table), "LaTeX": latex.render(table), "CSV": csv.render(table)}
 
 
@@ -176,7 +176,7 @@ def _differing(runs: Sequence[PageRun]) -> list[str]:
 
 
 def _rare(runs: Sequence[PageRun]) -> list[str]:
-    """Of each run the settings that are not those of most runs of its objective; empty where settings have columns."""
+    """Settings of each run that are not those of most runs of its objective; empty where settings have columns."""
     if len(_differing(runs)) <= _MOST_COLUMNS:
         return []
     return settings_apart([run.method for run in runs], [run.config for run in runs])

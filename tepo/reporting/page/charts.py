@@ -1,5 +1,5 @@
-"""What the interactive curves of the page are drawn from: for each row of a figure the mean over its seeds, the lowest
-and the highest seed, and where its steps lie on each axis."""
+"""Data of the page's interactive curves: for each row of a figure the mean over its seeds, the lowest and the highest
+seed, and where its steps lie on each axis."""
 
 from collections.abc import Sequence
 from typing import Any

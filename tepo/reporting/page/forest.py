@@ -70,7 +70,7 @@ class Forest:
 
     @property
     def printed(self) -> bool:
-        """Whether the paper has any of these differences."""
+        """True where the paper has any of these differences."""
         return any(line.printed for line in self.lines)
 
 

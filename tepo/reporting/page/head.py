@@ -1,4 +1,4 @@
-"""What stands first on the page: what ran, and a sentence for each table with its figures."""
+"""First lines of the page: what ran, and a sentence for each table with its figures."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class PageHead:
 
 
 def finding(table: Table) -> str:
-    """What the table says, in words and figures."""
+    """Finding of the table, in words and figures."""
     blocks = [block for block in table.blocks if compared(block)]
     if outcomes := " ".join(filter(None, map(_outcomes, blocks))):
         return outcomes
@@ -47,7 +47,7 @@ def _differences(blocks: Sequence[Block]) -> str:
 
 
 def _against(block: Block) -> str:
-    """What the rows are compared with, at any setting."""
+    """Name of the row that the others are compared with, at any setting."""
     groups = [column.group for column in block.columns if column.key == VERDICT]
     return groups[0] or f"Against {baseline_of(block)}"
 
@@ -59,7 +59,7 @@ def _within(block: Block, row: Row) -> str:
 
 
 def _outcomes(block: Block) -> str:
-    """How registered claims came out; empty for a block of other rows."""
+    """Outcomes of registered claims; empty for a block of other rows."""
     index = next((place for place, column in enumerate(block.columns) if column.key == "claim"), None)
     if index is None:
         return ""

@@ -13,7 +13,7 @@ BYTES = 3_000_000
 
 @dataclass(frozen=True)
 class RunSamples:
-    """What one run answered, by benchmark: none for a run that is left out of the comparison."""
+    """Responses of one run, by benchmark: none for a run that is left out of the comparison."""
 
     id: str
     label: str

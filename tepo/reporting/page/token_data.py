@@ -35,7 +35,7 @@ _RESPONSES, _MOST, _LEAST = 2400, 32, 4  # of all dumps together, and of one
 
 
 def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
-    """What the token view reads. shown: a run's label and a dump, those of a run in step order.
+    """Data of the token view. shown: a run's label and a dump, those of a run in step order.
 
     Of each dump as many responses as fit are taken, first those to prompts that most dumps have: these can be compared.
     """
@@ -57,13 +57,13 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
 
 
 def summary(label: str, dump: TokenDump) -> dict[str, Any]:
-    """What the table of a dump's classes shows, over all of its responses."""
+    """Data of a dump's table of classes, over all of its responses."""
     counts = class_counts(dump.responses)
     return {"label": label, "applied": has_mask(dump), "counts": counts, "total": len(dump.responses)}
 
 
 def has_mask(dump: TokenDump) -> bool:
-    """Whether the objective applied a mask; without one the page shows TEPO's, worked out."""
+    """Tell whether the objective applied a mask; without one the page shows TEPO's, worked out."""
     return any("kl_mask" in response.values for response in dump.responses)
 
 

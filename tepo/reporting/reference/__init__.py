@@ -75,7 +75,7 @@ def all_rows(kind: str = "row") -> tuple[PaperRow, ...]:
 
 @dataclass(frozen=True)
 class RowKey:
-    """Which printed row. `panel`, `steps` and `seed` are needed only where the rest leaves several."""
+    """Key of a printed row. `panel`, `steps` and `seed` are needed only where the rest leaves several."""
 
     table: str
     method: str

@@ -49,12 +49,12 @@ def render(table: Table, runs: Collection[str] = ()) -> str:
 
 
 def unmeasured(row: Row) -> bool:
-    """Whether nothing at all is known of a row."""
+    """Tell whether nothing at all is known of a row."""
     return all(cell.mean is None and cell.text in ("", BASELINE) for cell in row.cells)
 
 
 def _to_fill(table: Table) -> str:
-    """What was not measured, and the command that runs it."""
+    """List of what was not measured, and the command that runs it."""
     if not table.command:
         return ""
     missing = sum(unmeasured(row) for block in table.blocks if not block.axis for row in block.rows)
@@ -131,7 +131,7 @@ class _Markup:
 
 
 def _exact(row: Row, column: Column, cell: Cell) -> str:
-    """What a cell rests on."""
+    """Tooltip of a cell: the measurement that it rests on."""
     mean, low, high = (f"{value:.2f}".replace("-", "−") for value in (cell.mean, cell.low, cell.high))
     parts = [f"{row.label}, {column.title}: {mean}", f"95% interval {low} to {high}"]
     parts += [f"n = {counted(cell.n, 'response')}"] if cell.n else []

@@ -1,4 +1,4 @@
-"""What a kind of answer needs to compare the parts of its answers."""
+"""Protocol by which a kind of answer compares the parts of its answers."""
 
 from typing import Protocol
 

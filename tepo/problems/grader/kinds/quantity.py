@@ -46,7 +46,7 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
 
 
 def _tail(text: str) -> int | None:
-    """Where the trailing unit begins: the longest run of unit-like tokens at the end that follows a number."""
+    """Start of the trailing unit: the longest run of unit-like tokens at the end that follows a number."""
     tokens = [(match.start(), match.group()) for match in _TOKEN.finditer(text)]
     start = None
     for index in range(len(tokens) - 1, -1, -1):

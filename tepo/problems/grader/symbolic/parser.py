@@ -49,7 +49,7 @@ _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|o
 
 
 def prepare(text: str) -> str:
-    """What the parser gets wrong, respelt: decimals as exact fractions, degrees as radians, capitals (the parser folds
+    """Respell what the parser gets wrong: decimals as exact fractions, degrees as radians, capitals (the parser folds
     case) and wordy subscripts as plain subscripts."""
     text = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
     text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)

@@ -196,8 +196,8 @@ def _rational(expression: sympy.Expr) -> sympy.Rational | None:
 
 
 def _hidden_digits(expression: sympy.Expr) -> int:
-    r"""How far below the leading digits a difference may hide: the spread of the terms of sums (1-2^{-2016},
-    2^{2009}-1) and the length of written integers; 0 when the first comparison saw everything."""
+    r"""Number of digits below the leading ones in which a difference may hide: the spread of the terms of sums
+    (1-2^{-2016}, 2^{2009}-1) and the length of written integers; 0 when the first comparison saw everything."""
     hidden = max((int(abs(number.p)).bit_length() * 3 // 10 for number in expression.atoms(sympy.Integer)), default=0)
     hidden = hidden if hidden > DIGITS // 2 else 0
     for total in expression.atoms(sympy.Add):

@@ -83,7 +83,8 @@ def relation(text: str) -> tuple[list[str], list[str]]:
 
 
 def between_words(text: str) -> tuple[list[str], list[str]]:
-    r"""What stands around words in a value, and the words: `3 \text{boys and} 5` -> ([3, 5], [\text{boys and}])."""
+    r"""Split a value at its words into the parts around them, and the words: `3 \text{boys and} 5` -> ([3, 5],
+    [\text{boys and}])."""
     return cut(text, _WORD)
 
 
@@ -100,7 +101,7 @@ def unconditional(text: str) -> str:
 
 
 def conclusion(text: str) -> str:
-    r"""What follows the last \implies."""
+    r"""The text after the last \implies."""
     return cut(text, _IMPLIES)[0][-1]
 
 

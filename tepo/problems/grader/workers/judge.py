@@ -1,4 +1,4 @@
-r"""What a worker decides: one answer against one gold, and whether a gold can be read at all.
+r"""Decisions of a worker: one answer against one gold, and whether a gold can be read at all.
 
 Imported by workers only."""
 

@@ -49,7 +49,7 @@ _AGAIN = "again"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory".
+    """Result of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory".
 
     `seconds` of CPU time."""
 
@@ -279,7 +279,7 @@ class Pool:
                 self._renew(worker)  # what was cut off may have left sympy's memory half written
 
     def _renew(self, worker: _Worker) -> None:
-        """What judges from now on has judged nothing before."""
+        """Replace a worker by one that has judged nothing."""
         worker.kill()
         worker.expect()
 

@@ -45,7 +45,7 @@ def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict[str, Any
 
 
 def path_of(name: str, short: bool) -> Path:
-    """Where a benchmark's result lies."""
+    """Path of a benchmark's result."""
     return RESULTS / f"{name}{'_short' if short else ''}.json"
 
 

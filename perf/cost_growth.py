@@ -1,5 +1,5 @@
-"""How the cost of an RL step grows: response length 64 -> 1,024 and group count 64 -> 512,
-beside a model of attention and linear cost.
+"""Growth of an RL step's cost: response length 64 -> 1,024 and group count 64 -> 512, beside a model of attention and
+linear cost.
 
     OMP_NUM_THREADS=1 python -m perf.cost_growth [--turns 3] [--samples 2] [--short]
 

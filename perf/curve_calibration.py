@@ -38,7 +38,7 @@ def wander(random: np.random.Generator) -> np.ndarray:
 
 
 def problems(random: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each benchmark: the share right of each problem untrained, and at the end of training."""
+    """Share right of each problem of each benchmark: untrained, and at the end of training."""
     ends = [1 / (1 + np.exp(-(SHIFT + SPREAD * random.standard_normal(PROBLEMS)))) for _ in range(BENCHMARKS)]
     return [(random.beta(1, 1 / START - 1, PROBLEMS) * end / CEILING, end) for end in ends]
 

@@ -1,4 +1,4 @@
-"""What the first rank does on the CPU between the passes of a step, at the size of a run of a 7B: seconds that a GPU
+"""Work of the first rank on the CPU between the passes of a step, at the size of a run of a 7B: seconds that a GPU
 would wait for it, or would not because a thread does it.
 
     python -m perf.host_waits [FOLDER]

@@ -19,7 +19,7 @@ def cpu_kind(cpuinfo: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """Where a result comes from. `cpu` is the kind of CPU, under which results are stored."""
+    """Machine and versions that a result comes from. `cpu` is the kind of CPU, under which results are stored."""
     return {
         "cpu": cpu_kind(_CPUINFO.read_text() if _CPUINFO.exists() else ""),
         "cores": str(os.cpu_count()),

@@ -1,5 +1,5 @@
-"""What an objective itself costs:
-`prepare`, `loss` and its backward pass down to the log-probs, in CPU milliseconds a mini-batch.
+"""Cost of an objective itself: `prepare`, `loss` and its backward pass down to the log-probs, in CPU milliseconds a
+mini-batch.
 
     python perf/objective_cost.py [--sequences 128] [--tokens 27] [--update-ms 90] [--rows tepo,gspo]
 

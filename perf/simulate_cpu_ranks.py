@@ -88,7 +88,7 @@ class Heard:
 
 
 def rank_main(out: Path) -> None:
-    """What each of the two processes does."""
+    """Work of each of the two processes."""
     torch.set_num_threads(1)
     comm = distributed.start(torch.device("cpu"))
     policy = load_policy(str(LAPTOP))
@@ -143,7 +143,7 @@ class Replayed:
 
 @dataclass
 class Prompts(Stream):
-    """Of the mean length."""
+    """Prompts of the mean length."""
 
     length: int
 

@@ -1,4 +1,4 @@
-"""Where a step's time goes from 8 to 128 GPUs, simulated: the first and second bottleneck at each size.
+"""First and second bottleneck of a simulated step at 8 to 128 GPUs.
 
     python -m perf.simulate_sizes [--write | --stored]
 

@@ -39,12 +39,12 @@ class Row:
         return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
 
     def worse(self, baseline: float) -> float:
-        """How many times worse than the baseline, 1 or less when it is not."""
+        """Factor by which the ratio is worse than the baseline, 1 or less when it is not."""
         return baseline / self.ratio if self.higher_is_better else self.ratio / baseline
 
 
 class Unavailable(Exception):
-    """What is missing for a benchmark, in words."""
+    """Package or program that a benchmark misses, in words."""
 
 
 Found = tuple[list[Row], dict[str, Any]]

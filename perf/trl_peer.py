@@ -41,8 +41,8 @@ class Clock:
 
 
 def tune() -> None:
-    """What a user could do without changing the algorithm:
-    a tile as wide as a small vocabulary, and freed memory kept by malloc."""
+    """Settings that a user could choose without changing the algorithm: a tile as wide as a small vocabulary, and freed
+    memory kept by malloc."""
     import trl.trainer.utils
 
     trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE = 64

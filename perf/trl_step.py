@@ -118,7 +118,7 @@ class Ours:
 
 
 def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
-    """What the peer is told: the prompts of every turn, in the order of our stream."""
+    """Job of the peer: the prompts of every turn, in the order of our stream."""
     train = config.train
     problems = [prompt.problem for prompt in parts.collector.stream.take(0, train.prompts_per_step * turns)]
     return {

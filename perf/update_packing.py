@@ -141,7 +141,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def profile(turns: int = 5) -> None:
-    """Where a packed update goes: share of its CPU time by operation, the matrix products together first."""
+    """Print the share of each operation in the CPU time of a packed update, the matrix products together first."""
     torch.set_num_threads(1)
     model, groups = laptop_groups()
     run = update(model, lambda: packed_loss(model, groups))

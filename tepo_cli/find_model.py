@@ -1,4 +1,4 @@
-"""Which model the words of `tepo eval` mean."""
+"""Model that the words of `tepo eval` name."""
 
 import difflib
 import re

@@ -96,7 +96,7 @@ app.command()(watch)
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that the encoding of a locale lacks, and where to go on: a minus must not become a
+    """Spelling of characters that the encoding of a locale lacks, and where to go on: a minus must not become a
     question mark."""
     assert isinstance(error, UnicodeEncodeError)
     return "".join(_ASCII.get(character, "?") for character in error.object[error.start : error.end]), error.end

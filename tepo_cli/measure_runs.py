@@ -1,4 +1,4 @@
-"""What `tepo measure` does. Imported when it runs."""
+"""Work of `tepo measure`. Imported when it runs."""
 
 import shlex
 from collections.abc import Sequence

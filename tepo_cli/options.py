@@ -57,7 +57,8 @@ Slurm = Annotated[
 
 
 def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, **given: str | int | None) -> "Slots":
-    """Where runs go. given: partition, nodes and minutes. Raises UserError for what the launcher has no use for."""
+    """Slots for runs: local ones, or Slurm. given: partition, nodes and minutes. Raises UserError for what the launcher
+    has no use for."""
     from tepo.studies.run_units import Slots
     from tepo.studies.slurm_options import slurm_options
 
@@ -71,7 +72,7 @@ def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, *
 
 
 def row_overrides(override: list[str] | None, data: str | None) -> list[str]:
-    """What --set and --data ask of every row; --data comes last and wins."""
+    """Overrides of every row by --set and --data; --data comes last and wins."""
     words = [*(override or []), *([f"data={data}"] if data else [])]
     trust.say(words)
     return words
@@ -90,7 +91,7 @@ def check_store_exists(store: Path) -> None:
 def filled(
     planned: "Planned", records: bool, store: Path, scale: str, seeds: list[int] | None
 ) -> "list[tuple[Study, list[Unit]]]":
-    """What a command that runs nothing shows: from the store, and with --records from records.
+    """Results that a command shows which runs nothing: from the store, and with --records from records.
 
     Raises UserError where there is neither."""
     if not records:

@@ -1,4 +1,4 @@
-"""What commands print beside their results.
+"""Lines that commands print beside their results.
 
 A person copies ids, names, paths and commands: none is cut or broken, however narrow the terminal.
 """

@@ -1,4 +1,4 @@
-"""What a plan takes on the disk, in words. Imported when a plan on GPUs is printed."""
+"""Disk space of a plan, in words. Imported when a plan on GPUs is printed."""
 
 from collections.abc import Sequence
 

@@ -50,7 +50,7 @@ def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None =
 
 
 def _say_measured(units: Sequence[Unit]) -> None:
-    """What GPUs held in runs of the store, beside what the plan says; nothing where none has run on one."""
+    """Print the memory that GPUs held in runs of the store, beside the plan's; nothing where none has run on one."""
     peaks = [found for unit in units if (found := measured_peaks(unit.metrics()))]
     if peaks:
         said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])

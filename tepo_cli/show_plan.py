@@ -36,7 +36,7 @@ def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
 
 
 def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
-    """What Slurm would be given for what is to do."""
+    """Print the jobs that Slurm would be given."""
     jobs = len(unfinished(unique(units)))
     if where.slurm is not None and jobs:
         from tepo.studies.slurm import preview
@@ -93,7 +93,7 @@ def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[D
 
 
 def show_power_line(planned: Planned) -> None:
-    """What the planned seeds can find, where the store has something to estimate it from."""
+    """Print the power of the planned seeds, where the store has something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
     there = (unit for _, units in planned for unit in units if not unit.tuning)

@@ -13,7 +13,7 @@ UNKNOWN = "power: unknown, the store holds no row and its baseline under two see
 
 
 def power_line(planned: Planned, wanted: float = WANTED) -> str:
-    """What the planned seeds find, and the seeds and problems that `wanted` points need, in a sentence."""
+    """Power of the planned seeds, and the seeds and problems that `wanted` points need, in a sentence."""
     power = study_power(planned)
     if power is None:
         return UNKNOWN

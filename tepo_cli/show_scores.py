@@ -1,4 +1,4 @@
-"""What `tepo eval` prints: what it would measure, and the scores. Imported when it runs."""
+"""Output of `tepo eval`: what it would measure, and the scores. Imported when it runs."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tepo_cli.screen import fixed, show
 
 
 def show_evaluations(names: Sequence[str], request: Request) -> None:
-    """What would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    """Print what would be evaluated, and the first prompt of each benchmark as the model sees it."""
     settings, tokenizer = request.settings, tokenizer_of(request.weights)
     for name in names:
         benchmark = load_benchmark(name)
@@ -38,7 +38,7 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
 
 
 def show_unreadable(names: Sequence[str], request: Request) -> None:
-    """Which golds of what is still to be measured the grader cannot read."""
+    """Print the golds of what is still to be measured that the grader cannot read."""
     for benchmark in map(load_benchmark, names):
         if stored(request.run, benchmark, request.settings) is None:
             unread = unreadable_golds(benchmark, request.settings.limit)

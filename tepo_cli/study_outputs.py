@@ -1,4 +1,5 @@
-"""What the study commands write from the store: tables on the screen, the page, the results as Markdown."""
+"""Files and tables that the study commands make from the store: tables on the screen, the page, the results as
+Markdown."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What `tepo train` and `tepo base` print. Imported when they run."""
+"""Output of `tepo train` and `tepo base`. Imported when they run."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -14,7 +14,7 @@ from tepo.policy.layout import Attention, Block, Layout
 
 
 class Heads(NamedTuple):
-    """How many query and key heads there are, and the numbers in one."""
+    """Numbers of query and key heads, and the size of one."""
 
     query: int
     key: int

@@ -29,16 +29,16 @@ class Sequences:
 
     @property
     def costs(self) -> np.ndarray:
-        """Of each response, in tokens of a short one."""
+        """Cost of each response, in tokens of a short one."""
         return self.responses * (1 + (self.prompts + self.responses / 2) / _ATTENTION)
 
     @property
     def prompt_costs(self) -> np.ndarray:
-        """Of each prompt, which is pushed once for the responses that lie together."""
+        """Cost of each prompt, which is pushed once for the responses that lie together."""
         return self.prompts * (1 + self.prompts / (2 * _ATTENTION))
 
     def cost(self, part: Sequence[int]) -> float:
-        """Of a part, each of its prompts counted once."""
+        """Cost of a part, each of its prompts counted once."""
         chosen = np.asarray(part, dtype=np.int64)
         _, first = np.unique(self.groups[chosen], return_index=True)
         return float(self.costs[chosen].sum() + self.prompt_costs[chosen[first]].sum())
@@ -50,7 +50,7 @@ class Sequences:
         return int(np.maximum(self.responses[chosen] - 1, 0).sum() + self.prompts[chosen[first]].sum())
 
     def fits(self, part: Sequence[int], budget: int) -> bool:
-        """Whether it is a micro-batch: one sequence may be above the budget."""
+        """Tell whether a part is a micro-batch: one sequence may be above the budget."""
         return len(part) < 2 or self.pushed(part) <= budget
 
 

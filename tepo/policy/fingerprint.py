@@ -1,5 +1,5 @@
-"""What a policy is before it is trained:
-a hash of every file of its folder that can change what it says, wherever it lies."""
+"""Fingerprint of a policy before it is trained: a hash of every file of its folder that can change what it says,
+wherever it lies."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
 def supported(model: PreTrainedModel) -> bool:
-    """Whether the model has the parts that the pass is made of, all there: ZeRO-3 leaves empty weights behind."""
+    """Tell whether the model has the parts that the pass is made of, all there: ZeRO-3 leaves empty weights behind."""
     config = model.config
     if config.model_type not in FAMILIES or config.hidden_act != "silu":
         return False

@@ -19,8 +19,8 @@ _TILE = 2**18  # numbers of the widest buffer of a tile: 1 MiB in float32
 
 
 class Projection(NamedTuple):
-    """How `Project` works. eps: of the norm. heads, kv_heads, head_dim: of the attention. turns: the rotary embedding,
-    complex [M, head_dim / 2], or None to leave queries and keys unturned."""
+    """Settings of `Project`. eps: of the norm. heads, kv_heads, head_dim: of the attention. turns: the rotary
+    embedding, complex [M, head_dim / 2], or None to leave queries and keys unturned."""
 
     eps: float
     heads: int

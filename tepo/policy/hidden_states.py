@@ -39,9 +39,10 @@ def module_hidden(model: PreTrainedModel, packed: Packed, layout: Layout) -> Ten
 
 
 def takes_fused(model: nn.Module) -> bool:
-    """Whether the fused pass serves: float32 on a CPU, without dropout and checkpointing (both need training mode), and
-    equal to the model's own modules on a small micro-batch. That is tried once for each model. Not where an engine
-    stands for the model: DeepSpeed must see each pass, and takes the trial's gradients for those of an update."""
+    """Tell whether the fused pass serves: float32 on a CPU, without dropout and checkpointing (both need training
+    mode), and equal to the model's own modules on a small micro-batch. That is tried once for each model. Not where an
+    engine stands for the model: DeepSpeed must see each pass, and takes the trial's gradients for those of an
+    update."""
     if not isinstance(model, PreTrainedModel):
         return False
     if model.training or model.device.type != "cpu" or model.dtype != torch.float32:

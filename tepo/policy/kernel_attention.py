@@ -44,8 +44,8 @@ def _hindrance(query: Tensor) -> tuple[str, str] | None:
 
 
 def varlen_available(query: Tensor) -> bool:
-    """Whether flash attention takes these tensors:
-    CUDA, Ampere or later, half precision, heads of a multiple of 8 up to 256."""
+    """Tell whether flash attention takes these tensors: CUDA, Ampere or later, half precision, heads of a multiple of 8
+    up to 256."""
     return query.is_cuda and _hindrance(query) is None
 
 

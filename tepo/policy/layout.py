@@ -156,7 +156,8 @@ def _rectangle(starts: np.ndarray, spans: np.ndarray, width: int, right: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """How queries meet keys: the layout of the segments, the scale of the scores, and the sliding window in tokens."""
+    """Way in which queries meet keys: the layout of the segments, the scale of the scores, and the sliding window in
+    tokens."""
 
     layout: Layout
     scale: float

@@ -1,4 +1,4 @@
-"""Where a policy lies: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
+"""Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
 
 import logging
 import re
@@ -33,7 +33,7 @@ def resolve(path: str) -> str:
 
 
 def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
-    """What every `from_pretrained` of transformers and vLLM is given, and the one way to code that comes with a model:
+    """Options of every `from_pretrained` of transformers and vLLM, and the one way to code that comes with a model:
     which is executed is logged. Never None: transformers would ask on the terminal."""
     if trust_remote_code:
         source = Path(resolve(path))
@@ -46,7 +46,7 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
 
 @cache
 def _ask_hub_once() -> None:
-    """Where the hub does not answer, take what is cached: transformers would ask six times for each file, which takes
+    """Take what is cached where the hub does not answer: transformers would ask six times for each file, which takes
     minutes."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session

@@ -52,8 +52,8 @@ class Shape:
         return self.layers * rank * (attention + 3 * (self.hidden + self.inner))
 
     def forward_operations(self, tokens: float, pairs: float) -> float:
-        """Of a forward pass over so many tokens. The input matrix is looked up, not multiplied. pairs: sum of squared
-        lengths of the sequences; causal attention works on half of them, twice."""
+        """Operations of a forward pass over so many tokens. The input matrix is looked up, not multiplied. pairs: sum
+        of squared lengths of the sequences; causal attention works on half of them, twice."""
         products = self.layers * self.layer_parameters + self.head_parameters
         return 2 * products * tokens + 2 * self.layers * self.heads * self.head_dim * pairs
 
@@ -68,7 +68,8 @@ class Shape:
         return 2 * self.layers * max(self.kv_heads // parts, 1) * self.head_dim
 
     def divisible(self, parts: int) -> bool:
-        """Whether the heads can be shared out to so many GPUs, the key-value heads too, or each of them to several."""
+        """Tell whether the heads can be shared out to so many GPUs, the key-value heads too, or each of them to
+        several."""
         return self.heads % parts == 0 and max(self.kv_heads, parts) % min(self.kv_heads, parts) == 0
 
     @classmethod

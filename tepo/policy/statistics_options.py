@@ -1,4 +1,4 @@
-"""What is asked of the per-token statistics of a policy."""
+"""Options of the per-token statistics of a policy."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What passes between the tiles of one matrix of logits: running sums, and the coefficients of its gradient."""
+"""Sums that pass between the tiles of one matrix of logits, and the coefficients of its gradient."""
 
 from dataclasses import dataclass
 

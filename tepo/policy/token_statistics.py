@@ -17,7 +17,7 @@ REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batc
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """Of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+    """Statistics of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
 
     logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
     when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.

@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """Of all phases."""
+        """Number of steps of all phases."""
         return sum(phase.steps for phase in self.phases)
 
     def phase(self, step: int) -> Phase:

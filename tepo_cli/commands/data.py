@@ -48,7 +48,7 @@ def verify(
 
 
 def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
-    """What is to be said of one set. Raises UserError when it is broken, not there or not the pinned one."""
+    """Lines about one set. Raises UserError when it is broken, not there or not the pinned one."""
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash

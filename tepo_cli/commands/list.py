@@ -42,7 +42,7 @@ def listing(
 
 
 def _named(*kinds: str, without: str = "") -> list[str]:
-    """What can be named, one of a user's own with its folder."""
+    """Names that a command takes, one of a user's own with its folder."""
     from tepo import paths
 
     found = {}

@@ -6,9 +6,12 @@ return costs page faults: about a tenth of an update at laptop scale (docs of `m
 
 import ctypes
 import os
+from collections.abc import Mapping
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc takes for the second
+_NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_OURS = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"  # the name that vLLM's checks read
 
 
 def keep_freed_memory() -> bool:
@@ -23,6 +26,16 @@ def keep_freed_memory() -> bool:
 
 def grow_segments() -> None:
     """Have torch grow its segments of GPU memory in place of taking new ones, which leaves fewer gaps between tensors
-    of many sizes. To be called before CUDA is used. What the user has set stays."""
-    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # the name that vLLM's checks read
+    of many sizes. To be called before the first allocation. What the user has set stays."""
+    if not set(_NAMES) & set(os.environ):
+        os.environ[_OURS[0]] = _OURS[1]
+
+
+def segments_grow(environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment has segments that grow."""
+    return any("expandable_segments:true" in environment.get(name, "").lower() for name in _NAMES)
+
+
+def without_growing(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what `grow_segments` set there, for a process that has another use of its GPU."""
+    return dict(pair for pair in environment.items() if pair != _OURS)

@@ -3,7 +3,9 @@
 On CPU a tile is passed over in strips that stay in the cache.
 """
 
+import functools
 import importlib.util
+import logging
 from typing import Any
 
 import torch
@@ -130,7 +132,26 @@ def _strips(logits: Tensor) -> list[slice]:
 
 def _triton(logits: Tensor) -> bool:
     """Whether the Triton kernels take this tile: they compute in float32 on CUDA."""
-    return logits.is_cuda and logits.dtype == torch.float32 and importlib.util.find_spec("triton") is not None
+    there = logits.is_cuda and logits.dtype == torch.float32 and importlib.util.find_spec("triton") is not None
+    return there and kernels_run(logits.device)
+
+
+@functools.cache
+def kernels_run(device: torch.device) -> bool:
+    """Whether a Triton kernel runs on the device; where it does not, a warning says why and what to install.
+
+    Triton builds its driver with a C compiler and Python's headers at the first launch, and slim images have neither.
+    """
+    try:
+        state, targets = State.empty(torch.zeros(1, 1, device=device)), torch.zeros(1, dtype=torch.int64, device=device)
+        _kernels().accumulate(torch.zeros(1, 1, device=device), state, targets, 1.0)
+    except Exception as error:  # Triton's, the compiler's, the loader's
+        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+        what = f"Triton's kernels do not run here ({why}): log-probs take torch's passes, which are slower"
+        fix = "Triton builds its driver with a C compiler and Python.h: apt-get install gcc python3-dev"
+        logging.getLogger(__name__).warning("%s. %s", what, fix)
+        return False
+    return True
 
 
 def _kernels() -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tepo.backends import TESTED
 from tepo.errors import UserError
+from tepo.policy.allocator import segments_grow
 from tepo.policy.location import load_options
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
@@ -137,6 +138,11 @@ class EngineOptions:
     trust_remote_code: bool = False
     tensor_parallel: int = 1
 
+    def custom_all_reduce(self, environment: Mapping[str, str]) -> bool:
+        """Whether vLLM's own sum over the GPUs of an engine may be used: it cannot share memory in segments that grow,
+        which a user may have asked for."""
+        return self.tensor_parallel == 1 or not segments_grow(environment)
+
 
 class VllmSampler:
     """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all
@@ -181,6 +187,7 @@ class VllmSampler:
                 skip_tokenizer_init=True,
                 distributed_executor_backend="external_launcher" if launched else None,
                 tensor_parallel_size=options.tensor_parallel,
+                disable_custom_all_reduce=not options.custom_all_reduce(os.environ),
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
                 **source,

@@ -27,6 +27,7 @@ from torch import Tensor
 from tepo import stopping
 from tepo.errors import RunFailed, UserError
 from tepo.files import commit_folder, no_link
+from tepo.policy.allocator import without_growing
 from tepo.policy.location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm_groups import Groups, fewest, sample_seed, to_response
@@ -86,6 +87,8 @@ def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) ->
         "--seed",
         "0",
     ]
+    if not options.custom_all_reduce(without_growing(os.environ)):
+        command.append("--disable-custom-all-reduce")
     source = load_options(options.path, options.revision, options.trust_remote_code)
     command += ["--revision", options.revision] if options.revision else []
     command += ["--trust-remote-code"] if source["trust_remote_code"] else []
@@ -108,7 +111,11 @@ def local_server(options: EngineOptions, *, log: Path, cpu: bool = False) -> Ite
         end_with_us = partial(stopping.end_with, os.getpid(), signal.SIGTERM)
         with open(log, "w", opener=no_link) as sink:
             process = subprocess.Popen(
-                command, env=os.environ | environment, stdout=sink, stderr=subprocess.STDOUT, preexec_fn=end_with_us
+                command,
+                env=without_growing(os.environ) | environment,  # the server's memory is one large piece
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                preexec_fn=end_with_us,
             )
         try:
             yield partial(_wait_until_healthy, socket_url(folder / _SOCKET), process, log)

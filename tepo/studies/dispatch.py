@@ -61,6 +61,13 @@ def command(unit: Unit) -> list[str]:
     return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.as_typed()]
 
 
+def training_command(unit: Unit) -> list[str]:
+    """The same without measuring; empty for what is trained, and for a base."""
+    if unit.row.objective is None or unit.trained():
+        return []
+    return [word for word in command(unit) if word not in ("--evaluate", "--validate")]
+
+
 def state(unit: Unit, running: bool) -> State:
     """Read a unit's state from the store."""
     total = 0 if unit.row.objective is None else unit.config.train.steps

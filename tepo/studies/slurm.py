@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tepo.errors import UserError
 from tepo.files import write_atomic
-from tepo.studies.dispatch import Failure, State, command, same_twice, state, why
+from tepo.studies.dispatch import Failure, State, command, same_twice, state, training_command, why
 from tepo.studies.plan import Unit
 from tepo.studies.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
 from tepo.studies.slurm_options import SlurmOptions, cluster_nodes, fitted
@@ -149,7 +149,8 @@ def cancel(job: str, *which: str) -> None:
 
 def _job(unit: Unit, options: SlurmOptions) -> Job:
     log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
-    return Job(command(unit), run, log, options.nodes, options.gpus, options.cpus or 1)
+    words = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+    return Job(words[0], run, log, options.nodes, options.gpus, options.cpus or 1, alone=words[1])
 
 
 def preview(jobs: int, options: SlurmOptions, store: Path) -> str:

@@ -1,8 +1,11 @@
 """What runs inside a Slurm job: on its first node `lead`, which starts one `node` on each by srun and in the end
 requeues the job or says how it ended; each `node` starts the run or its ranks and passes a request to stop on to them.
+A run over several nodes is measured by a second srun, on the first node alone: nodes that have trained would wait for
+it for minutes, and Slurm ends a step some time after its first node has ended.
 
     python -m tepo.studies.slurm_job lead FOLDER
     python -m tepo.studies.slurm_job node FOLDER INDEX ADDRESS:PORT
+    python -m tepo.studies.slurm_job node FOLDER INDEX alone
 
 FOLDER: what `tepo.studies.slurm` wrote. No more than the standard library is needed until the run starts.
 """
@@ -15,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -30,11 +33,14 @@ _NOTHING_STARTED = (NO_STORE, 126, 127)  # 126, 127: the shell has no such progr
 _SIGNAL = 128  # exit codes from here: killed by a signal
 _VAIN = 3  # requeues one after the other without a finished step or benchmark
 _WAIT = 40  # seconds that the other nodes have to end when one has: torchrun gives its ranks 30
+_GPUS = "LOCAL_WORLD_SIZE"  # a process that measures takes so many, as one that has trained as a rank does
+_ALONE = "alone"  # in place of an address: on the first node, after the others
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its command line and folder, and what each node of it gets."""
+    """One run: its command line (empty: none) and folder, and what each node of it gets. alone: the command line of
+    one process that follows, on the first node."""
 
     words: list[str]
     run: str
@@ -42,6 +48,7 @@ class Job:
     nodes: int
     gpus: int
     cpus: int
+    alone: list[str] = field(default_factory=list)
 
 
 def write_jobs(folder: Path, jobs: list[Job]) -> None:
@@ -77,21 +84,32 @@ def lead(folder: Path) -> int:
         signal.signal(number, lambda number, frame: None)  # not ignored: srun would inherit that
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     job = read_job(folder, index)
-    address = f"{_address()}:{_free_port(int(os.environ['SLURM_JOB_ID']))}" if job.nodes > 1 else "none"
-    srun = ["srun", f"--ntasks={job.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
-    srun += [f"--wait={_WAIT}", "--kill-on-bad-exit=0", "sh", "-c", in_shell(folder, "node", str(index), address)]
-    reports = [_report(folder, index, number) for number in range(job.nodes)]
-    for report in reports:
-        report.unlink(missing_ok=True)
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    with open(job.log, "ab", opener=no_link) as log:
-        done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    codes = [int(report.read_text()) if report.exists() else None for report in reports]
-    code = done.returncode or max(code or 0 for code in codes)
+    code, codes = 0, list[int | None]()
+    if job.words:
+        address = f"{_address()}:{_free_port(int(os.environ['SLURM_JOB_ID']))}" if job.nodes > 1 else "none"
+        code, codes = _on_nodes(folder, index, job.nodes, address)
+    if job.alone and not code:
+        code, codes = _on_nodes(folder, index, 1, _ALONE)
     if _for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued():
         return code
     write_json(outcome_file(folder, index), {"code": code})
     return code
+
+
+def _on_nodes(folder: Path, index: int, nodes: int, address: str) -> tuple[int, list[int | None]]:
+    """Run `node` on so many nodes, this one the first. Returns the exit code of all, and what each reports."""
+    job = read_job(folder, index)
+    srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
+    srun += ["--relative=0", f"--wait={_WAIT}", "--kill-on-bad-exit=0"]
+    srun += ["sh", "-c", in_shell(folder, "node", str(index), address)]
+    reports = [_report(folder, index, number) for number in range(nodes)]
+    for report in reports:
+        report.unlink(missing_ok=True)
+    with open(job.log, "ab", opener=no_link) as log:
+        done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    codes = [int(report.read_text()) if report.exists() else None for report in reports]
+    return done.returncode or max(code or 0 for code in codes), codes
 
 
 def _for_now(code: int, codes: list[int | None]) -> bool:
@@ -150,7 +168,7 @@ def _free_port(job: int) -> int:
 def node(folder: Path, index: int, address: str) -> int:
     """Start the run, or this node's ranks of it, and wait; a request to stop goes to them, and its code comes back."""
     job = read_job(folder, index)
-    launcher = job.nodes > 1 or job.gpus > 1
+    launcher = address != _ALONE and (job.nodes > 1 or job.gpus > 1)
     asked: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -159,7 +177,8 @@ def node(folder: Path, index: int, address: str) -> int:
         asked.append(number)
 
     end_with_us = partial(_end_with, os.getpid())
-    child = subprocess.Popen(node_words(job, address), env=os.environ | ONE_THREAD, preexec_fn=end_with_us)
+    ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
+    child = subprocess.Popen(node_words(job, address), env=os.environ | ours, preexec_fn=end_with_us)
     for number in stopping.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
@@ -169,7 +188,9 @@ def node(folder: Path, index: int, address: str) -> int:
 
 
 def node_words(job: Job, address: str) -> list[str]:
-    """The run's command, or torchrun with the ranks of this node; a CPU is one rank."""
+    """The run's command, or torchrun with the ranks of this node; a CPU is one rank. Alone, its second command."""
+    if address == _ALONE:
+        return job.alone
     if job.nodes == 1:
         return job.words if job.gpus <= 1 else under_torchrun(job.words, job.gpus, "--standalone")
     host, _, port = address.rpartition(":")

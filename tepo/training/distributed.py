@@ -2,10 +2,13 @@
 
 import atexit
 import contextlib
+import fcntl
+import ipaddress
 import os
 import re
 import signal
 import socket
+import struct
 from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType
@@ -23,6 +26,8 @@ from tepo.training.engine import Comm
 from tepo.training.heartbeat import LostRank
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915  # of netdevice(7)
 
 _joined = 0  # process groups that this process has started
 
@@ -87,16 +92,57 @@ def start(device: torch.device) -> "TorchComm":
 
 
 def _join(backend: str) -> None:
-    """A process group of all ranks. A second one, after vLLM has ended the first, meets under keys of its own: the
-    store still has the addresses of the first, to which its ranks would connect for ever."""
+    """A process group of all ranks. Each meets under keys of its own: after vLLM has ended the first, the store still
+    has its addresses, to which the ranks of the second would connect for ever."""
     global _joined
-    if not _joined:
-        dist.init_process_group(backend, timeout=_TIMEOUT)
-    else:
-        store, number, ranks = next(dist.rendezvous("env://", timeout=_TIMEOUT))
-        own = dist.PrefixStore(f"again{_joined}", store)
-        dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
+    store, number, ranks = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+    own = dist.PrefixStore(f"group{_joined}", store)
+    if ranks > 1 and _GLOO_INTERFACE not in os.environ:
+        _choose_interface(own, number, ranks)
+    dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
     _joined += 1
+
+
+def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:
+    """Have gloo listen on the network interface that leads to the rendezvous. By itself it takes the address of the
+    machine's name, which on many is 127.0.1.1, where the ranks of other machines find nobody.
+
+    On the machine of the rendezvous the way there may be that loopback too: it takes the way to another's rank."""
+    own = _own_address(os.environ["MASTER_ADDR"])
+    store.set(f"address{number}", own)
+    if own == "" or ipaddress.ip_address(own).is_loopback:
+        others = [store.get(f"address{other}").decode() for other in range(ranks)]
+        elsewhere = [other for other in others if other and not ipaddress.ip_address(other).is_loopback]
+        own = _own_address(elsewhere[0]) if elsewhere else ""  # none: all are here, and any way will do
+    if own and (name := _interface(own)):
+        os.environ[_GLOO_INTERFACE] = name
+
+
+def _own_address(peer: str) -> str:
+    """The address from which this machine sends to another; empty where no way leads there. Nothing is sent."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except OSError:
+        return ""
+
+
+def _interface(address: str) -> str | None:
+    """The network interface that has an address of this machine."""
+    wanted = ipaddress.ip_address(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if ipaddress.ip_address(found[20:24]) == wanted:
+                    return name
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as lines:
+        for digits, *_, name in map(str.split, lines):
+            if ipaddress.ip_address(bytes.fromhex(digits)) == wanted:
+                return name
+    return None
 
 
 @contextlib.contextmanager

@@ -56,9 +56,9 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
             run.clean_up()
         return run.path
     check_settings(config)
+    if sampler_backend(config.sampler.kind).segments_may_grow(config):
+        grow_segments()  # before the checks: some of them try what they check on the GPU
     check_machine(config, run.path)
-    if sampler_backend(config.sampler.kind).segments_may_grow():
-        grow_segments()
     pick_device(config.engine.device)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ _PROGRAMS = {
     "chromium": "page tests: apt-get install chromium chromium-driver",
     "g++": "DeepSpeed's optional kernels",
 }
+_TRITON = "Triton's kernels on a GPU: apt-get install gcc python3-dev"
 
 
 _SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
@@ -151,6 +153,10 @@ def _programs() -> Iterator[tuple[str, str, str]]:
     for program, fix in _PROGRAMS.items():
         path = shutil.which(program)
         yield program, path or "missing", "" if path else fix
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")  # in Triton's order
+    yield "C compiler", compiler or "missing", "" if compiler else _TRITON
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    yield "Python.h", str(header) if header.is_file() else "missing", "" if header.is_file() else _TRITON
 
 
 def _machine(store: Path) -> list[tuple[str, str, str]]:

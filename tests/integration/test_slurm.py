@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,6 +201,51 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     assert [one.end().returncode for one in both] == [0, 0]
     assert lasting(run.path) == lasting(alone.path)
     assert weights(run.path) == weights(alone.path)
+
+
+IMPATIENT = """\
+import os, pathlib, sys, time
+
+if "torch.distributed.run" in sys.orig_argv:
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+    made = LocalElasticAgent.__init__
+    LocalElasticAgent.__init__ = lambda *given, **named: made(*given, **named | {"exit_barrier_timeout": 1})
+
+def wait(event, arguments, here=pathlib.Path(__file__).parent):
+    if event == "os.mkdir" and "/eval/max4" in os.fsdecode(arguments[0]):
+        (here / "measures").touch()
+        while not (here / "go").exists():
+            time.sleep(0.05)
+
+sys.addaudithook(wait)
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+@pytest.mark.deepspeed
+@pytest.mark.parametrize("base", [False, True])
+def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, slurm: Path, base: bool) -> None:
+    """torchrun waits 300 s at its end for that of the other node and srun 40: here 1 and 2."""
+    env = one_row(tmp_path, "engine=deepspeed", "train.steps=1")
+    if base:
+        path = tmp_path / "ablations" / "mixed.yaml"
+        path.write_text(path.read_text().replace("objective: grpo_dapo", "base: true"))
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
+    short = tmp_path / "srun"
+    short.write_text(f'#!/bin/bash\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=2}}"\n')
+    short.chmod(0o755)
+    env |= {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = ablate(tmp_path / "runs", env, "--nodes", "2", "--gpus", "1")
+    until((tmp_path / "measures").exists, process)
+    until(lambda: "n2" not in in_job("SLURMD_NODENAME").values(), process)
+    time.sleep(6)  # for srun, which looks every second
+    (tmp_path / "go").touch()
+    done = process.end()
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs").glob("*/eval/max4/result.json")
+    assert "CANCELLED" not in (run.parents[2] / "log.txt").read_text()
 
 
 @pytest.mark.slurm

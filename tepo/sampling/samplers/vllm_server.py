@@ -25,7 +25,7 @@ class VllmServerBackend:
     part_rows = 1024
     packages: Mapping[str, str] = {}  # the servers have their own
 
-    def segments_may_grow(self) -> bool:
+    def segments_may_grow(self, config: RunConfig) -> bool:
         return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:

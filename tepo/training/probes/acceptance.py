@@ -13,7 +13,8 @@ from tepo.files import write_json
 from tepo.training.probes.record import Figure, record, supervise
 
 NAMES = ("attention", "fused", "update", "sampler")
-_LIMIT = 60.0  # seconds of one, most of which a slow disk may take to import torch
+_LIMIT = 60.0  # seconds of one, from where it has imported torch and started CUDA
+_START = 600.0  # seconds for that, which take minutes on the disk of a network
 
 
 def accept(path: Path, size: str = "short") -> Iterator[dict[str, Any]]:
@@ -22,19 +23,21 @@ def accept(path: Path, size: str = "short") -> Iterator[dict[str, Any]]:
     for name in NAMES:
         part = path.with_name(f".{path.name}.{name}")
         words = ["tepo.training.probes.acceptance", name, size, str(part)]
-        results[name] = supervise(words, name, part, _LIMIT)
+        results[name] = supervise(words, name, part, _LIMIT, _START)
         part.unlink(missing_ok=True)
         write_json(path, results)
         yield results[name]
 
 
 def measure(name: str, size: str) -> Iterator[Figure]:
-    """The figures of one probe, on the GPU unless it is the small size."""
+    """The figures of one probe, on the GPU unless it is the small size. When it returns, what they need is loaded."""
     import torch
 
     probe = importlib.import_module(f"tepo.training.probes.{name}")
     device = "cuda" if torch.cuda.is_available() and size != "small" else "cpu"
-    yield from probe.figures(device, probe.SIZES[size])
+    one = torch.ones(1, 1, device=device)
+    (one @ one).item()
+    return probe.figures(device, probe.SIZES[size])
 
 
 if __name__ == "__main__":

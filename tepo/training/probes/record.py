@@ -61,11 +61,14 @@ def machine() -> dict[str, str]:
 
 
 def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:
-    """Run a measurement; `path` has the results from the first figure on, and how it ended."""
+    """Run a measurement; `path` is there as soon as `measure` has returned, has the results from the first figure on,
+    and how it ended."""
     outcome: dict[str, Any] = {"part": part, "state": "running", "note": "", "machine": machine(), "figures": []}
     started, held = time.monotonic(), True
     try:
-        for figure in measure():
+        figures = measure()
+        _write(path, outcome, started)
+        for figure in figures:
             outcome["figures"].append(asdict(figure))
             held &= figure.holds
             _write(path, outcome, started)
@@ -85,8 +88,9 @@ def _write(path: Path, outcome: dict[str, Any], started: float) -> None:
     write_json(path, outcome)
 
 
-def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict[str, Any]:
-    """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started.
+def supervise(words: Sequence[str], part: str, path: Path, limit: float, start: float = 0) -> dict[str, Any]:
+    """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started. These
+    count from its first record on, but not later than after `start` seconds: a slow disk may take them for imports.
 
     Returns its results. A process that crashed or ran out of time is `failed` or `stopped`, with the figures it had.
     """
@@ -102,6 +106,8 @@ def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict
         )
         ended = ""
         try:
+            while not path.exists() and process.poll() is None and time.monotonic() < started + start:
+                time.sleep(0.05)
             process.wait(limit)
         except subprocess.TimeoutExpired:
             ended = f"stopped after {limit:g} s"

@@ -4,6 +4,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,26 @@ def test_doctor_says_how_to_get_what_is_missing(
     monkeypatch.setenv("COLUMNS", "40")
     doctor(Path("runs"), selftest=False)
     assert f"\ndeepspeed: {install_line('deepspeed')} (CPU: make engines)\n" in capsys.readouterr().out
+
+
+def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from tepo_cli.commands.doctor import doctor
+
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    doctor(Path("runs"), selftest=False)
+    said = capsys.readouterr().out
+    for what in ("C compiler", "Python.h"):
+        assert f"\n{what:24} missing\n" in said
+        assert f"\n{what}: Triton's kernels on a GPU: apt-get install gcc python3-dev\n" in said
+    (tmp_path / "Python.h").touch()
+    (tmp_path / "gcc").touch(mode=0o755)
+    doctor(Path("runs"), selftest=False)
+    said = capsys.readouterr().out
+    assert f"\n{'C compiler':24} {tmp_path / 'gcc'}\n{'Python.h':24} {tmp_path / 'Python.h'}\n" in said
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:

@@ -1,12 +1,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tepo.config.compose import compose
 from tepo.policy.allocator import grow_segments
 from tepo.sampling.samplers import sampler_backend
-from tepo.sampling.vllm_sampler import vllm_folder
+from tepo.sampling.vllm_sampler import EngineOptions, vllm_folder
+from tepo.sampling.vllm_server import local_server, serve_command
+
+NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 _FAULTS = """
 import resource, sys, torch
@@ -39,8 +45,14 @@ def test_memory_that_is_kept_costs_no_page_faults():
     assert faults("keep") < 0.1 * faults("plain")
 
 
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_segments_grow_unless_the_user_has_said_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+    for name in NAMES:
         monkeypatch.setenv(name, "max_split_size_mb:512")
         grow_segments()
         assert os.environ[name] == "max_split_size_mb:512"
@@ -53,7 +65,42 @@ def test_segments_grow_unless_the_user_has_said_something(monkeypatch: pytest.Mo
 def test_the_installed_vllm_switches_growing_segments_off_around_its_pool() -> None:
     """Read in its source: the allocator is CUDA's, which is not here."""
     folder = vllm_folder()
-    assert sampler_backend("vllm").segments_may_grow()
+    assert sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm"]))
     source = (folder / "device_allocator/cumem.py").read_text()
     pool = source[source.index("def use_memory_pool(") :]
     assert pool.index("EXPANDABLE_SEGMENTS, False") < pool.index("yield") < pool.index("set_alloc_conf(prev_conf)")
+
+
+@pytest.mark.vllm
+def test_no_segments_grow_beside_an_engine_over_several_gpus() -> None:
+    assert not sampler_backend("vllm").segments_may_grow(compose(["sampler=vllm", "sampler.tensor_parallel=2"]))
+
+
+def server_environments() -> Iterator[str]:
+    """Of the vLLM servers that this process has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        if stat.is_file() and stat.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+            text = (stat.parent / "environ").read_text().replace("\0", "\n")
+            if "VLLM_SERVER_DEV_MODE" in text:
+                yield text
+
+
+def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path) -> None:
+    options = EngineOptions(str(tmp_path), "bfloat16", 64, tensor_parallel=2)
+    grow_segments()
+    try:
+        assert "--disable-custom-all-reduce" not in serve_command(options, tmp_path)[0]
+        with local_server(options, log=tmp_path / "log"):
+            (environment,) = server_environments()
+    finally:
+        del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in environment
+
+
+@pytest.mark.parametrize(("gpus", "without"), [(1, False), (2, True)])
+def test_where_the_user_has_them_grow_an_engine_sums_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, without: bool
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512,expandable_segments:True")
+    command, _ = serve_command(EngineOptions(str(tmp_path), "bfloat16", 64, tensor_parallel=gpus), tmp_path)
+    assert ("--disable-custom-all-reduce" in command) == without

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -179,3 +180,43 @@ def test_triton_kernels_interpreted_on_cpu():
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+_WHERE_NONE_RUNS = """
+import torch
+from tepo.policy.tile import kernels_run
+print([kernels_run(torch.device("cpu")) for _ in range(2)])
+"""
+
+
+def test_where_no_kernel_runs_one_warning_says_what_to_install() -> None:
+    """On a CPU: without Triton its import fails, with it the launch."""
+    done = subprocess.run([sys.executable, "-c", _WHERE_NONE_RUNS], capture_output=True, text=True, check=True)
+    assert done.stdout == "[False, False]\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Triton's kernels do not run here (")
+    assert line.endswith(
+        "torch's passes, which are slower. Triton builds its driver with a C compiler and Python.h: "
+        "apt-get install gcc python3-dev"
+    )
+
+
+_ON_GPU = """
+import torch
+from tepo.policy.fused import linear_statistics
+from tepo.policy.statistics_options import StatisticsOptions
+hidden, weight = torch.randn(8, 16, device="cuda").bfloat16(), torch.randn(300, 16, device="cuda").bfloat16()
+targets = torch.arange(8, device="cuda")
+exact = torch.log_softmax((hidden.float() @ weight.float().t()), dim=-1).gather(1, targets[:, None])[:, 0]
+torch.testing.assert_close(linear_statistics(hidden, weight, targets, StatisticsOptions())[0], exact, atol=0.05, rtol=0)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_log_probs_on_a_gpu_need_no_compiler(tmp_path: Path) -> None:
+    bare = {"PATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    kept = {name: value for name, value in os.environ.items() if name != "CC"}
+    done = subprocess.run([sys.executable, "-c", _ON_GPU], env=kept | bare, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Failed to find C compiler" in done.stderr

@@ -140,6 +140,7 @@ def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     assert "--standalone" in slurm_job.node_words(replace(job, nodes=1), "none")
     assert slurm_job.node_words(replace(job, nodes=1, gpus=1), "none") == job.words
     assert slurm_job.node_words(replace(job, gpus=0), "a:1")[4] == "1"  # a CPU is one rank
+    assert slurm_job.node_words(replace(job, alone=["measure"]), "alone") == ["measure"]
 
 
 def test_two_jobs_meet_at_two_ports_and_none_that_is_taken() -> None:

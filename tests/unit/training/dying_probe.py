@@ -1,4 +1,5 @@
-"""A probe that crashes or hangs after its first figure: python -m tests.unit.training.dying_probe crash|hang FILE."""
+"""A probe that crashes or hangs after its first figure, or has slow imports:
+python -m tests.unit.training.dying_probe crash|hang|slow FILE."""
 
 import os
 import sys
@@ -10,6 +11,13 @@ from tepo.training.probes.record import Figure, record
 
 
 def measure() -> Iterator[Figure]:
+    if sys.argv[1] == "slow":
+        time.sleep(6)
+        return iter([Figure("first", "s", 1.0)])
+    return dying()
+
+
+def dying() -> Iterator[Figure]:
     yield Figure("first", "s", 1.0)
     if sys.argv[1] == "crash":
         sys.stderr.write("last words\n")

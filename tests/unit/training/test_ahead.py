@@ -42,7 +42,7 @@ class Backend:
     part_rows = 8
     packages = {{}}
 
-    def segments_may_grow(self):
+    def segments_may_grow(self, config):
         return True
 
     def check_settings(self, config, ranks):

@@ -35,7 +35,7 @@ class Backend:
     part_rows = 8
     packages = {"no-such-package": "write it"}
 
-    def segments_may_grow(self):
+    def segments_may_grow(self, config):
         return True
 
     def check_settings(self, config, ranks):

@@ -63,6 +63,14 @@ def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, 
     assert [figure["name"] for figure in found["figures"]] == ["first"]
 
 
+@pytest.mark.slow
+def test_what_a_slow_disk_takes_for_imports_is_outside_of_the_limit(tmp_path: Path) -> None:
+    words = ["tests.unit.training.dying_probe", "slow", str(tmp_path / "part.json")]
+    found = supervise(words, "part", tmp_path / "part.json", limit=5, start=600)
+    assert (found["state"], found["note"]) == ("works", "")
+    assert found["seconds"] > 6
+
+
 def test_a_part_that_dies_at_once_says_so(tmp_path: Path) -> None:
     found = supervise(["tepo.no_such_module"], "part", tmp_path / "part.json", limit=60)
     assert found["state"] == "failed"

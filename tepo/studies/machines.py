@@ -18,6 +18,7 @@ RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
 HOST_BANDWIDTH = 50e9  # bytes a second of main memory, for the optimiser of each GPU
 LINK = 20e9  # bytes a second between main memory and a GPU, pinned
+MEASURING = 0.2  # of AdamW's time in main memory: what the update moved, by a sample (docs/log.md has the ratio)
 LEFT = 0.85  # of a GPU for a server that shares it with nothing
 ASSUMPTIONS = (
     f"seconds are simulated: the queue, the dealing and the packing of a run with a clock in place of the GPUs "
@@ -26,7 +27,8 @@ ASSUMPTIONS = (
     f"and prompts of {PROMPT} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
     f"{OPERATIONS:.0%} of peak operations, {BANDWIDTH:.0%} of peak bandwidth in decoding; "
     f"the weights of a 7B reach the sampler in {SYNC:.0f} s, others by their size; "
-    f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU; "
+    f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU, and "
+    f"measures what it moved in {MEASURING:.0%} of that time; "
     "checkpoints and grading take no time, nor the gathering of weights under ZeRO-3"
 )
 

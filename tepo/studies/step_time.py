@@ -7,7 +7,7 @@ from tepo.config.schema import RunConfig
 from tepo.policy.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import longest_sequence, sampler_backend
-from tepo.studies.machines import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, RESPONSE_SHARE, Machine, ranks_of
+from tepo.studies.machines import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, MEASURING, RESPONSE_SHARE, Machine, ranks_of
 from tepo.studies.simulator import updates
 from tepo.studies.simulator.cards import SYNC, WORK, Card, Decoding, Training
 from tepo.studies.simulator.clocked import Engine
@@ -90,9 +90,11 @@ def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
 
 def _offload(config: RunConfig, shape: Shape, ranks: int) -> float:
     """Seconds of all updates of a step in main memory: master and both moments are read and written there, the gradient
-    is read; it and the weight cross between memories."""
+    is read, a sample of the update is measured, and the master is rounded to the weight's type; gradient and weight
+    cross between memories."""
     if not config.engine.offload:
         return 0.0
     share = (shape.adapter_parameters(config.model.lora_rank) or shape.parameters) / ranks
-    crossing = 4 + number_bytes(config.model.dtype)
-    return config.train.epochs * config.train.mini_batches * share * (28 / HOST_BANDWIDTH + crossing / LINK)
+    size = number_bytes(config.model.dtype)
+    seconds = (28 * (1 + MEASURING) + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK
+    return config.train.epochs * config.train.mini_batches * share * seconds

@@ -132,6 +132,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     if latest is not None:
         engine.load(latest)
     sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
+    limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
     with (
         contextlib.closing(sampler),
         Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,

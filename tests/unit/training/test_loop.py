@@ -5,15 +5,36 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.errors import UserError
+from tepo.sampling.samplers import sampler_backend
 from tepo.training.checkpoint import complete
 from tepo.training.final_model import final_model
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
+
+
+def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's worker leaves one thread to the process when it has loaded its model; here it leaves three."""
+    backend, threads, seen = sampler_backend("torch"), torch.get_num_threads(), []
+    opened = backend.open
+
+    def opens(*arguments: object) -> object:
+        torch.set_num_threads(3)
+        return opened(*arguments)
+
+    monkeypatch.setattr(type(backend), "open", lambda _, *arguments: opens(*arguments))
+    try:
+        train(small(tmp_path, "train.steps=1"), lambda step, row: seen.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [1]
 
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:

@@ -100,13 +100,7 @@ class Case:
 
     def queued(self, setup: Setup) -> list[tuple[int, Rollout]]:
         """Rollouts of consecutive steps by the queue, each with its first prompt."""
-        start = before = 0
-        steps = []
-        for _ in range(WARM + SHOWN):
-            steps.append((start, rollouts.by_queue(setup, start, before)))
-            before = steps[-1][1].consumed
-            start += before
-        return steps[WARM:]
+        return rollouts.in_turn(setup, WARM + SHOWN)[WARM:]
 
     def steps(self) -> list[Step]:
         """Every schedule, on the same prompts, and one step off policy."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError, unknown_name
-from tepo.studies.simulator.cards import BANDWIDTH, OPERATIONS, PROMPT, SYNC
+from tepo.studies.simulator.cards import BANDWIDTH, MFU, OPERATIONS, PROMPT, SYNC, operations_share
 from tepo.training.engines import engine_backend
 from tepo.training.memory import GIB
 from tepo.words import counted
@@ -25,7 +25,9 @@ ASSUMPTIONS = (
     "(docs/performance.md); "
     f"assumed: lognormal responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens "
     f"and prompts of {PROMPT} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
-    f"{OPERATIONS:.0%} of peak operations, {BANDWIDTH:.0%} of peak bandwidth in decoding; "
+    f"of peak operations {operations_share(0):.0%} in passes of models up to a width of {MFU[0][0]:,}, {OPERATIONS:.0%} "
+    f"from {MFU[1][0]:,} on and in proportion between; {OPERATIONS:.0%} of them and {BANDWIDTH:.0%} of peak bandwidth in "
+    "decoding; "
     f"the weights of a 7B reach the sampler in {SYNC:.0f} s, others by their size; "
     f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU, and "
     f"measures what it moved in {MEASURING:.0%} of that time; "

@@ -15,9 +15,11 @@ BANDWIDTH = 0.77
 # by its weights at BANDWIDTH: what is left is the host's.
 STEP_SECONDS = 0.0033
 EAGER_SECONDS = 0.022  # the same without graphs: the host launches 28 layers
-# prime-rl publishes an MFU of 36.1% for Qwen3-4B at 65k tokens on 8 H200 (benchmarks/results/BENCHMARKS.md). MFU counts
-# three passes; with recomputation there are four.
-OPERATIONS = 0.361 * 4 / 3
+# MFU of RL on all weights that prime-rl publishes (benchmarks/results/BENCHMARKS.md, commit 30bf494), by width:
+# Qwen3-0.6B at 16k tokens on an H100 (on an A6000, with a sixth of its operations, 10.9%), Qwen3-4B at 65k tokens on
+# 8 H200. MFU counts three passes; with recomputation, which both have, there are four. The two differ in tokens too.
+MFU = ((1024, 0.111), (2560, 0.361))
+OPERATIONS = MFU[-1][1] * 4 / 3  # of the peak: wide models, and all in decoding, whose kernels wait for no host
 # An all-reduce between GPUs of a node, two a layer: so long for next to nothing, and the bytes at NETWORK of NVLink's
 # peak. On four H100 vLLM takes 10, 15, 22 and 29 us for 0.5, 1, 2 and 4 MiB (vllm-project/vllm#24111, the fastest of
 # its ways); these constants give 12, 15, 20 and 30.
@@ -27,6 +29,13 @@ NODE = 8  # GPUs
 GIB = 2**30
 PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
 WORK = 3.5 * GIB  # vLLM's own, as measured for the planner
+
+
+def operations_share(hidden: int) -> float:
+    """Of a card's peak operations in passes of the trainer, by the model's width: in proportion between what was
+    measured, and constant beyond."""
+    (low, small), (high, large) = MFU
+    return (small + (large - small) * (min(max(hidden, low), high) - low) / (high - low)) * 4 / 3
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,8 @@ class Training:
 
     def forward(self, pushed: int, squares: float) -> float:
         """Seconds of a forward pass on one GPU. squares: sum of the squared lengths of the sequences in it."""
-        return self.shape.forward_operations(pushed, squares) / (OPERATIONS * self.card.operations)
+        share = operations_share(self.shape.hidden)
+        return self.shape.forward_operations(pushed, squares) / (share * self.card.operations)
 
     def optimiser_step(self) -> float:
         """Gradients reduced and weights gathered, in bf16. Between nodes each GPU carries a share of a ring."""

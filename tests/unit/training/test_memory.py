@@ -88,7 +88,8 @@ def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     share = with_share(config, shape, gpus).sampler.memory_fraction
     assert share is not None
     assert found.sampler - 0.001 * device < share * device <= found.sampler
-    given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3"])
+    closed = ("sampler.max_rows=256", "model.gradient_checkpointing=true")
+    given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3", *closed])
     assert with_share(given, shape, gpus) == given
     assert memory(given, shape, gpus).sampler == pytest.approx(0.3 * device)
 
@@ -100,7 +101,7 @@ def test_a_small_model_takes_no_more_than_its_rows_can_fill() -> None:
 
 
 def test_a_run_that_is_measured_has_the_gpu_for_itself() -> None:
-    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=9999"]), Gpus(8, 8, 79 * GIB)
+    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=256"]), Gpus(8, 8, 79 * GIB)
     share = with_all(config, KNOWN[config.model.path], gpus).sampler.memory_fraction
     assert share == pytest.approx(0.97 - 1.5 / 79, abs=0.001)
 

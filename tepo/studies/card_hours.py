@@ -54,5 +54,5 @@ def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> 
         return None
     from tepo.studies.step_time import benchmark_time  # imports torch
 
-    measuring = benchmark_time(config, shape_of(config.model.path), card, fitted.memory)
+    measuring = benchmark_time(fitted.config, shape_of(config.model.path), card, fitted.memory)
     return (trained * config.train.steps * fitted.time.total + measuring) / 3600

@@ -1,17 +1,17 @@
 """Whether a run fits on a machine, and what would make it fit: said before anything is started."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tepo.config.compose import to_dict
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes, shape_of
-from tepo.sampling.samplers import longest_sequence, sampler_backend, sampler_kinds
+from tepo.sampling.samplers import RESERVE, longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.machines import Machine, ranks_of
 from tepo.training.engines import engine_backend
-from tepo.training.memory import GIB, Gpus, Memory, memory, sequence_bytes
+from tepo.training.memory import GIB, Gpus, Memory, choose, fill, memory, sequence_bytes
 
 if TYPE_CHECKING:
     from tepo.studies.step_time import StepTime
@@ -34,7 +34,8 @@ class Fit:
     """A run on a machine.
 
     problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
-    savings: of these, what each saves in words, where it saves memory.
+    savings: of these, what each saves in words, where it saves memory. config: with what it leaves open chosen for the
+    machine, but for the interval of checkpoints; why: by key what was chosen there.
     adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
     """
 
@@ -45,6 +46,14 @@ class Fit:
     changes: tuple[str, ...] | None
     savings: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """By key what was chosen for the machine and why; the interval of checkpoints by the simulated step."""
+        seconds = None if self.problem or self.config.train.checkpoint_every else self.time.total
+        gpus = _gpus(self.config, self.machine)
+        return {**self.why, **choose(self.config, shape_of(self.config.model.path), gpus, seconds=seconds)[1]}
 
     @property
     def time(self) -> "StepTime":
@@ -68,8 +77,9 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """
     shape = shape_of(config.model.path)
     needed, problem = _check(config, shape, machine, reference)
+    filled, why = fill(config, shape, _gpus(config, machine), reference)
     if not problem:
-        return Fit(config, machine, needed, problem, ())
+        return Fit(filled, machine, needed, problem, (), why=why)
 
     def fits(words: tuple[str, ...]) -> bool:
         return not _check(_changed(config, words), shape, machine, reference)[1]
@@ -77,7 +87,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     changes = next(filter(fits, _remedies(config, machine.ranks)), None)
     adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
     savings = tuple(_savings(config, shape, machine, changes or ()))
-    return Fit(config, machine, needed, problem, changes, savings, adapters)
+    return Fit(filled, machine, needed, problem, changes, savings, adapters, why)
 
 
 def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
@@ -107,6 +117,7 @@ def needs_reference(config: RunConfig) -> bool:
 def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
     """The memory, and what stands against it, the ranks and settings first."""
     gpus = _gpus(config, machine)
+    config, _ = fill(config, shape, gpus, reference)
     result = memory(config, shape, gpus, reference=reference)
     try:
         engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
@@ -124,13 +135,13 @@ def _gpus(config: RunConfig, machine: Machine) -> Gpus:
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
     """What does not fit into a GPU or a node, or an empty string."""
-    of = f"of {machine.bytes / GIB:.0f}"
-    if found.updating > machine.bytes:
+    of, room = f"of {machine.bytes / GIB:.0f}", machine.bytes - RESERVE
+    if found.updating > room:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    if max(found.sampling, found.syncing) > machine.bytes:
+    if max(found.sampling, found.syncing) > room:
         return f"sampling needs {max(found.sampling, found.syncing) / GIB:.0f} GiB {of} beside the trainer"
     size = number_bytes(config.model.dtype)
-    if found.loading > machine.bytes:
+    if found.loading > room:
         return f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
         weights = size * shape.parameters / config.sampler.tensor_parallel
@@ -166,7 +177,7 @@ def _trainer_remedies(config: RunConfig) -> list[str]:
     shorter, checkpointing = [], []
     if config.engine.micro_batch_tokens > longest_sequence(config):
         shorter = [f"engine.micro_batch_tokens={longest_sequence(config)}"]
-    if not config.model.gradient_checkpointing:
+    if config.model.gradient_checkpointing is False:
         checkpointing = ["model.gradient_checkpointing=true"]
     return [*shorter, *checkpointing, *engine_backend(config.engine.kind).remedies(config)]
 
@@ -198,6 +209,7 @@ def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
         section, _, key = name.partition(".")
         old = getattr(config, section)
         value: Any = {"true": True}.get(text, text)
-        kind = type(getattr(old, key))
+        before = getattr(old, key)
+        kind = int if before is None else type(before)
         config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
     return config

@@ -176,7 +176,7 @@ def _one_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterato
     device = pick_device(config.engine.device)
     config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
     gpus = gpus_here(device)
-    if gpus.bytes:
+    if gpus.bytes or config.sampler.max_rows is None:
         config = with_all(config, shape_at(config, weights.path), gpus)
     policy = load_policy(
         weights.path,

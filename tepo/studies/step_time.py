@@ -2,19 +2,22 @@
 
 import math
 from dataclasses import dataclass, replace
+from statistics import fmean
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.policy.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.samplers import longest_sequence, sampler_backend
-from tepo.studies.machines import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, RESPONSE_SHARE, Machine, ranks_of
+from tepo.studies.machines import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, MEASURING, RESPONSE_SHARE, Machine, ranks_of
 from tepo.studies.simulator import updates
 from tepo.studies.simulator.cards import SYNC, WORK, Card, Decoding, Training
 from tepo.studies.simulator.clocked import Engine
-from tepo.studies.simulator.rollouts import Setup, by_queue
+from tepo.studies.simulator.rollouts import Setup, in_turn
 from tepo.studies.simulator.workload import Lognormal
 from tepo.training.engines import shares_weights
 from tepo.training.memory import Memory
+
+STEPS = 2  # that are simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +40,21 @@ class StepTime:
 
 
 def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
-    """A step like the second of a run: the one before consumed what the assumed keep rate asks for. Servers are taken
-    to be as many GPUs again, with nothing else in their memory."""
+    """The mean of steps in turn, refills and prompts that are given up among them; the one before them consumed what
+    the assumed keep rate asks for. Servers are taken to be as many GPUs again, with nothing else in their memory."""
     train, ranks, tensor = config.train, ranks_of(config, machine), config.sampler.tensor_parallel
     decoding = _decoding(config, shape, machine, memory)
     batches = sampler_backend(config.sampler.kind).full_rows
     alone = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # a simulated rank is an engine
     setup = Setup(alone, decoding, max(1, ranks // tensor), _responses(config, train.max_new_tokens), batches)
-    rollout = by_queue(setup, 0, math.ceil(train.prompts_per_step / KEPT_SHARE))
-    done = updates.ours(Training(_card(config, machine), shape, ranks), config, rollout.lengths)
-    scored = done.logprobs * (2 if memory.reference else 1)
+    rollouts = [rollout for _, rollout in in_turn(setup, STEPS, math.ceil(train.prompts_per_step / KEPT_SHARE))]
+    training = Training(_card(config, machine), shape, ranks)
+    done = [updates.ours(training, config, rollout.lengths) for rollout in rollouts]
+    scored = fmean(one.logprobs for one in done) * (2 if memory.reference else 1)
     sync = 0.0 if shares_weights(config) else SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
     beside = train.staleness > 0 and sampler_backend(config.sampler.kind).remote
-    return StepTime(rollout.seconds, scored, done.updates, _offload(config, shape, ranks), sync, beside)
+    rollout, updated = fmean(one.seconds for one in rollouts), fmean(one.updates for one in done)
+    return StepTime(rollout, scored, updated, _offload(config, shape, ranks), sync, beside)
 
 
 def benchmark_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> float:
@@ -79,7 +84,11 @@ def _card(config: RunConfig, machine: Machine) -> Card:
 def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:
     """An engine with the cache that the planner leaves it. One that keeps full rows has as many as fit."""
     card, size, tensor = _card(config, machine), number_bytes(config.model.dtype), config.sampler.tensor_parallel
-    parameters, numbers, rows = shape.parameters / tensor, shape.cut_cache_numbers(tensor), config.sampler.max_rows
+    parameters, numbers, rows = (
+        shape.parameters / tensor,
+        shape.cut_cache_numbers(tensor),
+        chosen(config.sampler.max_rows),
+    )
     cache = max(LEFT * card.bytes - size * parameters, 0.0) if memory.cache is None else memory.cache
     tokens = cache / (size * numbers)
     if sampler_backend(config.sampler.kind).full_rows:
@@ -90,9 +99,11 @@ def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
 
 def _offload(config: RunConfig, shape: Shape, ranks: int) -> float:
     """Seconds of all updates of a step in main memory: master and both moments are read and written there, the gradient
-    is read; it and the weight cross between memories."""
+    is read, a sample of the update is measured, and the master is rounded to the weight's type; gradient and weight
+    cross between memories."""
     if not config.engine.offload:
         return 0.0
     share = (shape.adapter_parameters(config.model.lora_rank) or shape.parameters) / ranks
-    crossing = 4 + number_bytes(config.model.dtype)
-    return config.train.epochs * config.train.mini_batches * share * (28 / HOST_BANDWIDTH + crossing / LINK)
+    size = number_bytes(config.model.dtype)
+    seconds = (28 * (1 + MEASURING) + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK
+    return config.train.epochs * config.train.mini_batches * share * seconds

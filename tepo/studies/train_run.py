@@ -4,10 +4,14 @@ from collections.abc import Callable
 
 from tepo import stopping
 from tepo.config.schema import RunConfig
+from tepo.errors import UserError
 from tepo.reporting.progress import bar
+from tepo.studies.fit import fit, needs_reference
+from tepo.studies.machines import machine_here
 from tepo.studies.measure_run import After, Measured, measure_and_record
 from tepo.training.distributed import rank
 from tepo.training.loop import train
+from tepo.training.memory import Gpus
 from tepo.training.run_folder import RunFolder
 
 
@@ -26,6 +30,7 @@ def train_run(
             lambda step, row: advance(
                 step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
             ),
+            _planned_seconds,
         )
     if rank() > 0:
         return None
@@ -33,6 +38,18 @@ def train_run(
     _draw_curves(run, config)
     trained(run)
     return measure_and_record(config, run.metrics()[before:], after, quiet=quiet)
+
+
+def _planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
+    """Of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where none fits."""
+    import torch
+
+    machine = machine_here(torch.cuda.get_device_name(), gpus) if gpus.bytes else None
+    try:
+        found = fit(config, machine, reference=needs_reference(config)) if machine else None
+    except UserError:  # an unknown shape
+        return None
+    return None if found is None or found.problem else found.time.total
 
 
 def _draw_curves(run: RunFolder, config: RunConfig) -> None:

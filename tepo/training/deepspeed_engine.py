@@ -148,7 +148,7 @@ class DeepSpeedEngine:
         deepspeed = import_deepspeed()
         device = next(model.parameters()).device
         self.comm = join(device)
-        self.stage, self.policy = config.engine.zero_stage, model
+        self.stage, self.offload, self.policy = config.engine.zero_stage, config.engine.offload, model
         train = config.train
         options: dict[str, Any] = {
             "lr": train.learning_rate,
@@ -201,8 +201,9 @@ class DeepSpeedEngine:
         }
 
     def _update_rms(self) -> Tensor:
-        """Of the last update: each rank looks at its shards of the optimiser's state; at stage 0 it has all of it."""
-        squares = squared_update(self._adam(), self._flats()).to(self.comm.device)
+        """Of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is offloaded;
+        at stage 0 it has all of it."""
+        squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
         return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
 
     def stream(self) -> Mapping[str, Tensor]:

@@ -7,13 +7,13 @@ to the sampler, metrics, checkpoint. Only stale rollouts of a sampler outside of
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from tepo import stopping
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.errors import Diverged, RunFailed
 from tepo.files import write_atomic
 from tepo.policy.allocator import grow_segments
@@ -26,7 +26,7 @@ from tepo.training.ending import Ended, Ending, check_rewards
 from tepo.training.flat_rollout import FlatRollout
 from tepo.training.heartbeat import Heartbeat
 from tepo.training.metrics_log import MetricsLog, Report
-from tepo.training.parts import Parts, limit_threads, open_parts, pick_device
+from tepo.training.parts import Parts, PlannedSeconds, chosen_here, limit_threads, open_parts, pick_device
 from tepo.training.progress import Progress
 from tepo.training.recorder import Recorder
 from tepo.training.run_folder import RunFolder
@@ -41,11 +41,16 @@ from tepo.training.validation import Measured
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
 
 
-def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
+def train(
+    config: RunConfig,
+    report: Report = lambda step, row: None,
+    planned_seconds: PlannedSeconds = lambda config, gpus: None,
+) -> Path:
     """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
 
     A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
-    `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
+    `report(step, metrics)` is called after each step; `planned_seconds` of one say how far apart checkpoints are, where
+    the configuration leaves it open. A finished run returns at once. Raises UserError when another
     process has the run or its files are damaged, RunFailed when the base itself is broken, sampler and trainer disagree
     or another rank died, Stopped when a scheduler asked for it.
     """
@@ -58,27 +63,29 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     check_settings(config)
     if sampler_backend(config.sampler.kind).segments_may_grow(config):
         grow_segments()  # before the checks: some of them try what they check on the GPU
+    asked, (config, why) = config, chosen_here(config, planned_seconds)
     check_machine(config, run.path)
     pick_device(config.engine.device)
     limit_threads(config)
     if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
-        _train(config, run, report)
+        _train(config, run, report, asked)
         return run.path
     with run.lock():
         if not run.finished():  # it may have ended while we waited for the lock
-            _train_locked(config, run, report)
+            _train_locked(config, run, report, asked, why)
     return run.path
 
 
-def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
-    """Train, keeping the manifest true however it ends."""
+def _train_locked(config: RunConfig, run: RunFolder, report: Report, asked: RunConfig, why: Mapping[str, str]) -> None:
+    """Train, keeping the manifest true however it ends. asked: the configuration that the run is called after; why:
+    what was chosen where it leaves a setting open."""
     if run.config_file.exists():
         run.check_config(paths=True)
-    run.create(config)
+    run.create(asked)
     run.mark("running")
     try:
-        with recorded(run.path, "train"):
-            ending = _train(config, run, report)
+        with recorded(run.path, "train", why):
+            ending = _train(config, run, report, asked)
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt | stopping.Stopped) else "failed"
         with contextlib.suppress(Exception):  # a full disk may be the very error
@@ -91,15 +98,15 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report) -> None:
     run.keep_weights()
 
 
-def _train(config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
+def _train(config: RunConfig, run: RunFolder, report: Report, asked: RunConfig) -> Ending | None:
     """The steps from the newest checkpoint to the last, or to where training ends. The newest checkpoint is then of the
     weights that count."""
     ranks = (distributed.rank(), distributed.world_size())
     watch = Watch(run.path / "ranks", *ranks, config.train.max_new_tokens, Limits())
     with Heartbeat(watch, partial(_given_up, run)), distributed.lost_ranks():
-        ending = _train_to(config.train.steps, config, run, report)
+        ending = _train_to(config.train.steps, config, run, report, asked)
         if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
-            _train_to(ending.step - 1, config, run, report)
+            _train_to(ending.step - 1, config, run, report, asked)
     return ending
 
 
@@ -109,13 +116,13 @@ def _given_up(run: RunFolder, error: str) -> None:
         run.mark("failed", error=error)
 
 
-def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> Ending | None:
+def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report, asked: RunConfig) -> Ending | None:
     """The steps from the newest checkpoint to one, with a checkpoint of it, or to where training ends.
 
     Asked to stop, a step that has no update yet is given up, and one that has is finished: what was saved last is
     never more than one rollout behind. Raises Stopped then, with a checkpoint of the last finished step."""
     with open_parts(config, run) as parts:
-        check_unchanged(config, run)
+        check_unchanged(asked, run)
         progress = parts.start
         ACTIVITY.spent.clear()  # of an earlier run in this process
         log = MetricsLog(config, run, report) if parts.first else None
@@ -129,7 +136,7 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> E
             except Ended as ended:
                 return _close(run, parts, progress, ended.ending)
             except stopping.Stopped:
-                if progress.step % config.train.checkpoint_every and progress.step > parts.start.step:
+                if progress.step % chosen(config.train.checkpoint_every) and progress.step > parts.start.step:
                     _save(parts, progress)
                 parts.saver.finish()  # all ranks have agreed to stop
                 raise
@@ -141,7 +148,7 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report) -> E
 def _close(run: RunFolder, parts: Parts, progress: Progress, ending: Ending) -> Ending:
     """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
     if ending.kind != "diverged":
-        if progress.step == 0 or progress.step % parts.config.train.checkpoint_every:
+        if progress.step == 0 or progress.step % chosen(parts.config.train.checkpoint_every):
             _save(parts, progress)
         return ending
     parts.saver.finish()
@@ -197,7 +204,7 @@ def _step(run: RunFolder, parts: Parts, progress: Progress, log: MetricsLog | No
     }
     if log:
         log.write(row)
-    if last or step % config.train.checkpoint_every == 0:
+    if last or step % chosen(config.train.checkpoint_every) == 0:
         _save(parts, progress)
     else:
         parts.saver.check()

@@ -21,8 +21,8 @@ class MasterAdamW:
 
     The master of a float32 parameter is the parameter itself, but for `engine.offload`, which keeps all masters and
     moments in the CPU's memory. Offloaded parameters are updated one after another, so that one pinned buffer of the
-    largest takes all gradients across; those with 8-bit moments too, so that what they moved is a copy of one of them
-    and no more.
+    largest takes all gradients across, and the weights back; those with 8-bit moments too, so that what they moved is a
+    copy of one of them and no more.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], train: TrainConfig, engine: EngineConfig):
@@ -63,14 +63,14 @@ class MasterAdamW:
             optimizer.zero_grad(set_to_none=True)
             for name in moving:
                 if self.masters[name] is not self.parameters[name]:
-                    self.parameters[name].copy_(self.masters[name])
+                    self.parameters[name].copy_(self._on_its_way(self.masters[name], self.parameters[name].dtype))
         return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
 
     def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
-        """The squares by AdamW's moments where these are exact, else by a copy."""
+        """The squares by AdamW's moments where these are exact, else by a copy; a sample of what is in main memory."""
         if isinstance(optimizer, torch.optim.AdamW):
             optimizer.step()
-            return squared_update(optimizer, masters)
+            return squared_update(optimizer, masters, sampled=self._buffer is not None)
         before = masters[0].detach().clone()
         optimizer.step()
         return torch.linalg.vector_norm(before.sub_(masters[0])).double().square()
@@ -79,6 +79,12 @@ class MasterAdamW:
         if self._buffer is None:
             return gradient
         return self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
+
+    def _on_its_way(self, master: Tensor, dtype: torch.dtype) -> Tensor:
+        """The new weight; from main memory by way of the buffer, which its gradient no longer needs."""
+        if self._buffer is None:
+            return master
+        return self._buffer.view(dtype)[: master.numel()].view(master.shape).copy_(master)
 
     @property
     def kinds(self) -> tuple[str, ...]:

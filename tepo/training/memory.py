@@ -5,6 +5,7 @@ they declare themselves (`tepo.training.engines`, `tepo.sampling.samplers`).
 tests/integration/test_memory_peaks.py holds it against the allocations of real updates of small models.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tepo.config.schema import RunConfig
@@ -12,6 +13,7 @@ from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.sampling.samplers import Room, SamplerMemory, longest_sequence, sampler_backend
 from tepo.training.engines import engine_backend, shares_weights
+from tepo.training.run_disk import GB, run_disk
 
 GIB = 2**30
 _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
@@ -19,6 +21,15 @@ _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes throug
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
+# vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
+_ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
+_ROWS_ON_CPU, _ROWS_IN_FULL = 256, 1024  # without a GPU; of a sampler whose rows keep room for the longest sequence
+_UNDER_WAY = 8  # a row has room for an eighth of the longest sequence: half of the mean that plans assume
+_SURE = 0.9  # of the memory: activations that are not made again are most of a plan, and counted by hand
+CHOSEN = {"model": "gradient_checkpointing", "sampler": "max_rows", "train": "checkpoint_every"}  # may be null
+BETWEEN = 600.0  # seconds between checkpoints
+DISK, _WRITING = 1e9, 0.1  # bytes a second that a disk is taken to write, and the most of the time that it does
+_UNPLANNED = 4  # steps between checkpoints where nothing plans the seconds of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +106,84 @@ class Memory:
         return max(self.loading, self.sampling, self.syncing, self.updating)
 
 
+def choose(
+    config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False, seconds: float | None = None
+) -> tuple[RunConfig, dict[str, str]]:
+    """The configuration with all that it leaves open (null) filled in for these GPUs, and by key what was chosen and
+    why. seconds: of a step as planned, None where it is not known. Results depend on none of it but for rounding."""
+    config, why = fill(config, shape, gpus, reference)
+    if config.train.checkpoint_every is None:
+        config, why["train.checkpoint_every"] = _interval(config, shape, seconds)
+    return config, why
+
+
+def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
+    """What memory depends on of it, and by key what was chosen and why."""
+    why: dict[str, str] = {}
+    if config.sampler.max_rows is None:
+
+        def look(trial: RunConfig) -> tuple[float | None, float]:
+            found = memory(_with(trial, "model", True), shape, gpus, reference=reference)
+            return found.cache, max(found.sampling, found.syncing)
+
+        config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
+    if config.model.gradient_checkpointing is None:
+        config, why["model.gradient_checkpointing"] = _checkpointing(config, shape, gpus, reference)
+    return config, why
+
+
+def _with(config: RunConfig, section: str, value: int | bool) -> RunConfig:
+    """The configuration with a value for what a section may leave open."""
+    return replace(config, **{section: replace(getattr(config, section), **{CHOSEN[section]: value})})
+
+
+def _rows(
+    config: RunConfig, shape: Shape, gpus: Gpus, look: Callable[[RunConfig], tuple[float | None, float]]
+) -> tuple[RunConfig, str]:
+    """The most rows that the cache has room for. look: bytes of the cache and of all while a configuration samples."""
+    if not gpus.bytes:
+        return _with(config, "sampler", _ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
+    full_rows = sampler_backend(config.sampler.kind).full_rows  # it takes no more of them than fit
+    each = sequence_bytes(config, shape) / _UNDER_WAY
+    for rows in (_ROWS_IN_FULL, *_ROWS) if full_rows else _ROWS:
+        trial = _with(config, "sampler", rows)
+        cache, peak = look(trial)
+        if cache is None:
+            return trial, f"{rows}: the sampler has GPUs of its own"
+        if peak <= gpus.bytes and (full_rows or cache >= rows * each):
+            break
+    if full_rows:
+        return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
+    room = f"{cache / GIB:.1f} GiB of cache, {each / 2**20:.0f} MiB a row"
+    return trial, f"{rows}: {room}" + (", and no graph holds more" if rows == _ROWS[0] else "")
+
+
+def _checkpointing(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, str]:
+    """Only where the updates do not fit without it for sure."""
+    if not gpus.bytes:
+        return _with(config, "model", False), "false: no GPU"
+    plain, room = _with(config, "model", False), _SURE * gpus.bytes
+    without = memory(plain, shape, gpus, reference=reference).updating
+    said = f"the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
+    return (plain, f"false: {said}") if without <= room else (_with(config, "model", True), f"true: {said}")
+
+
+def _interval(config: RunConfig, shape: Shape, seconds: float | None) -> tuple[RunConfig, str]:
+    """About ten minutes; longer where a disk would be busy with it."""
+    if not seconds:
+        steps = min(_UNPLANNED, config.train.steps)
+        return _with(config, "train", steps), f"{steps}: no plan of a step's seconds here"
+    size = run_disk(config, shape).checkpoint
+    between = max(BETWEEN, size / DISK / _WRITING)
+    steps = min(max(round(between / seconds), 1), config.train.steps)
+    slow = f", for {size / GB:.0f} GB each" if between > BETWEEN else ""
+    return _with(config, "train", steps), f"{steps}: {between / 60:.0f} minutes of {seconds:.0f} s a step{slow}"
+
+
 def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
-    """The memory of each GPU. reference: the objective keeps a copy of the first policy."""
+    """The memory of each GPU, with what the configuration leaves open chosen for it. reference: the objective keeps a
+    copy of the first policy."""
+    config, _ = fill(config, shape, gpus, reference)
     size = number_bytes(config.model.dtype)
     engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size)
@@ -131,13 +218,24 @@ def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool =
 
     Raises UserError where that does not hold the weights and a sequence of full length.
     """
+    config, _ = fill(config, shape, gpus, reference)
     found = memory(config, shape, gpus, reference=reference)
     return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
 
 
 def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
-    """The same for a sampler that has the GPU for itself, as when a finished run is measured."""
+    """The same for a sampler that has the GPU for itself, as when a finished run is measured. On a CPU only its rows
+    are chosen, where they are open."""
     room = Room(gpus.bytes, CONTEXT, shared=False)
+
+    def look(trial: RunConfig) -> tuple[float | None, float]:
+        found = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
+        return found.cache, found.total + CONTEXT
+
+    if config.sampler.max_rows is None:
+        config, _ = _rows(config, shape, gpus, look)
+    if not gpus.bytes:
+        return config
     return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.load_policy import Policy, load_policy
 from tepo.policy.location import load_options, resolve
 from tepo.policy.lora import add_adapters, base_revision, load_adapters, save_adapters
-from tepo.policy.shapes import Shape
+from tepo.policy.shapes import KNOWN, Shape
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.decoder import longest
 from tepo.sampling.gap import GapAlarm, default_bound
@@ -27,7 +27,7 @@ from tepo.training.ahead import Ahead
 from tepo.training.checkpoint import ADAPTER, TensorFile
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
-from tepo.training.memory import CONTEXT, GIB, Gpus, with_share
+from tepo.training.memory import CHOSEN, CONTEXT, GIB, Gpus, choose, with_share
 from tepo.training.model_files import model_files, write_beside_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
@@ -37,6 +37,8 @@ from tepo.training.saver import Saver
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 from tepo.words import spelt
+
+PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None where there is no plan
 
 
 @dataclass
@@ -132,6 +134,7 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     if latest is not None:
         engine.load(latest)
     sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
+    limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
     with (
         contextlib.closing(sampler),
         Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
@@ -167,6 +170,21 @@ def sampling_ahead(config: RunConfig, collector: Collector, policy: Policy) -> A
     if not config.train.staleness or not sampler_backend(config.sampler.kind).remote:
         return None
     return Ahead(replace(collector, comm=distributed.beside(collector.comm)), policy.model)
+
+
+def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[RunConfig, dict[str, str]]:
+    """The configuration with what it leaves open chosen for this machine, before anything is loaded, and why. One rank
+    looks at the memory that is free; several must choose alike before they meet, and go by their cards."""
+    if not any(getattr(getattr(config, section), key) is None for section, key in CHOSEN.items()):
+        return config, {}
+    device = pick_device(config.engine.device)
+    gpus, shape = gpus_here(device), KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+    if gpus.bytes and gpus.ranks == 1:
+        others = gpus.bytes - torch.cuda.mem_get_info(device)[0] - CONTEXT
+        gpus = replace(gpus, bytes=gpus.bytes - max(others, 0.0))
+    reference = load_objective(config.objective).needs.initial_policy
+    seconds = planned_seconds(config, gpus) if config.train.checkpoint_every is None else None
+    return choose(config, shape, gpus, reference=reference, seconds=seconds)
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:

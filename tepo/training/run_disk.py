@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tepo.config.schema import RunConfig
-from tepo.policy.shapes import number_bytes, shape_of
+from tepo.policy.shapes import Shape, number_bytes, shape_of
 
 GB = 1e9  # as file systems and prices count
 CHECKPOINTS = 3  # of a run that trains: two, and one that is being written
@@ -26,9 +26,11 @@ class RunDisk:
         return CHECKPOINTS * self.checkpoint
 
 
-def run_disk(config: RunConfig) -> RunDisk:
-    """Of one run, from the sizes of its model. Raises UserError for a model of unknown shape."""
-    shape, model, engine = shape_of(config.model.path), config.model, config.engine
+def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
+    """Of one run, from the sizes of its model; shape: where the caller has it. Raises UserError for a model of unknown
+    shape."""
+    model, engine = config.model, config.engine
+    shape = shape or shape_of(model.path)
     adapters = float(shape.adapter_parameters(model.lora_rank))
     trained, size = adapters or float(shape.parameters), number_bytes(model.dtype)
     moments = _MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8

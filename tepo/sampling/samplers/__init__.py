@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
 
 
+RESERVE = 2**30  # bytes of a GPU that no plan gives away: a desktop, other contexts, what the plan misses
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What a sampler shares a GPU with. device: its bytes, 0 for a CPU. trainer: those that the trainer holds during a

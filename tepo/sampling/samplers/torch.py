@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.errors import UserError
 from tepo.policy.shapes import Shape, number_bytes
 from tepo.sampling.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
@@ -40,7 +40,7 @@ class TorchSamplerBackend:
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.torch_sampler import TorchSampler
 
-        return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)
+        return TorchSampler(policy.model, policy.tokenizer, max_rows=chosen(config.sampler.max_rows))
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
@@ -71,7 +71,9 @@ class TorchSamplerBackend:
         row = row_bytes(shape.cache_numbers, size, longest_sequence(config), gpu=room.device > 0)
         copied = (1 if room.shared else 2) * size * shape.parameters
         free = gpu_cache_bytes(room.device - room.trainer - copied, room.device) if room.device else CPU_BYTES
-        cache = max(1, min(config.sampler.max_rows, free // row)) * row  # one row at least, whether it fits or not
+        cache = (
+            max(1, min(chosen(config.sampler.max_rows), free // row)) * row
+        )  # one row at least, whether it fits or not
         return SamplerMemory(copied + cache, float(cache))
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:

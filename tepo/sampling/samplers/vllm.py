@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN, Shape, check_length, number_bytes
-from tepo.sampling.samplers import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
+from tepo.sampling.samplers import RESERVE, Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
 from tepo.words import install_line
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
 
 WORK = 3.5 * 2**30  # bytes of activations, CUDA graphs, the runner's states: out of its own share
+_WORK_ROWS = 256  # rows whose logits are in it; of each further one four times in float32 (v1/sample/sampler.py)
 ASLEEP = 1.5 * 2**30  # of these, what sleeping does not free: graphs, communicator, states
 _SPARE = 0.03  # of the GPU, left free where the share is derived: what torch keeps of old blocks
 _CPU_GIB = 0.4  # of cache on a CPU, where nothing is given
@@ -74,7 +75,7 @@ class VllmBackend:
             source,
             config.model.dtype,
             longest_sequence(config),
-            max_rows=config.sampler.max_rows,
+            max_rows=chosen(config.sampler.max_rows),
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
             tensor_parallel=config.sampler.tensor_parallel,
@@ -117,10 +118,10 @@ class VllmBackend:
         """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,
         else what the trainer leaves, no more than all rows of full length could fill."""
         size, ranks = number_bytes(config.model.dtype), config.sampler.tensor_parallel
-        own = size * shape.parameters / ranks + WORK
-        full = config.sampler.max_rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
-        given = config.sampler.memory_fraction
-        left = min((1 - _SPARE) * room.device - room.trainer, own + full)
+        rows, given = chosen(config.sampler.max_rows), config.sampler.memory_fraction
+        own = size * shape.parameters / ranks + WORK + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
+        full = rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
+        left = min(room.device - max(_SPARE * room.device, RESERVE) - room.trainer, own + full)
         share = max(left, 0.0) if given is None else given * room.device
         return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0))
 

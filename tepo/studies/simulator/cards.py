@@ -15,9 +15,15 @@ BANDWIDTH = 0.77
 # by its weights at BANDWIDTH: what is left is the host's.
 STEP_SECONDS = 0.0033
 EAGER_SECONDS = 0.022  # the same without graphs: the host launches 28 layers
-# prime-rl publishes an MFU of 36.1% for Qwen3-4B at 65k tokens on 8 H200 (benchmarks/results/BENCHMARKS.md). MFU counts
-# three passes; with recomputation there are four.
-OPERATIONS = 0.361 * 4 / 3
+# MFU of RL on all weights that prime-rl publishes (benchmarks/results/BENCHMARKS.md, commit 30bf494), by width:
+# Qwen3-0.6B at 16k tokens on an H100, Qwen3-4B at 65k tokens on 8 H200. MFU counts three passes; with recomputation,
+# which both have, there are four. The two differ in tokens too.
+MFU = ((1024, 0.111), (2560, 0.361))
+OPERATIONS = MFU[-1][1] * 4 / 3  # of the peak: wide models, and all in decoding, whose kernels wait for no host
+# The same table has 3.69k tokens a second for 11.90k where the 0.6B is on an A6000 (155e12 operations, 0.768e12 bytes
+# a second). So what a narrow model takes beyond OPERATIONS is to three fourths the same on both: the host's. The rest
+# goes by bandwidth.
+HOST = 0.75
 # An all-reduce between GPUs of a node, two a layer: so long for next to nothing, and the bytes at NETWORK of NVLink's
 # peak. On four H100 vLLM takes 10, 15, 22 and 29 us for 0.5, 1, 2 and 4 MiB (vllm-project/vllm#24111, the fastest of
 # its ways); these constants give 12, 15, 20 and 30.
@@ -44,6 +50,16 @@ class Card:
 
 H100 = Card("H100", 79.1 * GIB, 989e12, 3.35e12)
 H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
+
+
+def operations_share(hidden: int, card: Card = H100) -> float:
+    """Of a card's peak operations in passes of the trainer, by the model's width: on an H100 in proportion between what
+    was measured, and constant beyond. A smaller card spends less of its time on what a narrow model takes besides."""
+    (low, small), (high, large) = MFU
+    measured = (small + (large - small) * (min(max(hidden, low), high) - low) / (high - low)) * 4 / 3
+    besides = (1 / measured - 1 / OPERATIONS) / H100.operations  # seconds of an operation on an H100
+    besides *= HOST + (1 - HOST) * H100.bandwidth / card.bandwidth
+    return 1 / (1 / OPERATIONS + besides * card.operations)
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,8 @@ class Training:
 
     def forward(self, pushed: int, squares: float) -> float:
         """Seconds of a forward pass on one GPU. squares: sum of the squared lengths of the sequences in it."""
-        return self.shape.forward_operations(pushed, squares) / (OPERATIONS * self.card.operations)
+        share = operations_share(self.shape.hidden, self.card)
+        return self.shape.forward_operations(pushed, squares) / (share * self.card.operations)
 
     def optimiser_step(self) -> float:
         """Gradients reduced and weights gathered, in bf16. Between nodes each GPU carries a share of a ring."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.policy.shapes import shape_of
 from tepo.studies.simulator import rollouts, updates
 from tepo.studies.simulator.cards import H100, NODE, SYNC, Decoding, Training
@@ -20,6 +20,7 @@ from tepo.training.memory import Gpus, memory
 
 MODELS = ("qwen2.5-7b", "qwen3-14b", "qwen2.5-32b")
 Size = Literal[1, 2, 4, 8]
+FIXED = ("sampler.max_rows=256", "model.gradient_checkpointing=true", "train.checkpoint_every=4")  # on all sizes
 SIZES: tuple[Size, ...] = (1, 2, 4, 8)
 
 
@@ -40,7 +41,7 @@ class EngineSize:
 
 def engine_sizes(model: str, gpus: int, workload: Workload) -> Iterator[EngineSize]:
     """Every size that cuts the heads of the model evenly."""
-    plain = compose(["scale=paper", f"model={model}"])
+    plain = compose(["scale=paper", f"model={model}", *FIXED])
     shape, train = shape_of(plain.model.path), plain.train
     setups = {size: _setup(plain, size, gpus, workload) for size in SIZES if shape.divisible(size)}
     before = math.ceil(train.prompts_per_step / 0.5)  # of the groups are mixed
@@ -56,4 +57,4 @@ def _setup(plain: RunConfig, size: Size, gpus: int, workload: Workload) -> Setup
     """A simulated rank is an engine."""
     shape, config = shape_of(plain.model.path), replace(plain, sampler=replace(plain.sampler, tensor_parallel=size))
     share = memory(config, shape, Gpus(gpus, NODE, H100.bytes)).sampler / H100.bytes
-    return Setup(plain, Decoding(H100, shape, share, plain.sampler.max_rows, size), gpus // size, workload)
+    return Setup(plain, Decoding(H100, shape, share, chosen(plain.sampler.max_rows), size), gpus // size, workload)

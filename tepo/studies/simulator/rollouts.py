@@ -63,6 +63,17 @@ def by_queue(setup: Setup, start: int, before: int) -> Rollout:
     return _rollout(setup, engines, range(start, start + kept.consumed), numbers)
 
 
+def in_turn(setup: Setup, steps: int, before: int = 0) -> list[tuple[int, Rollout]]:
+    """Rollouts of consecutive steps by the queue, each with its first prompt; before: prompts that the step before the
+    first consumed. A step that needs more than the one before draws again, one that needs less gives prompts up."""
+    start, drawn = 0, []
+    for _ in range(steps):
+        drawn.append((start, by_queue(setup, start, before)))
+        before = drawn[-1][1].consumed
+        start += before
+    return drawn
+
+
 def by_rounds(setup: Setup, start: int) -> Rollout:
     """Rounds of as many prompts as groups are missing, each waited for: how rollouts were drawn before the queue."""
     engines, train = [Engine(setup.decoding) for _ in range(setup.engines)], setup.config.train

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.studies.simulator.cards import PASSES, Training
 from tepo.studies.simulator.clocked import Stream, response
 from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
@@ -48,7 +48,7 @@ def ours(training: Training, config: RunConfig, lengths: Sequence[Sequence[int]]
     runs = even_chunks(rollout.group_count, config.train.mini_batches)
     passes = [seconds(rollout.sequences_of(groups)) for groups in runs]
     model = config.model
-    pushed = PASSES + model.gradient_checkpointing - (model.lora_rank > 0)  # frozen: no gradient of weights
+    pushed = PASSES + chosen(model.gradient_checkpointing) - (model.lora_rank > 0)  # frozen: no gradient of weights
     one_epoch = sum(pushed * max(each) + training.optimiser_step() for each in passes)
     imbalance = max(max(each) / np.mean(each) for each in passes)
     first = max(seconds(range(rollout.sequence_count)))

@@ -16,7 +16,7 @@ from tepo.policy.shapes import KNOWN
 from tepo.studies.simulator import evaluations, published, rollouts, updates
 from tepo.studies.simulator.cards import H100, Decoding, Training
 from tepo.studies.simulator.clocked import Engine
-from tepo.studies.simulator.engine_sizes import engine_sizes
+from tepo.studies.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.studies.simulator.rollouts import Setup
 from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured
 
@@ -26,7 +26,7 @@ WORKLOAD = Lognormal(200, 800)
 
 
 def setup(engines: int = 2) -> Setup:
-    config = compose(["scale=paper", "train.prompts_per_step=8", "train.samples_per_prompt=4"])
+    config = compose(["scale=paper", "train.prompts_per_step=8", "train.samples_per_prompt=4", *FIXED])
     return Setup(config, DECODING, engines, WORKLOAD)
 
 
@@ -169,7 +169,7 @@ def test_parts_of_a_step_add_up_and_the_largest_is_the_bottleneck() -> None:
     size = simulate_sizes.of_size(2, Lognormal(20, 80), overrides)
     assert size.sequences == 512
     assert all(value >= 0 for value in size.parts.values())
-    case = Setup(compose(["scale=paper", *overrides]), DECODING, 2, Lognormal(20, 80))
+    case = Setup(compose(["scale=paper", *FIXED, *overrides]), DECODING, 2, Lognormal(20, 80))
     assert size.longest == pytest.approx(DECODING.seconds(80, 1, PROMPT))
     assert size.bottlenecks[0] == max(size.parts, key=lambda name: size.parts[name])
     trained = updates.ours(Training(H100, SHAPE, 2), case.config, rollouts.by_queue(case, 0, 512).lengths)

@@ -15,7 +15,7 @@ from tepo.problems.training_sets import load_training_problems, training_fingerp
 from tepo.training import loop
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
+from tepo.training.run_id import run_id, settings
 from tests.unit.training.small import SMALL, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
@@ -114,6 +114,31 @@ def test_keys_that_are_neutral_at_their_default_left_no_id_changed() -> None:
     assert run_id(compose(["train.collapse_window=0"])) == run_id(compose([]))
     assert run_id(compose(["train.collapse_window=3"])) != run_id(compose([]))
     assert run_id(compose(["sampler.memory_fraction=0.4"])) == run_id(compose([]))  # its default, before it was planned
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ((), "34c1b496ee50"),
+        (("objective=grpo_dapo", "seed=2"), "56672e828c75"),
+        (("sampler=vllm",), "2ef5b879af59"),
+        (("engine=deepspeed",), "54b91acbf52e"),
+        (("data=laptop_sparse", "objective=gspo"), "2c77c9656cb5"),
+        (("engine.offload=true",), "e3ea1e70715a"),
+    ],
+)
+def test_what_may_be_left_open_changed_no_id_of_a_laptop(words: tuple[str, ...], known: str) -> None:
+    """Ids of runs in stores and records, from before a planner could choose."""
+    assert run_id(compose(words)) == known
+
+
+def test_what_is_left_open_is_hashed_as_such() -> None:
+    """So the id is the same on every card, whatever is chosen there; and another than that of a choice of one's own."""
+    open_id = run_id(config := compose(["scale=single_gpu", "data=laptop", "model=laptop", "sampler.max_rows=null"]))
+    given = compose(["scale=single_gpu", "data=laptop", "model=laptop", "sampler.max_rows=512"])
+    assert settings(config)["sampler"]["max_rows"] is None
+    assert settings(compose(["model=qwen2.5-0.5b"]))["model"]["gradient_checkpointing"] is None
+    assert run_id(given) != open_id
 
 
 def test_a_hub_model_is_its_name_and_revision() -> None:

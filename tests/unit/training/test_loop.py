@@ -5,15 +5,64 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.errors import UserError
+from tepo.provenance import sessions
+from tepo.sampling.samplers import sampler_backend
 from tepo.training.checkpoint import complete
 from tepo.training.final_model import final_model
 from tepo.training.loop import train
 from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
+
+
+def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path) -> None:
+    """Its configuration keeps null, so that it can be resumed on another card with another choice."""
+    words = ("sampler.max_rows=null", "model.gradient_checkpointing=null", "train.checkpoint_every=null")
+    usual, run = train(small(tmp_path)), RunFolder.of(config := small(tmp_path, *words))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, lambda step, row: interrupt() if step == 2 else None, lambda config, gpus: 600.0)
+    assert run.checkpoints() == [1, 2]
+    train(config)
+    first, second = sessions(run.path)
+    assert first["chosen"] == {
+        "sampler.max_rows": "256: no GPU",
+        "model.gradient_checkpointing": "false: no GPU",
+        "train.checkpoint_every": "1: 10 minutes of 600 s a step",
+    }
+    assert second["chosen"]["train.checkpoint_every"] == "3: no plan of a step's seconds here"
+    assert "chosen" not in sessions(usual)[0]
+    stored = run.config()["full"]
+    assert stored["sampler"]["max_rows"] is stored["model"]["gradient_checkpointing"] is None
+    assert run.path != usual
+    assert lasting(run.path) == lasting(usual)
+    assert weights(run.path) == weights(usual)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's worker leaves one thread to the process when it has loaded its model; here it leaves three."""
+    backend, threads, seen = sampler_backend("torch"), torch.get_num_threads(), []
+    opened = backend.open
+
+    def opens(*arguments: object) -> object:
+        torch.set_num_threads(3)
+        return opened(*arguments)
+
+    monkeypatch.setattr(type(backend), "open", lambda _, *arguments: opens(*arguments))
+    try:
+        train(small(tmp_path, "train.steps=1"), lambda step, row: seen.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [1]
 
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tepo.config.compose import compose
+from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN
 from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.training.memory import GIB, Gpus, memory, sequence_bytes, with_all, with_share
+from tepo.training.memory import GIB, Gpus, choose, memory, sequence_bytes, with_all, with_share
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_bytes_of_a_weight_by_hand(dtype: str, word: str, optimiser: float, host
 @pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-14b"])
 def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     """All phases fit, and nearly all of the GPU is used while responses are drawn; the cache holds sequences."""
-    config, device = compose(["scale=paper", f"model={model}"]), 79 * GIB
+    config, device = compose(["scale=paper", f"model={model}", "sampler.max_rows=256"]), 79 * GIB
     shape, gpus = KNOWN[config.model.path], Gpus(8, 8, device)
     found = memory(config, shape, gpus)
     assert 0.95 * device < found.sampling <= found.peak < device
@@ -88,7 +89,8 @@ def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     share = with_share(config, shape, gpus).sampler.memory_fraction
     assert share is not None
     assert found.sampler - 0.001 * device < share * device <= found.sampler
-    given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3"])
+    closed = ("sampler.max_rows=256", "model.gradient_checkpointing=true")
+    given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3", *closed])
     assert with_share(given, shape, gpus) == given
     assert memory(given, shape, gpus).sampler == pytest.approx(0.3 * device)
 
@@ -100,7 +102,7 @@ def test_a_small_model_takes_no_more_than_its_rows_can_fill() -> None:
 
 
 def test_a_run_that_is_measured_has_the_gpu_for_itself() -> None:
-    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=9999"]), Gpus(8, 8, 79 * GIB)
+    config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=256"]), Gpus(8, 8, 79 * GIB)
     share = with_all(config, KNOWN[config.model.path], gpus).sampler.memory_fraction
     assert share == pytest.approx(0.97 - 1.5 / 79, abs=0.001)
 
@@ -114,7 +116,7 @@ def test_a_sampler_without_room_is_said_before_anything_is_loaded() -> None:
 
 def test_what_sleeping_leaves_and_fragments_count_in_updates() -> None:
     shape = KNOWN["Qwen/Qwen2.5-7B"]
-    found = memory(compose(["scale=paper"]), shape, Gpus(8, 8, 79 * GIB))
+    found = memory(compose(["scale=paper", "sampler.max_rows=256"]), shape, Gpus(8, 8, 79 * GIB))
     moving = found.gradients + max(found.activations + found.logits, found.step)
     assert found.updating == pytest.approx(found.resident + 1.05 * moving + 1.5 * GIB)
     assert found.syncing == pytest.approx(found.resident + 2 * shape.parameters + 3.5 * GIB + found.gather)
@@ -145,8 +147,8 @@ def test_on_a_cpu_the_embedded_samplers_cache_grows_and_so_counts_twice() -> Non
 
 def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_on_each() -> None:
     """14B by hand: 8 key-value heads, of which each of two GPUs has four."""
-    plain, gpus = compose(["scale=paper", "model=qwen3-14b"]), Gpus(8, 8, 79 * GIB)
-    cut = compose(["scale=paper", "model=qwen3-14b", "sampler.tensor_parallel=2"])
+    words, gpus = ("scale=paper", "model=qwen3-14b", "sampler.max_rows=256"), Gpus(8, 8, 79 * GIB)
+    plain, cut = compose(words), compose([*words, "sampler.tensor_parallel=2"])
     shape = KNOWN[plain.model.path]
     alone, two = (memory(config, shape, gpus) for config in (plain, cut))
     assert two.sampler == alone.sampler  # what the trainer leaves
@@ -154,6 +156,88 @@ def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_
     assert two.cache == pytest.approx(alone.cache + shape.parameters)  # half of the weights, two bytes each
     assert sequence_bytes(cut, shape) == 2 * 2 * 40 * 4 * 128 * (2048 + 8192) == sequence_bytes(plain, shape) / 2
     assert alone.syncing - two.syncing == pytest.approx(shape.parameters)
+
+
+OPEN = ("sampler.max_rows", "model.gradient_checkpointing", "train.checkpoint_every")
+
+
+def left_open(config: RunConfig) -> list[object]:
+    return [config.sampler.max_rows, config.model.gradient_checkpointing, config.train.checkpoint_every]
+
+
+@pytest.mark.parametrize("scale", ["single_gpu", "paper"])
+@pytest.mark.parametrize("gpus", [Gpus(), Gpus(bytes=23.5 * GIB), Gpus(8, 8, 79 * GIB)])
+def test_what_is_left_open_is_chosen_with_a_reason(scale: str, gpus: Gpus) -> None:
+    config = compose([f"scale={scale}"])
+    assert left_open(config) == [None] * 3
+    found, why = choose(config, KNOWN[config.model.path], gpus)
+    assert None not in left_open(found)
+    assert {key: text.split(":")[0].capitalize() for key, text in why.items()} == dict(
+        zip(OPEN, map(str, left_open(found)), strict=True)
+    )
+    assert choose(found, KNOWN[config.model.path], gpus) == (found, {})  # once, and what is given stays
+
+
+def test_layers_are_computed_twice_only_where_the_memory_needs_it() -> None:
+    """A tenth of the memory is left, because what is kept of activations is counted and not measured."""
+    config = compose(["scale=single_gpu"])
+    shape = KNOWN[config.model.path]
+    kept = replace(config, model=replace(config.model, gradient_checkpointing=False))
+    for gib in range(16, 60, 2):
+        found = choose(config, shape, gpus := Gpus(bytes=gib * GIB))[0]
+        assert found.model.gradient_checkpointing is (memory(kept, shape, gpus).updating > 0.9 * gib * GIB)
+    assert choose(config, shape, Gpus(bytes=24 * GIB))[0].model.gradient_checkpointing is True
+    assert choose(config, shape, Gpus(bytes=79 * GIB))[0].model.gradient_checkpointing is False
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-14b", "qwen2.5-32b"])
+def test_rows_are_those_that_the_cache_has_room_for(model: str) -> None:
+    """An eighth of the longest sequence each, and a step more would not fit; at most what vLLM has graphs for."""
+    config, gpus = compose(["scale=paper", f"model={model}"]), Gpus(8, 8, 79 * GIB)
+    shape = KNOWN[config.model.path]
+    rows = choose(config, shape, gpus)[0].sampler.max_rows
+    assert rows is not None
+    fitting = [
+        memory(compose(["scale=paper", f"model={model}", f"sampler.max_rows={n}"]), shape, gpus).cache
+        for n in (rows, rows + 32)
+    ]
+    room = sequence_bytes(config, shape) / 8
+    assert rows * room <= fitting[0]
+    assert (rows + 32) * room > fitting[1]
+    assert choose(config, shape, Gpus(8, 8, 500 * GIB))[0].sampler.max_rows == 512
+
+
+def test_the_logits_of_more_rows_are_the_samplers_work() -> None:
+    """vLLM holds those of each row in float32 four times over."""
+    shape, gpus = KNOWN["Qwen/Qwen2.5-7B"], Gpus(8, 8, 79 * GIB)
+    few, many = (memory(compose(["scale=paper", f"sampler.max_rows={rows}"]), shape, gpus) for rows in (256, 512))
+    assert few.sampler == many.sampler
+    assert few.cache - many.cache == pytest.approx(256 * 4 * 4 * shape.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds", "every"),
+    [
+        (("scale=single_gpu",), 20.0, 30),
+        (("scale=single_gpu",), 700.0, 1),
+        (("scale=single_gpu",), 0.1, 200),  # no fewer than one a run
+        (("scale=single_gpu",), None, 4),
+        (("scale=paper",), 107.0, 10),  # 14 bytes of each of 7.6 billion weights: 107 s of writing in each 1,065
+    ],
+)
+def test_a_checkpoint_about_every_ten_minutes(words: tuple[str, ...], seconds: float | None, every: int) -> None:
+    config = compose(words)
+    found, why = choose(config, KNOWN[config.model.path], Gpus(8, 8, 79 * GIB), seconds=seconds)
+    assert found.train.checkpoint_every == every
+    assert why["train.checkpoint_every"].startswith(f"{every}: ")
+
+
+def test_a_finished_run_is_measured_with_rows_that_fit_beside_no_trainer() -> None:
+    config = compose(["scale=single_gpu", "model=qwen2.5-1.5b"])
+    shape = KNOWN[config.model.path]
+    assert choose(config, shape, Gpus(bytes=23.5 * GIB))[0].sampler.max_rows == 4  # whose training does not fit
+    assert with_all(config, shape, Gpus(bytes=23.5 * GIB)).sampler.max_rows == 512
+    assert with_all(config, shape, Gpus()).sampler.max_rows == 256
 
 
 def test_more_gpus_than_key_value_heads_hold_the_same_ones() -> None:

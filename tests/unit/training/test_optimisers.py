@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
+from tepo.config.schema import EngineConfig, RunConfig
 from tepo.errors import UserError
 from tepo.policy.location import resolve
 from tepo.training import optimizer_state
 from tepo.training.checkpoint import write_files
 from tepo.training.engines import engine_backend
 from tepo.training.loop import train
+from tepo.training.master_adamw import MasterAdamW
 from tepo.training.run_folder import RunFolder
 from tepo.training.run_id import run_id
 from tepo.training.torch_engine import TorchEngine
@@ -63,6 +65,29 @@ def test_offload_changes_no_bit_on_a_cpu(dtype: torch.dtype) -> None:
         assert float(first.pop("actor/update_rms")) == pytest.approx(float(second.pop("actor/update_rms")), rel=1e-6)
         assert first == second
     assert bits(plain) == bits(offloaded)
+
+
+def test_an_offloaded_step_costs_little_more_than_adamw() -> None:
+    """What an update moved is measured by a sample of it, within one in fifty; by all of it on a CPU the step took six
+    times as long as AdamW. Gradient and weight cross through a buffer, which a GPU would do beside the cores."""
+    weight, train = torch.nn.Parameter(torch.zeros(3, 1 << 22)), compose([]).train
+    gradient = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    plain = torch.optim.AdamW([master := torch.nn.Parameter(torch.zeros(weight.shape))], lr=1e-3, fused=True)
+    master.grad = gradient
+    offloaded = MasterAdamW({"weight": weight}, train, EngineConfig(offload=True))
+    spent: dict[str, list[float]] = {"adamw": [], "offloaded": []}
+    for number in range(5):
+        before, gradients = offloaded.masters["weight"].detach().clone(), {"weight": gradient / (1 + number)}
+        start = time.process_time()
+        plain.step()
+        middle = time.process_time()
+        moved = offloaded.step(gradients, 1e-3)
+        spent["adamw"].append(middle - start)
+        spent["offloaded"].append(time.process_time() - middle)
+        exact = (offloaded.masters["weight"].detach() - before).double().square().sum()
+        assert float(moved) == pytest.approx(float(exact), rel=0.02)
+        assert torch.equal(weight, offloaded.masters["weight"])
+    assert min(spent["offloaded"]) < 4 * min(spent["adamw"])
 
 
 @pytest.mark.bitsandbytes

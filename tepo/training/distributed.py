@@ -97,7 +97,7 @@ def _join(backend: str) -> None:
     global _joined
     store, number, ranks = next(dist.rendezvous("env://", timeout=_TIMEOUT))
     own = dist.PrefixStore(f"group{_joined}", store)
-    if ranks > 1 and _GLOO_INTERFACE not in os.environ:
+    if ranks > 1:
         _choose_interface(own, number, ranks)
     dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
     _joined += 1
@@ -107,9 +107,12 @@ def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:
     """Have gloo listen on the network interface that leads to the rendezvous. By itself it takes the address of the
     machine's name, which on many is 127.0.1.1, where the ranks of other machines find nobody.
 
-    On the machine of the rendezvous the way there may be that loopback too: it takes the way to another's rank."""
+    On the machine of the rendezvous the way there may be that loopback too: it takes the way to another's rank. What
+    the user has set stays."""
     own = _own_address(os.environ["MASTER_ADDR"])
-    store.set(f"address{number}", own)
+    store.set(f"address{number}", own)  # always: a machine where nothing is set may ask for it
+    if _GLOO_INTERFACE in os.environ:
+        return
     if own == "" or ipaddress.ip_address(own).is_loopback:
         others = [store.get(f"address{other}").decode() for other in range(ranks)]
         elsewhere = [other for other in others if other and not ipaddress.ip_address(other).is_loopback]

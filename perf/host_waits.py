@@ -69,6 +69,23 @@ def grading() -> Iterator[tuple[str, float]]:
 
         group()  # the workers start
         yield "grading: the last group of a rollout", seconds(group)
+        yield "grading: Python's lock held in a rollout, at most", held(grader)
+
+
+def held(grader: Grader) -> float:
+    """CPU seconds of the thread that decodes and grades the 1,100 responses, of 400 tokens, which a step of
+    scale=single_gpu draws: in the same process it can keep vLLM's scheduler waiting no longer than that."""
+    ways = ("\\boxed{%d}", "\\boxed{\\frac{%d}{7}}", "\\boxed{%d\\sqrt{2}}", "\\boxed{x = %d}", "The answer is %d")
+    tokenizer = load_policy("package:laptop").tokenizer
+    working = "We add, and then carry the one. " * 50  # 1,600 characters
+    tokens = tokenizer(["1+2=" * 100] * 8)["input_ids"]
+    begin = time.thread_time()
+    for number in range(1100 // 8):
+        tokenizer.batch_decode(tokens)
+        golds = (str(number), f"\\frac{{{number}}}{{7}}")
+        texts = [working + ways[(number + one) % len(ways)] % (number + one % 3) for one in range(8)]
+        grader.grade([(golds[number % 2], text) for text in texts])
+    return time.thread_time() - begin
 
 
 def records(folder: Path) -> Iterator[tuple[str, float]]:

@@ -1,13 +1,16 @@
 """Ten minutes of one GPU: what of the GPU code works, how fast, against which limit.
 
-    python -m perf.gpu [PART …] [--out DIR] [--wheels DIR] [--small]
+    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--wheels DIR] [--small]
     python -m perf.gpu --stored
 
-Parts: attention fused update deepspeed sampler train half_billion, and on request one_gpu (perf/gpu/part.py has their
-time limits). Each runs in a process of its own and writes gpu_PART.json (perf/results unless --out says where), also
-when it fails, misses a package or runs out of time; the others go on. Exit code 1 when one did not work; a part whose
-package is missing does not count. `--small` runs every part on the CPU at a small size, which says that the code runs
-and nothing about a GPU; its files go to build/gpu_small. `--wheels` takes packages from a folder of wheels
+Parts, the ones that settle most first: attention fused vllm vllm_head one_gpu resume sampler deepspeed, and on request
+two_gpus fused_peers update half_billion (perf/gpu/part.py: what each retires, and its time limit). Each runs in a
+process of its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after each
+part, also when it fails, misses a package or runs out of time; the others go on. The file holds versions, card, driver,
+figures and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1 when a
+part did not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose hardware is
+missing is not run, and does not count. `--small` runs every part on the CPU at a small size, which says that the code
+runs and nothing about a GPU; its file goes to build/gpu_small. `--wheels` takes packages from a folder of wheels
 (perf/gpu_wheels.py). `--stored` prints the results that are kept, and for each part without one that it has not run on
 a GPU.
 """
@@ -15,14 +18,16 @@ a GPU.
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from perf.gpu.part import LIMITS, TEN_MINUTES
+from perf.gpu.part import PARTS, TEN_MINUTES
 from perf.gpu_wheels import install
+from tepo.files import write_json
 from tepo.training.probes.record import Figure, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +41,9 @@ _HEAD = f"{'':76} {'unit':12} {'ours':>11} {'limit':>11} {'ratio':>7}"
 def table(found: dict[str, Any]) -> list[str]:
     """The lines of one part."""
     where = found["machine"].get("device", "")
-    versions = ", ".join(f"{name} {found['machine'][name]}" for name in ("torch", "triton") if name in found["machine"])
+    versions = ", ".join(
+        f"{name} {found['machine'][name]}" for name in ("torch", "triton", "vllm") if name in found["machine"]
+    )
     ended = " ".join(word for word in (found["state"], found["note"] and f"({found['note']})") if word)
     lines = [f"{found['part']}: {ended}, {found['seconds']:.0f} s, {where}, {versions}"]
     for values in found["figures"]:
@@ -50,57 +57,65 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def stored(folder: Path) -> list[str]:
-    """What is kept of each part. A result of a CPU is none."""
+    """What is kept of each part, of every card. A result of a CPU is none."""
     lines = [_HEAD]
-    for part in LIMITS:
-        path = folder / f"gpu_{part}.json"
-        found = json.loads(path.read_text()) if path.exists() else {}
-        on_gpu = found and found["machine"].get("device", "cpu") != "cpu"
-        lines += table(found) if on_gpu else [f"{part}: {NEVER}"]
+    found = [json.loads(path.read_text())["parts"] for path in sorted(folder.glob("gpu_*.json"))]
+    for part in PARTS:
+        known = [parts[part] for parts in found if part in parts]
+        on_gpu = [one for one in known if one["machine"].get("device", "cpu") != "cpu"]
+        lines += [line for one in on_gpu for line in table(one)] or [f"{part}: {NEVER}"]
     return [*lines, PUBLISHED]
 
 
-def run(parts: list[str], folder: Path, small: bool) -> bool:
-    """Run the parts one after the other; True when every one worked or misses a package."""
+def run(parts: list[str], folder: Path, card: str, small: bool) -> bool:
+    """Run the parts one after the other; True when every one for which there is the hardware worked."""
     print(_HEAD, flush=True)
     states, begun = [], time.monotonic()
+    path = folder / f"gpu_{re.sub(r'[^a-z0-9]+', '_', card.lower()).strip('_')}.json"
+    found = json.loads(path.read_text())["parts"] if path.exists() else {}
     for part in parts:
-        path = folder / f"gpu_{part}.json"
-        words = ["perf.gpu.part", part, str(path), *(["--small"] if small else [])]
-        found = supervise(words, part, path, LIMITS[part] * (_PATIENCE if small else 1))
-        states.append(found["state"])
-        print("\n".join(table(found)), flush=True)
+        own = path.with_name(f".{path.name}.{part}")
+        words = ["perf.gpu.part", part, str(own), *(["--small"] if small else [])]
+        found[part] = supervise(words, part, own, PARTS[part].seconds * (_PATIENCE if small else 1))
+        own.unlink(missing_ok=True)
+        write_json(path, {"parts": {name: found[name] for name in PARTS if name in found}})
+        states.append(found[part]["state"])
+        print("\n".join(table(found[part])), flush=True)
     print(PUBLISHED)
+    print(f"the figures to send back: {path}")
     print(f"{time.monotonic() - begun:.0f} s: " + ", ".join(f"{p} {s}" for p, s in zip(parts, states, strict=True)))
-    return set(states) <= {"works", "missing"}
+    return set(states) <= {"works", "not run"}
 
 
-def gpu_here() -> bool:
-    """Whether torch, where there is one, sees a GPU."""
+def card_here() -> str:
+    """The GPU that torch, where there is one, sees."""
     try:
         import torch
     except ImportError:
-        return False
-    return torch.cuda.is_available()
+        return ""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m perf.gpu", description=__doc__, formatter_class=raw)
     parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--without", nargs="+", metavar="PART", default=[])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stored", action="store_true")
     given = parser.parse_args()
-    unknown = set(given.parts) - LIMITS.keys()
+    unknown = {*given.parts, *given.without} - PARTS.keys()
     if unknown:
-        parser.error(f"unknown {', '.join(sorted(unknown))}; parts: {', '.join(LIMITS)}")
+        parser.error(f"unknown {', '.join(sorted(unknown))}; parts: {', '.join(PARTS)}")
+    parts = [part for part in given.parts or TEN_MINUTES if part not in given.without]
     folder = given.out or (SMALL if given.small else RESULTS)
     if given.stored:
         print("\n".join(stored(folder)))
         return
-    if not given.small and not gpu_here():
+    card = "cpu" if given.small else card_here()
+    if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
     with tempfile.TemporaryDirectory() as site:
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -110,7 +125,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         if given.small:
             os.environ["OMP_NUM_THREADS"] = "1"
-        sys.exit(0 if run(given.parts or [*TEN_MINUTES], folder.resolve(), given.small) else 1)
+        sys.exit(0 if run(parts, folder.resolve(), card, given.small) else 1)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the optimiser in main memory, with one thread and with as many as there are core
 """
 
 import gc
-import importlib.util
 import os
 import tempfile
 import time
@@ -18,6 +17,8 @@ from typing import Any
 
 import torch
 
+from perf.gpu.part import LEFT_MIB, allocated
+from perf.gpu.runs import need
 from tepo.config.schema import RunConfig
 from tepo.policy.packing import Packed, pack
 from tepo.policy.token_statistics import token_statistics
@@ -45,11 +46,12 @@ class Trained:
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """All comparisons, the embedded engine first."""
-    if importlib.util.find_spec("deepspeed") is None:
-        raise ImportError("deepspeed is not installed")
+    need("deepspeed")
     SHAPES[_SHAPE] = ("qwen2", SHAPES["small"][1] | ({} if small else _SIZES))
     start = _weights(model_of(_SHAPE, device))
-    embedded = train(engine_of("torch", device), device, 0, _UPDATES)
+    engine = engine_of("torch", device)
+    embedded = train(engine, device, 0, _UPDATES)
+    close(engine)
     with tempfile.TemporaryDirectory() as name:
         for stage in (2, 3):
             engine = engine_of("deepspeed", device, stage)
@@ -59,13 +61,16 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
                 write_files(state, optimizer_state.files(engine.state()))
             found = join(found, train(engine, device, 2, _UPDATES))
             yield from compare(f"ZeRO {stage}", found, embedded, start)
+            close(engine)
             del engine
+            yield Figure(f"ZeRO {stage}: allocated after close", "MiB", allocated(device) / 2**20, LEFT_MIB, "<=")
         for kind in ("deepspeed", "torch"):
             engine = engine_of(kind, device, 3, weights=kept)
             engine.load(state)
             last = Trained(embedded.losses[2:], embedded.norms[2:], embedded.weights)
             title = "saved by ZeRO 2, loaded by " + ("ZeRO 3" if kind == "deepspeed" else "the embedded engine")
             yield from compare(title, train(engine, device, 2, _UPDATES), last, start)
+            close(engine)
             del engine
     yield from offloaded(device)
 
@@ -123,6 +128,11 @@ def train(engine: Any, device: str, first: int, last: int) -> Trained:
     return found
 
 
+def close(engine: Any) -> None:
+    """Free what an engine holds, where it can."""
+    getattr(engine, "close", lambda: None)()
+
+
 def join(one: Trained, other: Trained) -> Trained:
     """The updates of both, one after the other."""
     return Trained(one.losses + other.losses, one.norms + other.norms, other.weights)
@@ -155,6 +165,7 @@ def offloaded(device: str) -> Iterator[Figure]:
         taken[threads] = time.perf_counter() - begin
     torch.set_num_threads(before)
     million = sum(value.numel() for value in engine.weights().values()) / 1e6
+    close(engine)
     for threads, spent in taken.items():
         note = f"{million:.0f} million weights"
         yield Figure(f"offloaded step, {threads} threads, to one", "s", spent, taken[1], note=note)

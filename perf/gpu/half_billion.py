@@ -1,27 +1,24 @@
-"""The true shape of Qwen2.5-0.5B with random weights: updates at 8k context and sampling; and Qwen3-0.6B at 16k, for
-which prime-rl publishes figures of its own trainer on one H100."""
+"""Qwen3-0.6B's true shape with random weights: updates at 16k context, for which prime-rl publishes figures of its own
+trainer on one H100."""
 
 import gc
 from collections.abc import Iterator
 
 import torch
 
-from tepo.training.probes import sampler, update
+from tepo.training.probes import update
 from tepo.training.probes.models import GROUP, Case
 from tepo.training.probes.record import Figure
-from tepo.training.probes.timing import bandwidth
 
 _UPDATES = (
-    Case("qwen2.5-0.5b", 8192, 2 * GROUP, 32_768, True),
     Case("qwen3-0.6b", 16_384, GROUP, 16_384, False),
     Case("qwen3-0.6b", 16_384, GROUP, 16_384, True),
 )
-_DRAW = sampler.Case("qwen2.5-0.5b", 256, 256)
 PRIME_RL = {"tokens/s": 11_900.0, "MFU": 0.111, "GiB": 12.5}  # its benchmarks/results/BENCHMARKS.md
 
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
-    """Peak memory, MFU and tokens a second."""
+    """Peak memory, MFU and tokens a second, with and without checkpointing."""
     for case in (update.SIZES["small"],) if small else _UPDATES:
         found = update.measure(case, device, turns=1)
         name = f"{case.shape}, {case.context} tokens{', checkpointing' if case.checkpointing else ''}"
@@ -32,7 +29,6 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
             yield from beside(case, found)
             gc.collect()
             torch.cuda.empty_cache()
-    yield from sampled(device, sampler.SIZES["small"] if small else _DRAW)
 
 
 def beside(case: Case, found: dict) -> Iterator[Figure]:
@@ -44,14 +40,3 @@ def beside(case: Case, found: dict) -> Iterator[Figure]:
     for what, published in PRIME_RL.items():
         unit = "share" if what == "MFU" else what
         yield Figure(f"prime-rl beside, {kind}: {what}", unit, ours[what], published, note="published, one H100")
-
-
-def sampled(device: str, case: sampler.Case) -> Iterator[Figure]:
-    """Sampled tokens a second to what the memory's bandwidth allows."""
-    model = sampler.model_of(case.shape, device)
-    found = sampler.draw(model, case, graphs=True)
-    limit = bandwidth(device) / sampler.bytes_per_token(model, case)
-    name = f"{case.shape}, {case.rows} rows of {case.new_tokens} tokens: sampled"
-    yield Figure(name, "tokens/s", found["tokens"] / found["seconds"], limit)
-    if device == "cuda":
-        yield Figure(f"{name}, peak memory", "GiB", found["peak_gib"])

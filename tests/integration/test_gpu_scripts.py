@@ -1,8 +1,10 @@
 """`python -m perf.gpu` on the CPU at a small size: a lent GPU's minutes are not for finding typos."""
 
+import getpass
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from importlib.metadata import requires
@@ -13,11 +15,12 @@ import pytest
 
 from perf import gpu_wheels
 from perf.gpu.__main__ import NEVER, RESULTS, stored, table
-from perf.gpu.part import LIMITS, PROBES, TEN_MINUTES
+from perf.gpu.part import PARTS, TEN_MINUTES
 from tests.integration.commands import program
 
 ROOT = Path(__file__).parents[2]
-PARTS = [part for part in LIMITS if part not in PROBES]
+ENGINES = {"vllm", "vllm_head"}
+SCRIPTS = [name for name, part in PARTS.items() if not part.probe and name not in {*ENGINES, "resume", "two_gpus"}]
 
 
 def perf_gpu(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -25,35 +28,77 @@ def perf_gpu(*words: str, **environment: str) -> "subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the small form of every part wrote; each in a process of its own, as perf.gpu starts them. The two that are
-    probes of `tepo doctor` run in test_doctor.py, and attention below as well."""
-    folder = tmp_path_factory.mktemp("gpu")
-    for part in PARTS:
-        done = program("perf.gpu.part", part, folder / f"gpu_{part}.json", "--small", cwd=ROOT).end()
+def without(folder: Path, *packages: str) -> str:
+    """The PYTHONPATH of an interpreter in which some packages are not installed."""
+    lines = [f"sys.modules[{name!r}] = None\n" for name in packages]
+    (folder / "sitecustomize.py").write_text("import sys\n" + "".join(lines))
+    return os.pathsep.join([str(folder), str(ROOT)])
+
+
+def small(folder: Path, *parts: str) -> dict[str, dict]:
+    """What the small form of parts finds; each in a process of its own, as perf.gpu starts them. Those that are probes
+    of `tepo doctor` run in test_doctor.py, and attention below as well."""
+    for part in parts:
+        done = program("perf.gpu.part", part, folder / part, "--small", cwd=ROOT).end()
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.deepspeed
-def test_every_part_works_at_a_small_size(small: Path) -> None:
-    for part in PARTS:
-        found = json.loads((small / f"gpu_{part}.json").read_text())
-        assert found["state"] == "works", (part, found["note"])
-        assert found["figures"], part
-        assert found["machine"]["device"] == "cpu"
-        lines = table(found)
+    found = {part: json.loads((folder / part).read_text()) for part in parts}
+    for part in parts:
+        assert found[part]["state"] == "works", (part, found[part]["note"], table(found[part]))
+        assert found[part]["machine"]["device"] == "cpu"
+        lines = table(found[part])
         assert lines[0].startswith(f"{part}: works, ")
         assert "WRONG" not in "\n".join(lines)
+        assert found[part]["figures"][-1]["name"] == "still allocated after its close"
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.deepspeed
-def test_a_result_of_a_cpu_is_never_shown_as_one_of_a_gpu(small: Path) -> None:
-    lines = stored(small)
-    assert [line for line in lines if line.endswith(NEVER)] == [f"{part}: {NEVER}" for part in LIMITS]
+@pytest.mark.bitsandbytes
+def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
+    found = small(tmp_path, *SCRIPTS)
+    (tmp_path / "gpu_cpu.json").write_text(json.dumps({"parts": found}))
+    never = [line for line in stored(tmp_path) if line.endswith(NEVER)]
+    assert never == [f"{part}: {NEVER}" for part in PARTS]  # a CPU's result is never shown as one of a GPU
+    closed = [figure for figure in found["deepspeed"]["figures"] if "allocated after close" in figure["name"]]
+    assert [figure["name"][:6] for figure in closed] == ["ZeRO 2", "ZeRO 3"]
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_the_parts_with_vllm_trace_the_memory_and_take_both_gaps(tmp_path: Path) -> None:
+    found = small(tmp_path, *sorted(ENGINES))
+    figures = {figure["name"]: figure for figure in found["vllm"]["figures"]}
+    for moment in ("open", "sleep", "sync", "close", "end of training"):
+        assert figures[f"taken after {moment}, at most"]["ours"] > 0
+        assert "allocated by torch" in figures[f"taken after {moment}, at most"]["note"]
+    assert figures["steps"]["ours"] == 2
+    assert figures["benchmarks measured"]["ours"] == 1
+    assert figures["taken in the measurer, at most"]["ours"] >= figures["taken when measuring begins"]["ours"] > 0
+    heads = {figure["name"]: figure["ours"] for figure in found["vllm_head"]["figures"]}
+    assert 0 < heads["gap with the output matrix in float32"] < heads["gap with the output matrix in bfloat16"]
+
+
+@pytest.mark.slow
+def test_a_run_is_killed_and_resumed_without_the_packages_of_tables(tmp_path: Path) -> None:
+    path = without(tmp_path, "pandas", "pyarrow", "scipy", "sklearn")
+    done = perf_gpu("resume", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert re.search(r"steps with equal metrics, killed or not .* 3 +3 +1 holds", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -> None:
+    words, path = ("--small", "--out", str(tmp_path / "out")), without(tmp_path, "vllm")
+    done = perf_gpu("vllm", "two_gpus", *words, PYTHONPATH=path)
+    assert done.returncode == 1, done.stderr
+    assert "vllm: missing (vllm is not installed)" in done.stdout
+    assert "two_gpus: not run (needs 2 GPUs, here are 0)" in done.stdout
+    left_out = perf_gpu("vllm", "two_gpus", *words, "--without", "vllm", PYTHONPATH=path)
+    assert left_out.returncode == 0, left_out.stderr
+    assert left_out.stdout.endswith(" s: two_gpus not run\n")
+    kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
+    assert {part: one["state"] for part, one in kept.items()} == {"vllm": "missing", "two_gpus": "not run"}
 
 
 @pytest.mark.slow
@@ -65,35 +110,49 @@ def test_a_part_that_works_is_shown_and_the_machine_named(tmp_path: Path) -> Non
     assert done.stdout.endswith(" s: attention works\n")
 
 
-def test_every_part_is_run_though_all_fail(tmp_path: Path) -> None:
+def test_every_part_is_run_though_all_fail_and_the_file_names_nobody(tmp_path: Path) -> None:
     """Without torch, where each part ends at its first import."""
-    (tmp_path / "torch.py").write_text("raise ImportError('hidden')")
+    secrets = [str(tmp_path), f"of {getpass.getuser()} at", f"at {socket.gethostname()},", "10.1.2.3"]
+    said = f"{tmp_path}/secret/libtorch.so: hidden, of {getpass.getuser()} at {socket.gethostname()}, 10.1.2.3:80"
+    (tmp_path / "torch.py").write_text(f"raise ImportError({said!r})")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = perf_gpu("--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
     assert done.returncode == 1, done.stderr
+    text = (tmp_path / "out/gpu_cpu.json").read_text()
+    found = json.loads(text)["parts"]
+    assert list(found) == list(TEN_MINUTES)
     for part in TEN_MINUTES:
-        assert f"{part}: failed (exit code 1: ImportError: hidden)" in done.stdout
-        assert json.loads((tmp_path / f"out/gpu_{part}.json").read_text())["state"] == "failed"
+        assert (
+            f"{part}: failed (exit code 1: ImportError: libtorch.so: hidden, of USER at HOST, ADDRESS)" in done.stdout
+        )
+        assert found[part]["state"] == "failed"
+    assert not [secret for secret in secrets if secret in text]
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["gpu_cpu.json"]
 
 
 def test_stored_results_are_shown_with_ratio_and_verdict(tmp_path: Path) -> None:
     figure = {"name": "error", "unit": "relative", "ours": 0.5, "limit": 0.25, "must": "<=", "note": "varlen"}
     machine = {"device": "NVIDIA H100", "torch": "2.11.0"}
     found = {"part": "attention", "state": "wrong", "note": "", "seconds": 3.0, "machine": machine, "figures": [figure]}
-    (tmp_path / "gpu_attention.json").write_text(json.dumps(found))
+    (tmp_path / "gpu_nvidia_h100.json").write_text(json.dumps({"parts": {"attention": found}}))
     lines = stored(tmp_path)
     assert lines[1] == "attention: wrong, 3 s, NVIDIA H100, torch 2.11.0"
     assert re.fullmatch(r" +error +relative +0\.5 +0\.25 +2 WRONG varlen", lines[2])
     assert f"fused: {NEVER}" in lines
 
 
-def test_no_result_of_a_cpu_is_committed() -> None:
+def test_no_result_of_a_cpu_is_committed_and_none_has_a_path() -> None:
     for path in RESULTS.glob("gpu_*.json"):
-        assert json.loads(path.read_text())["machine"]["device"] != "cpu", path.name
+        parts = json.loads(path.read_text())["parts"].values()
+        assert all(part["machine"]["device"] != "cpu" for part in parts), path.name
+        assert not re.search(r"[\s\"](?:~|/\w)", path.read_text()), path.name
 
 
-def test_the_parts_fit_ten_minutes() -> None:
-    assert sum(LIMITS[part] for part in TEN_MINUTES) <= 600
+def test_the_parts_fit_ten_minutes_and_kernels_and_vllm_are_begun_in_the_first() -> None:
+    assert sum(part.seconds for part in TEN_MINUTES.values()) <= 600
+    order = list(TEN_MINUTES)
+    assert order[:3] == ["attention", "fused", "vllm"]
+    assert sum(TEN_MINUTES[part].seconds for part in order[:2]) <= 60
 
 
 @pytest.mark.skipif(bool(find_spec("torch")) and __import__("torch").cuda.is_available(), reason="a GPU is here")
@@ -122,7 +181,7 @@ def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
     carried = {name.partition("==")[0] for name in gpu_wheels.requirements()}
     assert all("==" in name for name in gpu_wheels.requirements())
     there = {"torch", "numpy", "packaging", "pyyaml", "regex", "tokenizers", "safetensors", "tqdm", "transformers"}
-    lacking = {"deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer"}
+    lacking = {"deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer", "matplotlib"}
     everything: set[str] = set(there)  # and what they need is there as well
     for name in lacking:
         needed(name, everything)
@@ -132,11 +191,3 @@ def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
 def test_an_empty_folder_of_wheels_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"python -m perf\.gpu_wheels"):
         gpu_wheels.install(tmp_path, tmp_path / "site")
-
-
-def test_the_training_parts_import_without_tables() -> None:
-    code = "import sys; sys.modules['pyarrow'] = sys.modules['pandas'] = None; "
-    code += "import tepo.training.loop, tepo.training.probes.sampler"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-500:]

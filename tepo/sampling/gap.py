@@ -60,7 +60,7 @@ class Limits:
 # The log (docs/log.md, "the gap of sampler and trainer") has what these follow from, and the command that prints it.
 # float32: vLLM on random models 3e-7 and 2e-6, policies that a rate of 1e-3 destroyed 1e-6 at most: `least` is above.
 # A sync left out at 1e-6 shows at 1.4e-4 and up: `most` is below, and bounds a first gap that is no rounding itself.
-_FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=1e-4, stops=True)
+_FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
 # bfloat16: 0.002 to 0.04. Rounding and staleness add as squares, so twice the first is as much staleness as 1.7 times
 # the rounding. No GPU has measured either: it warns.
 _BFLOAT16 = Limits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
@@ -111,6 +111,7 @@ class Gap:
     mean: float
     max: float
     share: float  # of tokens whose log-probs differ by more than ten bounds
+    error: float  # standard error of `mean`
 
     @classmethod
     def measure(cls, sampler: Tensor, trainer: Tensor, bound: float, comm: _Comm | None = None) -> "Gap":
@@ -127,6 +128,7 @@ class Gap:
                     apart,
                     apart**2,
                     off,
+                    off**2,
                     (off > _FAR * bound).double(),
                     p,
                     q,
@@ -141,7 +143,7 @@ class Gap:
             sums = comm.all_sum(sums)
             tops = torch.stack(comm.all_gather(tops)).amax(0)
         n = max(float(sums[0]), 1.0)
-        apart_mean, square, mean, share, mp, mq, pp, qq, pq = (sums[1:] / n).tolist()
+        apart_mean, square, mean, off_square, share, mp, mq, pp, qq, pq = (sums[1:] / n).tolist()
         spread = math.sqrt(max((pp - mp * mp) * (qq - mq * mq), 0.0))
         return cls(
             apart_mean,
@@ -151,6 +153,7 @@ class Gap:
             mean,
             float(tops[1]),
             share,
+            math.sqrt(max(off_square - mean**2, 0.0) / n) if math.isfinite(mean) else math.inf,
         )
 
     def within(self, bound: float) -> bool:
@@ -277,6 +280,8 @@ class GapAlarm:
             if gap.mean <= limit:
                 return gap.metrics()
             if not self.limits.stops:
+                if gap.mean - 3 * gap.error <= limit:  # too few tokens to tell
+                    return gap.metrics()
                 what = f"{where}: mean log-prob gap of sampler and trainer {gap.mean:.2g} ({said})"
                 self._warn(what, "rounding, or weights that did not reach the sampler; training goes on")
                 return gap.metrics()

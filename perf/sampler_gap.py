@@ -34,10 +34,10 @@ PROMPTS, SAMPLES, TOKENS = 16, 4, 100
 def wide(folder: Path) -> Path:
     """A random model with a vocabulary."""
     torch.manual_seed(0)
-    ends: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
-    sizes = {"vocab_size": 32768, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8}
+    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "max_position_embeddings": 512}
+    sizes: dict[str, Any] = {"vocab_size": 32768, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
-    config = Qwen2Config(**sizes, **heads, **ends, max_position_embeddings=512, initializer_range=0.08)
+    config = Qwen2Config(**sizes | heads | ends, initializer_range=0.08)
     Qwen2ForCausalLM(config).bfloat16().save_pretrained(folder)
     return folder
 

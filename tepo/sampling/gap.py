@@ -57,11 +57,11 @@ class Limits:
         return min(max(self.ratio * first, self.least), self.most)
 
 
-# The log (docs/log.md, "the gap of sampler and trainer") has what these follow from, and the command that prints it.
-# float32: vLLM on random models 3e-7 and 2e-6, policies that a rate of 1e-3 destroyed 1e-6 at most: `least` is above.
-# A sync left out at 1e-6 shows at 1.4e-4 and up: `most` is below, and bounds a first gap that is no rounding itself.
+# docs/log.md, "the gap of sampler and trainer", has what these follow from (python -m perf.sampler_gap).
+# float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
+# The first rollout after a sync left out at 1e-6 has 1.1e-4: `most` is below, which bounds a stale first one too.
 _FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
-# bfloat16: 0.002 to 0.04. Rounding and staleness add as squares, so twice the first is as much staleness as 1.7 times
+# bfloat16: rounding is 0.002 to 0.04. It and staleness add as squares, so twice the first gap is staleness of 1.7 times
 # the rounding. No GPU has measured either: it warns.
 _BFLOAT16 = Limits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
 

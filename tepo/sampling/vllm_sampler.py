@@ -143,6 +143,12 @@ class EngineOptions:
         which a user may have asked for."""
         return self.tensor_parallel == 1 or not segments_grow(environment)
 
+    @property
+    def hf_overrides(self) -> dict[str, str]:
+        """What vLLM is told beside the model's own configuration: the output matrix multiplies in float32, as the
+        trainer's does. It would take the model's type, and round the logits to it."""
+        return {} if self.dtype == "float32" else {"head_dtype": "float32"}
+
 
 class VllmSampler:
     """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all
@@ -174,6 +180,7 @@ class VllmSampler:
             self.llm = self.vllm.LLM(
                 options.path,
                 dtype=options.dtype,
+                hf_overrides=options.hf_overrides,
                 # `score` puts full sequences in as prompts, and vLLM always adds a token
                 max_model_len=options.max_length + 1,
                 max_num_seqs=options.max_rows,

@@ -6,6 +6,7 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 """
 
 import contextlib
+import json
 import os
 import queue
 import shutil
@@ -90,6 +91,7 @@ def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) ->
     if not options.custom_all_reduce(without_growing(os.environ)):
         command.append("--disable-custom-all-reduce")
     source = load_options(options.path, options.revision, options.trust_remote_code)
+    command += ["--hf-overrides", json.dumps(options.hf_overrides)] if options.hf_overrides else []
     command += ["--revision", options.revision] if options.revision else []
     command += ["--trust-remote-code"] if source["trust_remote_code"] else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}

@@ -3,11 +3,12 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
@@ -19,7 +20,7 @@ from tepo.policy.lora import add_adapters, base_revision, load_adapters, save_ad
 from tepo.policy.shapes import KNOWN, Shape
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.decoder import longest
-from tepo.sampling.gap import GapAlarm, default_bound
+from tepo.sampling.gap import MEAN, GapAlarm, ask, default_bound
 from tepo.sampling.sampler import Sampler
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed, optimizer_state
@@ -95,8 +96,18 @@ class Parts:
                 pass
         if self.engine.comm is not None:
             self.engine.comm.barrier()
-        if isinstance(weights, dict):  # under ZeRO-3 the alarm has no use for them
-            self.alarm.synced(weights)
+        self.tell_alarm(weights)
+
+    def tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
+        """That the sampler holds these weights. In float32 the gap alone says whether it does."""
+        if not isinstance(weights, dict):  # under ZeRO-3 it has no use for them
+            return
+        config, answers = self.config, None
+        remote = sampler_backend(config.sampler.kind).remote
+        if config.model.dtype != "float32" and (self.first or not remote):
+            engines = len(config.sampler.servers) if remote else 1
+            answers = ask(self.sampler, self.collector.stream.first, config.train.max_new_tokens, engines)
+        self.alarm.synced(weights, answers)
 
 
 def limit_threads(config: RunConfig) -> None:
@@ -150,6 +161,8 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
             comm=engine.comm,
             fresh=sampler.score,
         )
+        if latest is not None:
+            alarm.first = next(iter(run.metrics()), {}).get(MEAN)
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
         collector = Collector(config, stream, sampler, grader, engine.comm)
         tools = Tools(sampler, policy.tokenizer, grader)
@@ -161,6 +174,8 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         )
         if sampler_backend(config.sampler.kind).remote:
             parts.sync()  # it may hold the weights of another run
+        elif not shares_weights(config):
+            parts.tell_alarm(engine.stream())  # it was opened with them
         yield parts
 
 

@@ -76,6 +76,10 @@ class PromptStream:
         """Prompts number start … start + count - 1."""
         return [Prompt(number, *self.items[self._place(number)]) for number in range(start, start + count)]
 
+    def first(self, count: int) -> list[list[int]]:
+        """The tokens of the first prompts."""
+        return [prompt.tokens for prompt in self.take(0, count)]
+
     def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
         """Response texts without special tokens."""
         return self.tokenizer.batch_decode([ids.tolist() for ids in tokens], skip_special_tokens=True)

@@ -192,6 +192,34 @@ def test_alarm_is_silent_when_all_is_well(engine):
     assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.9999
 
 
+# bfloat16 -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_in_bfloat16_the_output_matrix_multiplies_in_float32_also_after_a_sync(tmp_path, tied):
+    """Logits that are rounded to bfloat16 differ by steps of a hundredth. A new head arrives, and one that did not is
+    seen."""
+    model = tiny_model(0, tied=tied)
+    options = EngineOptions(save(model, tmp_path), "bfloat16", 256, max_rows=64)
+    sampler = VllmSampler(options, [EOS], memory_fraction=0.06)
+    try:
+        assert sampler.llm.llm_engine.vllm_config.model_config.head_dtype == torch.float32
+        for new in (model, nearby(model, 1, 0.05)):
+            rounded = new.bfloat16()
+            sampler.sync(rounded.state_dict())
+            drawn = draw(sampler, length=20)
+            hidden = [
+                rounded.model(torch.tensor([prompt + response.tokens.tolist()])).last_hidden_state[
+                    0, len(prompt) - 1 : -1
+                ]
+                for prompt, response in drawn
+            ]
+            logits = torch.cat(hidden).float() @ rounded.lm_head.weight.float().T
+            tokens = torch.cat([torch.from_numpy(response.tokens).long() for _, response in drawn])
+            off = sampled(drawn) - logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+            assert off.abs().mean() < 0.03
+    finally:
+        sampler.close()
+
+
 # the queue ------------------------------------------------------------------------------------------------------------
 SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=24)
 

@@ -1,11 +1,17 @@
 """Samplers by name, and the choice of one outside of training."""
 
+import json
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 import torch
 
 from tepo.config.compose import options
 from tepo.errors import UserError
 from tepo.sampling.samplers import SamplerOptions, sampler_backend, sampler_kinds
+from tepo.sampling.vllm_sampler import EngineOptions
+from tepo.sampling.vllm_server import serve_command
 from tepo.training.engines import engine_kinds
 
 
@@ -27,3 +33,13 @@ def test_unknown_names() -> None:
     assert "vllm" in caught.value.fix
     with pytest.raises(UserError, match="unknown sampler 'vlm'"):
         sampler_backend("vlm")
+
+
+@pytest.mark.parametrize(("dtype", "given"), [("bfloat16", [{"head_dtype": "float32"}]), ("float32", [])])
+def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
+    tmp_path: Path, dtype: str, given: list[dict[str, str]]
+) -> None:
+    """For rollouts and evaluations alike; one in float32 is started as before."""
+    command, _ = serve_command(EngineOptions("model", dtype, 128), tmp_path)
+    found = [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"]
+    assert found == given

@@ -4,6 +4,7 @@ The sampler is the embedded one on a copy of the weights, in the two ways that `
 passes and the trainer's are made in a fixed order, because they share one process here.
 """
 
+import contextlib
 import importlib
 import itertools
 import os
@@ -20,10 +21,11 @@ import pytest
 
 from tepo import paths, stopping
 from tepo.config.schema import RunConfig
-from tepo.errors import Diverged
+from tepo.errors import Diverged, RunFailed
 from tepo.sampling import samplers
 from tepo.training import loop
 from tepo.training.activity import ACTIVITY
+from tepo.training.earlier import Earlier
 from tepo.training.ending import Ended
 from tepo.training.loop import train
 from tepo.training.recorder import Recorder
@@ -156,6 +158,16 @@ def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     for row in beside[: -config.train.staleness + 1 or None]:
         assert 0 < row["timing_s/gen_beside"] < row["timing_s/step"]
     assert "timing_s/gen_beside" not in last  # there is nothing left to draw
+
+
+def test_old_values_of_other_weights_than_those_that_sampled_are_found(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the learning rate of real models. What a rollout is compared with is the policy that sampled it: with the
+    weights after the updates, the gap has grown."""
+    monkeypatch.setattr(Earlier, "back", lambda earlier: contextlib.nullcontext())
+    with pytest.raises(RunFailed, match="sampler and trainer disagree"):
+        train(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far"))
 
 
 def test_signs_of_life_are_of_the_thread_that_trains(

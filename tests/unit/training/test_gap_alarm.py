@@ -1,0 +1,145 @@
+"""Runs whose sampler keeps its own copy of the weights, at the learning rate of real models: the gap alarm finds every
+planted fault within two steps, and nothing else. The sampler is the embedded one, synced as any other."""
+
+import json
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.config.schema import RunConfig
+from tepo.errors import RunFailed
+from tepo.policy.lora import adapters_off, full_state
+from tepo.sampling.gap import MEAN
+from tepo.sampling.torch_sampler import TorchSampler
+from tepo.training import parts, torch_engine
+from tepo.training.loop import train
+from tepo.training.run_folder import RunFolder
+from tests.unit.training.small import small
+
+RATE = "train.learning_rate=1e-6"
+TINY = ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=24", "train.max_rounds=4")
+BFLOAT16 = ("model.dtype=bfloat16", "objective=grpo")
+EVERY = range(1, 1000)
+Skip = Callable[[Container[int]], None]
+
+
+@pytest.fixture(autouse=True)
+def own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler gets a model of its own, as beside an engine that shards the trainer's."""
+    monkeypatch.setattr(parts, "shares_weights", lambda config: False)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def skip(monkeypatch: pytest.MonkeyPatch) -> Skip:
+    """Leaves out some syncs, counted from 1 at the end of step 1 of this process."""
+    real = TorchSampler.sync
+
+    def leave_out(numbers: Container[int]) -> None:
+        seen = []
+
+        def sync(self: TorchSampler, weights: Mapping[str, Tensor]) -> None:
+            seen.append(1)
+            if len(seen) not in numbers:
+                real(self, weights)
+
+        monkeypatch.setattr(TorchSampler, "sync", sync)
+
+    return leave_out
+
+
+def failure(config: RunConfig) -> str:
+    with pytest.raises(RunFailed, match="sampler and trainer disagree") as caught:
+        train(config)
+    return str(caught.value)
+
+
+def stop_after(step: int) -> Callable[[int, dict[str, Any]], None]:
+    def report(now: int, row: dict[str, Any]) -> None:
+        if now == step:
+            raise KeyboardInterrupt
+
+    return report
+
+
+@pytest.mark.parametrize(
+    ("words", "skipped", "step"),
+    [([], [2], 3), ([], EVERY, 2), (["train.staleness=1", "train.steps=4"], [2], 4)],
+    ids=["once", "always", "stale rollouts"],
+)
+def test_a_sync_left_out_is_found_at_the_next_rollout(
+    tmp_path: Path, skip: Skip, words: list[str], skipped: Container[int], step: int
+) -> None:
+    skip(skipped)
+    text = failure(small(tmp_path, RATE, *words))
+    assert f"step {step}" in text
+    assert "weights not synced: the sampler still has the weights of the sync before" in text
+
+
+@pytest.mark.peft
+def test_adapters_that_were_not_merged_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(model: torch.nn.Module) -> dict[str, Tensor]:
+        with adapters_off(model):
+            return full_state(model)
+
+    monkeypatch.setattr(torch_engine, "full_state", without)
+    assert "step 2" in failure(small(tmp_path, RATE, "model.lora_rank=4"))
+
+
+def test_a_first_sync_that_is_stale_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler is opened with the weights from before the last step: of a run that goes on, and of a new one."""
+    config = small(tmp_path, RATE)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, stop_after(1))
+    make: Any = parts.make_sampler
+    monkeypatch.setattr(parts, "make_sampler", lambda c, policy, source, x: make(c, policy, "package:laptop", x))
+    folder = RunFolder.of(config).checkpoint(1)
+    assert "step 1" in failure(small(tmp_path, RATE, f"model={folder}"))
+    assert "step 2" in failure(config)
+
+
+def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) -> None:
+    """What is compared is the gap of the run's first rollout; of a run of an earlier version, which may not have it,
+    that of the first after the kill."""
+    skip([2])
+    whole = failure(small(tmp_path / "whole", RATE))
+    config = small(tmp_path / "killed", RATE)
+    skip([])
+    with pytest.raises(KeyboardInterrupt):
+        train(config, stop_after(1))
+    skip([1])
+    assert failure(config) == whole
+    metrics = RunFolder.of(config).metrics_file
+    first, *rest = [json.loads(line) for line in metrics.read_text().splitlines()]
+    del first[MEAN]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in [first, *rest]))
+    skip([])
+    train(config)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [(20, ["train.learning_rate=1e-4"]), (10, [RATE, *BFLOAT16])],
+    ids=["float32", "bfloat16"],
+)
+def test_no_alarm_where_nothing_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture, steps: int, words: list[str]
+) -> None:
+    """`python -m perf.sampler_gap` looks at more steps."""
+    folder = train(small(tmp_path, f"train.steps={steps}", *TINY, *words))
+    assert len(RunFolder(folder).metrics()) == steps
+    assert capsys.readouterr().err == ""
+
+
+def test_in_bfloat16_a_sync_left_out_warns_and_stops_nothing(
+    tmp_path: Path, skip: Skip, capsys: pytest.CaptureFixture
+) -> None:
+    skip([2])
+    heard: dict[int, str] = {}
+    train(small(tmp_path, RATE, *TINY, *BFLOAT16), lambda step, row: heard.update({step: capsys.readouterr().err}))
+    assert heard[1] == heard[3] == ""
+    assert "warning: after a sync 1 samplers answer to the last bit as before" in heard[2].replace("\n", " ")

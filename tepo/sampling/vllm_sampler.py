@@ -8,6 +8,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -59,13 +60,23 @@ def import_vllm() -> Any:
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
-        import vllm
+        # What an import inside of vLLM raises, vLLM keeps (vllm/multimodal/media/audio.py where the system has no
+        # ffmpeg), and with it the frames on the stack and all that they hold. In a thread these are none of ours.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_import_whole).result()
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
         raise UserError(
             f"vLLM cannot be imported: {error}",
             where=f"torch {torch.__version__}",
             fix="install the vLLM built for this torch: " + INSTALL,
         ) from error
+
+
+def _import_whole() -> Any:
+    """vLLM with what it imports where its engine is first looked up."""
+    import vllm
+
+    vllm.LLM  # noqa: B018
     return vllm
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from tepo.training.optimizer_state import Piece
@@ -78,3 +79,15 @@ class Engine(Protocol):
     def load(self, folder: Path) -> None:
         """Take the `state` that any number of ranks wrote into a checkpoint; the model's weights were loaded before."""
         ...
+
+    def close(self) -> None:
+        """Free the model, gradients, masters and moments, whoever still refers to them. No rank waits for another."""
+        ...
+
+
+def empty(model: nn.Module) -> None:
+    """Free the parameters and buffers of a model that something may still refer to: a library, the frames of an
+    error."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.grad = None
+        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

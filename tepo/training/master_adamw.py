@@ -80,6 +80,13 @@ class MasterAdamW:
             return gradient
         return self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
 
+    def close(self) -> None:
+        """Drop masters and moments, whoever still holds this."""
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
+            optimizer.param_groups.clear()
+        self.masters, self._optimizers, self._buffer = {}, {}, None
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Of the entries of `state`."""

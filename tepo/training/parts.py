@@ -127,16 +127,23 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
-    engine = engine_backend(config.engine.kind).open(config, policy)
-    check_same_run(run, latest, engine.comm)
-    if latest is not None:
-        engine.load(latest)
-    sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
-    with (
-        contextlib.closing(sampler),
-        Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
-        Saver(run, engine.comm) as saver,
-    ):
+    with contextlib.ExitStack() as stack:
+        engine = engine_backend(config.engine.kind).open(config, policy)
+        check_same_run(run, latest, engine.comm)
+        if latest is not None:
+            engine.load(latest)
+        sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), run.exchange)))
+
+        @stack.push
+        def close_engine(error: object, *_: object) -> None:
+            """Before the sampler, which may end the process group. After an error a GPU may wait for a rank that is
+            gone, and this for the GPU."""
+            if error is None or distributed.world_size() == 1:
+                engine.close()
+
+        grader_options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        grader = stack.enter_context(Grader(grader_options))
+        saver = stack.enter_context(Saver(run, engine.comm))
         stream = PromptStream(config, policy.tokenizer)
         stream.check_positions(longest(policy.model.config))
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)

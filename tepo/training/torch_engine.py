@@ -12,6 +12,7 @@ from tepo.config.schema import EngineConfig, TrainConfig
 from tepo.errors import UserError
 from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
+from tepo.training.engine import empty
 from tepo.training.master_adamw import MasterAdamW
 from tepo.training.optimizer_state import Piece
 
@@ -102,3 +103,8 @@ class TorchEngine:
                     fix="resume with the engine.optimizer that wrote it",
                 )
             self.optimizer.load(piece)
+
+    def close(self) -> None:
+        self._sums.clear()
+        self.optimizer.close()
+        empty(self.model)

@@ -6,6 +6,11 @@ return costs page faults: about a tenth of an update at laptop scale (docs of `m
 
 import ctypes
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc takes for the second
@@ -26,3 +31,11 @@ def grow_segments() -> None:
     of many sizes. To be called before CUDA is used. What the user has set stays."""
     if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # the name that vLLM's checks read
+
+
+def empty(tensors: "Iterable[Tensor]") -> None:
+    """Free the numbers and gradients of tensors that something may still refer to: a library, the frames of an
+    error."""
+    for tensor in tensors:
+        tensor.grad = None
+        tensor.data = tensor.data.new_empty(0)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tepo.backends import TESTED
 from tepo.errors import UserError
+from tepo.policy.allocator import empty
 from tepo.policy.location import load_options
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
@@ -263,8 +264,10 @@ class VllmSampler:
             self.asleep = True
 
     def close(self) -> None:
-        """Drop the engine and its memory.
-        vLLM ends torch's process group with it, so on several ranks this comes last in a process."""
+        """Drop the engine and its memory. vLLM ends torch's process group with it, so on several ranks this comes last
+        in a process. It would keep the embedding and the head of a model whose weights were reloaded; its buffers it
+        shares with its next one."""
+        self.llm.apply_model(lambda model: empty(model.parameters()))
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         if torch.cuda.is_available():

@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 from tepo.backends import TESTED
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.policy.allocator import empty
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start, starts_again
-from tepo.training.engine import empty
 from tepo.training.optimizer_state import Piece
 from tepo.training.streamed import Streamed
 from tepo.training.update_size import squared_update
@@ -270,7 +270,7 @@ class DeepSpeedEngine:
         adam.param_groups.clear()
         for parameter in self.policy.parameters():
             vars(parameter).clear()  # its shard, among others
-        empty(self.policy)
+        empty((*self.policy.parameters(), *self.policy.buffers()))
         vars(engine.optimizer).clear()
         vars(engine).clear()
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from tepo.training.optimizer_state import Piece
@@ -83,11 +82,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free the model, gradients, masters and moments, whoever still refers to them. No rank waits for another."""
         ...
-
-
-def empty(model: nn.Module) -> None:
-    """Free the parameters and buffers of a model that something may still refer to: a library, the frames of an
-    error."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.grad = None
-        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tepo.config.schema import EngineConfig, TrainConfig
 from tepo.errors import UserError
+from tepo.policy.allocator import empty
 from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
-from tepo.training.engine import empty
 from tepo.training.master_adamw import MasterAdamW
 from tepo.training.optimizer_state import Piece
 
@@ -107,4 +107,4 @@ class TorchEngine:
     def close(self) -> None:
         self._sums.clear()
         self.optimizer.close()
-        empty(self.model)
+        empty((*self.model.parameters(), *self.model.buffers()))

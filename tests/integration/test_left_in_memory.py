@@ -23,12 +23,16 @@ ONE = (*SMALL, "train.steps=1", "model.dtype=bfloat16")
 
 
 def alive() -> list[str]:
-    """Tensors of more than a few numbers; vLLM keeps the shapes of weights as tensors without any."""
+    """Tensors of more than a few numbers. vLLM keeps shapes of weights, as tensors without any, and for its next engine
+    the table of positions."""
     import torch
 
     gc.collect()
+    tables = [one for one in gc.get_objects() if type(one).__module__.startswith("vllm.") and hasattr(one, "rotary_dim")]
+    kept = {id(tensor) for table in tables for tensor in table.buffers()}
     found = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and not one.is_meta]
-    return [f"{type(one).__name__} {one.dtype} {tuple(one.shape)}" for one in found if one.numel() > FEW]
+    found = [one for one in found if one.numel() > FEW and id(one) not in kept]
+    return [f"{type(one).__name__} {one.dtype} {tuple(one.shape)}" for one in found]
 
 
 def main(torchcodec: str, *words: str) -> None:

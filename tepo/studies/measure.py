@@ -185,7 +185,7 @@ def _one_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterato
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )
-    with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
+    with closing(make_sampler(config, policy, resolve(weights.path), exchange, sleeps=False)) as sampler:
         if sampler_backend(config.sampler.kind).remote:
             sampler.sync(full_state(policy.model))
         yield sampler, policy.tokenizer

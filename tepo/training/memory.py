@@ -18,16 +18,25 @@ _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
+_BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU)."""
+    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU), of which other
+    processes hold `taken`."""
 
     ranks: int = 1
     node_ranks: int = 1
     bytes: float = 0.0
+    taken: float = 0.0
+
+
+def held_by_others(size: float, free: float, reserved: float) -> float:
+    """Bytes of a GPU that other processes hold: what is not free, less this process's own beginnings of CUDA and what
+    torch has `reserved` for it."""
+    return max(0.0, size - free - reserved - _BEGUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
     remote = sampler_backend(config.sampler.kind).remote
     earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT, shared)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT + gpus.taken, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
         weights=engine.weights,
@@ -137,7 +146,7 @@ def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool =
 
 def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
     """The same for a sampler that has the GPU for itself, as when a finished run is measured."""
-    room = Room(gpus.bytes, CONTEXT, shared=False)
+    room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
     return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
 
 
@@ -147,7 +156,11 @@ def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) ->
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
         what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
         what += " the weights, its own work and the cache of one sequence"
-        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=_PLAN)
+        fix = _PLAN
+        if gpus.taken:
+            what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
+            fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
+        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
     share = int(1000 * found.total / gpus.bytes) / 1000
     return replace(config, sampler=replace(config.sampler, memory_fraction=share))
 

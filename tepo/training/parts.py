@@ -27,7 +27,7 @@ from tepo.training.ahead import Ahead
 from tepo.training.checkpoint import ADAPTER, TensorFile
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
-from tepo.training.memory import CONTEXT, GIB, Gpus, with_share
+from tepo.training.memory import Gpus, held_by_others, with_share
 from tepo.training.model_files import model_files, write_beside_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
@@ -177,22 +177,22 @@ def sampling_ahead(config: RunConfig, collector: Collector, policy: Policy) -> A
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
-    """With the sampler's share of this rank's GPU. Raises UserError where the plan leaves it too little, or another
-    process holds a part of the GPU."""
+    """With the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
+    other processes hold, leave it too little."""
     gpus = gpus_here(device)
-    if not gpus.bytes or config.sampler.memory_fraction is not None:
+    given = config.sampler.memory_fraction is not None
+    if not gpus.bytes or given or sampler_backend(config.sampler.kind).shares_weights:
         return config
-    taken = gpus.bytes - torch.cuda.mem_get_info(device)[0]
-    if taken > CONTEXT:
-        fix = "end it, choose another GPU with CUDA_VISIBLE_DEVICES, or give sampler.memory_fraction"
-        raise UserError(f"another process holds {taken / GIB:.1f} GiB of the GPU", where=str(device), fix=fix)
     return with_share(config, shape_at(config, source), gpus, reference=reference)
 
 
 def gpus_here(device: torch.device) -> Gpus:
-    """Those of this run, of the size of this rank's; without bytes on a CPU."""
-    size = float(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else 0.0
-    return Gpus(distributed.world_size(), distributed.local_world_size(), size)
+    """Those of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
+    ranks = distributed.world_size(), distributed.local_world_size()
+    if device.type != "cuda":
+        return Gpus(*ranks)
+    free, size = torch.cuda.mem_get_info(device)
+    return Gpus(*ranks, float(size), held_by_others(size, free, torch.cuda.memory_reserved(device)))
 
 
 def shape_at(config: RunConfig, source: str) -> Shape:
@@ -271,10 +271,10 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", distributed.local_rank())
 
 
-def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
+def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path, *, sleeps: bool = True) -> Sampler:
     """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
-    loaded from. `exchange`: a folder that sampling servers see too."""
+    loaded from. `exchange`: a folder that sampling servers see too. `sleeps`: a trainer needs its memory, too."""
     backend = sampler_backend(config.sampler.kind)
     if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
         policy = _load(config, source, config.model.revision, policy.model.device)
-    return backend.open(config, policy, source, exchange)
+    return backend.open(config, policy, source, exchange, sleeps=sleeps)

@@ -28,7 +28,7 @@ def alive() -> list[str]:
     import torch
 
     gc.collect()
-    tables = [one for one in gc.get_objects() if type(one).__module__.startswith("vllm.") and hasattr(one, "rotary_dim")]
+    tables = [one for one in gc.get_objects() if type(one).__name__ == "RotaryEmbedding"]
     kept = {id(tensor) for table in tables for tensor in table.buffers()}
     found = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and not one.is_meta]
     found = [one for one in found if one.numel() > FEW and id(one) not in kept]

@@ -67,10 +67,13 @@ class SamplerBackend(Protocol):
         """Raises UserError when what it runs on is missing: packages, servers."""
         ...
 
-    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+    def open(
+        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
+    ) -> "Sampler":
         """The sampler of a training run, holding the policy's weights.
 
-        source: the folder or hub id they were loaded from. exchange: a folder that sampling servers see too.
+        source: the folder or hub id they were loaded from. exchange: a folder that sampling servers see too. sleeps:
+        whether somebody else needs its memory between rollouts.
         """
         ...
 

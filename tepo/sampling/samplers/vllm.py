@@ -64,7 +64,9 @@ class VllmBackend:
 
         check_installed()
 
-    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+    def open(
+        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
+    ) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
         from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 
@@ -78,7 +80,7 @@ class VllmBackend:
             tensor_parallel=config.sampler.tensor_parallel,
         )
         stop = stop_tokens(policy.model, policy.tokenizer)
-        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=True)
+        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=sleeps)
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:

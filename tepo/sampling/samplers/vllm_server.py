@@ -40,7 +40,9 @@ class VllmServerBackend:
 
         check_servers(config.sampler.servers)
 
-    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
+    def open(
+        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
+    ) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
         from tepo.sampling.vllm_server import VllmServerSampler
 
@@ -70,7 +72,8 @@ class VllmServerBackend:
             starting = []
             for copy, own in enumerate(_visible(options)):
                 with _environment(own):
-                    server = local_server(engine, log=scratch / f"server_{copy}.log", cpu=options.device() == "cpu")
+                    log, cpu = scratch / f"server_{copy}.log", options.device() == "cpu"
+                    server = local_server(engine, log=log, memory=options.memory, cpu=cpu)
                     starting.append(stack.enter_context(server))
             urls = [ready() for ready in starting]  # they load side by side
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")

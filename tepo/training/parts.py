@@ -271,10 +271,10 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda", distributed.local_rank())
 
 
-def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path, *, sleeps: bool = True) -> Sampler:
+def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
     """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
-    loaded from. `exchange`: a folder that sampling servers see too. `sleeps`: a trainer needs its memory, too."""
+    loaded from. `exchange`: a folder that sampling servers see too."""
     backend = sampler_backend(config.sampler.kind)
     if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
         policy = _load(config, source, config.model.revision, policy.model.device)
-    return backend.open(config, policy, source, exchange, sleeps=sleeps)
+    return backend.open(config, policy, source, exchange)

@@ -4,17 +4,15 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from tepo.config.compose import compose
-from tepo.training.run_folder import RunFolder
 from tepo_cli.hand_over import hand_over
-from tests.integration.commands import alone, program
-from tests.unit.training.small import SMALL, few_problems
+from tests.integration.commands import alone
 
 
 def go_on(before: int, lock: str) -> None:
@@ -47,8 +45,14 @@ def begin(folder: str, signalled: str) -> None:
     hand_over(environment, go_on, os.getpid(), f"{folder}/lock")
 
 
+def begun(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """`begin` in a process of its own."""
+    command = [sys.executable, "-m", "tests.integration.test_hand_over", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environment)
+
+
 def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
-    done = program("tests.integration.test_hand_over", tmp_path, RANK="0", OWN="kept").end(60)
+    done = begun(tmp_path, RANK="0", OWN="kept")
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.splitlines()
     assert before == "before"
@@ -63,7 +67,7 @@ def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
-    done = program("tests.integration.test_hand_over", tmp_path, "signalled").end(60)
+    done = begun(tmp_path, "signalled")
     assert done.returncode == 75, done.stderr
     assert done.stdout == "before\n"
     assert "asked to stop (SIGTERM)" in done.stderr
@@ -73,6 +77,10 @@ def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
 @pytest.mark.vllm
 def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     """Its cost is one entry, and the process that measures holds nothing of vLLM's first engine."""
+    from tepo.config.compose import compose
+    from tepo.training.run_folder import RunFolder
+    from tests.unit.training.small import SMALL, few_problems
+
     words = [*SMALL, "sampler=vllm", "sampler.memory_fraction=0.06", "data.benchmarks=[add3]", "train.steps=1"]
     done = alone("train", *words, "--evaluate", "--store", tmp_path / "runs", **few_problems(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]

@@ -37,9 +37,7 @@ class TorchSamplerBackend:
     def check_available(self, config: RunConfig) -> None:
         """torch is always there."""
 
-    def open(
-        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
-    ) -> "Sampler":
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.torch_sampler import TorchSampler
 
         return TorchSampler(policy.model, policy.tokenizer, max_rows=config.sampler.max_rows)

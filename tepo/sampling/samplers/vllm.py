@@ -64,9 +64,7 @@ class VllmBackend:
 
         check_installed()
 
-    def open(
-        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
-    ) -> "Sampler":
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
         from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
 
@@ -80,7 +78,7 @@ class VllmBackend:
             tensor_parallel=config.sampler.tensor_parallel,
         )
         stop = stop_tokens(policy.model, policy.tokenizer)
-        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=sleeps)
+        return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=True)
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
@@ -99,6 +97,7 @@ class VllmBackend:
             resolve(path),
             options.resolved_dtype(),
             options.max_length,
+            max_rows=options.max_rows,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
         )

@@ -40,9 +40,7 @@ class VllmServerBackend:
 
         check_servers(config.sampler.servers)
 
-    def open(
-        self, config: RunConfig, policy: "Policy", source: str, exchange: Path, *, sleeps: bool = True
-    ) -> "Sampler":
+    def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
         from tepo.sampling.vllm_server import VllmServerSampler
 
@@ -63,6 +61,7 @@ class VllmServerBackend:
             resolve(path),
             options.resolved_dtype(),
             options.max_length,
+            max_rows=options.max_rows,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
             tensor_parallel=options.tensor_parallel,

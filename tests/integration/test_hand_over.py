@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tepo_cli.hand_over import hand_over
-from tests.integration.commands import alone
+from tests.integration.commands import started, until
 
 
 def go_on(before: int, lock: str) -> None:
@@ -76,13 +76,17 @@ def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.vllm
 def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
-    """Its cost is one entry, and the process that measures holds nothing of vLLM's first engine."""
+    """By one process, of whose memory nothing is left when it measures; its cost is one entry."""
     from tepo.config.compose import compose
     from tepo.training.run_folder import RunFolder
     from tests.unit.training.small import SMALL, few_problems
 
     words = [*SMALL, "sampler=vllm", "sampler.memory_fraction=0.06", "data.benchmarks=[add3]", "train.steps=1"]
-    done = alone("train", *words, "--evaluate", "--store", tmp_path / "runs", **few_problems(tmp_path))
+    command = started("train", *words, "--evaluate", "--store", tmp_path / "runs", **few_problems(tmp_path))
+    shown = Path(f"/proc/{command.pid}/cmdline")
+    until(lambda: b"tepo_cli.handed_over" in shown.read_bytes(), command)
+    assert command.poll() is None
+    done = command.end()
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.index(": 1 step,") < done.stderr.index("accuracy %") < done.stderr.index("base is not measured")
     with pytest.MonkeyPatch.context() as patch:

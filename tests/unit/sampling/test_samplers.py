@@ -1,11 +1,15 @@
 """Samplers by name, and the choice of one outside of training."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from tepo.config.compose import options
 from tepo.errors import UserError
+from tepo.sampling import vllm_server
 from tepo.sampling.samplers import SamplerOptions, sampler_backend, sampler_kinds
+from tepo.sampling.vllm_sampler import EngineOptions
 from tepo.training.engines import engine_kinds
 
 
@@ -27,3 +31,19 @@ def test_unknown_names() -> None:
     assert "vllm" in caught.value.fix
     with pytest.raises(UserError, match="unknown sampler 'vlm'"):
         sampler_backend("vlm")
+
+
+def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's own share is nearly all of it, and a server that finds less does not start."""
+    given = []
+
+    def start(options: EngineOptions, *, log: Path, memory: float, cpu: bool) -> None:
+        command, _ = vllm_server.serve_command(options, tmp_path, memory=memory, cpu=False)
+        given.append(command[command.index("--gpu-memory-utilization") + 1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(vllm_server, "local_server", start)
+    options = SamplerOptions(kind="vllm", data_parallel=2, memory=0.6, max_length=64)
+    with pytest.raises(KeyboardInterrupt), options.backend.open_model("package:laptop", options, tmp_path):
+        pass
+    assert given == ["0.6"]

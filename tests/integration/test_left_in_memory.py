@@ -85,10 +85,11 @@ def test_nothing_is_left(torchcodec: str, pair: tuple[str, ...], tmp_path: Path)
     assert left == []
 
 
+@pytest.mark.vllm
 def test_a_run_that_diverges_does_not_meet_itself(tmp_path: Path) -> None:
     """It goes back to the last step that counts, and trains up to it once more."""
     rare = ("train.checkpoint_every=100", f"store={tmp_path}")
-    (step, first), (again, second) = trained("broken", *SMALL, *DIVERGING, *rare)[0]
+    (step, first), (again, second) = trained("broken", *SMALL, *DIVERGING, *VLLM, *rare)[0]
     assert step == again == 1
     assert second <= first
 

@@ -82,7 +82,8 @@ def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     from tests.unit.training.small import SMALL, few_problems
 
     words = [*SMALL, "sampler=vllm", "sampler.memory_fraction=0.06", "data.benchmarks=[add3]", "train.steps=1"]
-    command = started("train", *words, "--evaluate", "--store", tmp_path / "runs", **few_problems(tmp_path))
+    folder = few_problems(tmp_path)["TEPO_PATH"]
+    command = started("train", *words, "--evaluate", "--store", tmp_path / "runs", TEPO_PATH=folder)
     shown = Path(f"/proc/{command.pid}/cmdline")
     until(lambda: b"tepo_cli.handed_over" in shown.read_bytes(), command)
     assert command.poll() is None

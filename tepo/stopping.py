@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGHUP)
+_HELD = (*SIGNALS, signal.SIGINT)
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not now, the same command again
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _noted: list[str] = []  # the signals that training has heard; signals are the process's, so is this
@@ -33,8 +34,14 @@ class Stopped(SystemExit):
 
 
 def at_once() -> None:
-    """From now on a request ends the command by `Stopped`."""
+    """From now on a request ends the command by `Stopped`, and so does one that was held."""
     _listen(_end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+
+
+def hold() -> None:
+    """Have the kernel keep requests and Ctrl-C until `at_once`, beyond an exec of this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
 
 
 @contextlib.contextmanager

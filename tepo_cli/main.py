@@ -3,7 +3,10 @@
 import codecs
 import contextlib
 import io
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TextIO, cast
 
 import typer
@@ -35,6 +38,7 @@ from tepo_cli.commands.table import table
 from tepo_cli.commands.train import train
 from tepo_cli.commands.warmstart import warmstart
 from tepo_cli.commands.watch import watch
+from tepo_cli.hand_over import hand_over
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 
@@ -118,17 +122,21 @@ class _Shown:
         return getattr(self.rich_proxied_file, name)
 
 
-def main() -> None:
-    """Run the app; a UserError or a file that cannot be read becomes a message on standard error and its exit code,
-    Ctrl-C exits with 130, a scheduler's request to stop with 75."""
-    stopping.at_once()
+def main(command: Callable[[], object] | None = None) -> None:
+    """Run the app, or what a command goes on with in a fresh process. A UserError or a file that cannot be read becomes
+    a message on standard error and its exit code, Ctrl-C exits with 130, a scheduler's request to stop with 75.
+
+    A command can replace this process only where it is the command's own: here, and not where a test or a program calls
+    the app."""
+    command = command or partial(app, prog_name="tepo", obj=partial(hand_over, dict(os.environ)))
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
+        stopping.at_once()
         with contextlib.redirect_stdout(cast(TextIO, _Shown(sys.stdout))):
-            app(prog_name="tepo")
+            command()
     except stopping.Stopped as stop:
         sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
         raise

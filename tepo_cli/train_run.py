@@ -1,32 +1,49 @@
 """Output of `tepo train` and `tepo base`. Imported when they run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+import torch
 from rich.table import Table
 
 from tepo.config.schema import RunConfig
 from tepo.evaluation.result import Result
 from tepo.reporting.progress import say
 from tepo.studies.measure import stored_base
-from tepo.studies.measure_run import After, Measured, measure_and_record
-from tepo.studies.train_run import train_run
+from tepo.studies.measure_run import After, Measured, measure_and_record, to_measure
+from tepo.studies.own_process import CpuSeconds, measures_apart
+from tepo.studies.train_run import train_and_draw
 from tepo.training.distributed import rank
 from tepo.training.run_folder import RunFolder
 from tepo.words import counted
+from tepo_cli.hand_over import HandOver
 from tepo_cli.screen import fixed, show
 
 
-def run_training(config: RunConfig, after: After, *, quiet: bool) -> None:
-    """Train, measure as asked, and say where things lie and what came out."""
-    measured = train_run(config, after, quiet=quiet, trained=_say_trained)
-    if measured:
-        names = [result.benchmark for result in measured.results]
-        base = stored_base(config, names)
-        show_results(RunFolder.of(config), measured, base)
-        if len(base) < len(names):
-            lacking = counted(len(names) - len(base), "benchmark")
-            say(f"the base is not measured on {lacking}: `tepo base` with the same words measures it")
+def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: HandOver | None) -> None:
+    """Train, measure as asked, and say where things lie and what came out. hand_over: measure in this process when all
+    that it held is gone, where it could hold a part of a GPU or is one of several ranks."""
+    rows = train_and_draw(config, after, quiet=quiet)
+    if rows is None:
+        return
+    _say_trained(RunFolder.of(config))
+    apart = measures_apart(config, trained_here=bool(rows)) or (bool(rows) and torch.cuda.is_initialized())
+    if hand_over and apart and to_measure(config, after):
+        hand_over(_measure_and_show, config, rows, after, quiet, CpuSeconds.now())
+    _measure_and_show(config, rows, after, quiet)
+
+
+def _measure_and_show(
+    config: RunConfig, rows: Sequence[dict[str, Any]], after: After, quiet: bool, fresh: CpuSeconds | None = None
+) -> None:
+    measured = measure_and_record(config, rows, after, quiet=quiet, fresh=fresh)
+    names = [result.benchmark for result in measured.results]
+    base = stored_base(config, names)
+    show_results(RunFolder.of(config), measured, base)
+    if len(base) < len(names):
+        lacking = counted(len(names) - len(base), "benchmark")
+        say(f"the base is not measured on {lacking}: `tepo base` with the same words measures it")
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:

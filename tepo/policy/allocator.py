@@ -5,8 +5,12 @@ return costs page faults: about a tenth of an update at laptop scale (docs of `m
 """
 
 import ctypes
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 _KEEP, _LARGEST_KEPT = 2**30, 2**25  # bytes; 32 MiB is the most that glibc takes for the second
@@ -39,3 +43,17 @@ def segments_grow(environment: Mapping[str, str]) -> bool:
 def without_growing(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment without what `grow_segments` set there, for a process that has another use of its GPU."""
     return dict(pair for pair in environment.items() if pair != _OURS)
+
+
+def empty(tensors: Iterable[Tensor]) -> None:
+    """Free the numbers and gradients of tensors that something may still refer to: a library, the frames of an
+    error."""
+    for tensor in tensors:
+        tensor.grad = None
+        tensor.data = tensor.data.new_empty(0)
+
+
+def free_unused() -> None:
+    """Give back what nothing refers to any more, and what torch only keeps of the GPU, which is not free to others."""
+    gc.collect()
+    torch.cuda.empty_cache()

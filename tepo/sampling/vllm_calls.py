@@ -10,6 +10,7 @@ _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
     "v1/worker/gpu_model_runner.py": _RELOAD,  # Model Runner V1: CPUs, and GPUs where V2 lacks something
     "v1/worker/gpu/model_runner.py": _RELOAD,  # V2
     "entrypoints/llm.py": {
+        "LLM.apply_model": ("func",),
         "LLM.collective_rpc": ("method", "kwargs"),
         "LLM.generate": ("prompts", "sampling_params", "use_tqdm"),
         "LLM.reset_prefix_cache": (),

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from tepo.backends import TESTED
 from tepo.errors import UserError
-from tepo.policy.allocator import segments_grow
+from tepo.policy.allocator import empty, segments_grow
 from tepo.policy.location import load_options
 from tepo.policy.shapes import check_length
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
@@ -60,13 +61,23 @@ def import_vllm() -> Any:
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
-        import vllm
+        # What an import inside of vLLM raises, vLLM keeps (vllm/multimodal/media/audio.py where the system has no
+        # ffmpeg), and with it the frames on the stack and all that they hold. In a thread these are none of ours.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_import_whole).result()
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
         raise UserError(
             f"vLLM cannot be imported: {error}",
             where=f"torch {torch.__version__}",
             fix="install the vLLM built for this torch: " + INSTALL,
         ) from error
+
+
+def _import_whole() -> Any:
+    """vLLM with what it imports where its engine is first looked up."""
+    import vllm
+
+    vllm.LLM  # noqa: B018
     return vllm
 
 
@@ -266,8 +277,10 @@ class VllmSampler:
             self.asleep = True
 
     def close(self) -> None:
-        """Drop the engine and its memory.
-        vLLM ends torch's process group with it, so on several ranks this comes last in a process."""
+        """Drop the engine and its memory. vLLM ends torch's process group with it, so on several ranks this comes last
+        in a process. It would keep the embedding and the head of a model whose weights were reloaded; its buffers it
+        shares with its next one."""
+        self.llm.apply_model(lambda model: empty(model.parameters()))
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         if torch.cuda.is_available():

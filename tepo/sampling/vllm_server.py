@@ -56,9 +56,12 @@ def check_servers(urls: Sequence[str]) -> None:
         ask(url.rstrip("/"), "/is_sleeping", None)
 
 
-def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) -> tuple[list[str], dict[str, str]]:
-    """Command line and extra environment of a server that `VllmServerSampler` can use. Development mode opens the
-    weight endpoints to whoever can reach its sockets: they lie in `folder`, which nobody else may enter."""
+def serve_command(
+    options: EngineOptions, folder: Path, *, memory: float | None = None, cpu: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and extra environment of a server that `VllmServerSampler` can use. memory: share of each GPU that
+    it may take; None: vLLM's own. Development mode opens the weight endpoints to whoever can reach its sockets: they
+    lie in `folder`, which nobody else may enter."""
     command = [
         sys.executable,
         "-m",
@@ -94,6 +97,7 @@ def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) ->
     command += ["--hf-overrides", json.dumps(options.hf_overrides)] if options.hf_overrides else []
     command += ["--revision", options.revision] if options.revision else []
     command += ["--trust-remote-code"] if source["trust_remote_code"] else []
+    command += ["--gpu-memory-utilization", str(memory)] if memory is not None and not cpu else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     # between its own processes: sockets there, torch's ports on this machine alone
     environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
@@ -104,11 +108,13 @@ def serve_command(options: EngineOptions, folder: Path, *, cpu: bool = False) ->
 
 
 @contextlib.contextmanager
-def local_server(options: EngineOptions, *, log: Path, cpu: bool = False) -> Iterator[Callable[[], str]]:
+def local_server(
+    options: EngineOptions, *, log: Path, memory: float | None = None, cpu: bool = False
+) -> Iterator[Callable[[], str]]:
     """A server that starts on this machine, for the length of the block, and that this user alone can ask; yields
     what waits for it and gives its URL. Raises UserError when it does not come up (with the end of its log)."""
     with _private_folder() as folder:
-        command, environment = serve_command(options, folder, cpu=cpu)
+        command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
         # it must not hold its GPU when we are killed
         end_with_us = partial(stopping.end_with, os.getpid(), signal.SIGTERM)
         with open(log, "w", opener=no_link) as sink:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tepo.config.schema import RunConfig
+from tepo.config.schema import RunConfig, chosen
 from tepo.errors import UserError
 from tepo.evaluation.current import check_current
 from tepo.evaluation.report import Report, silent
@@ -150,43 +150,58 @@ def _runs_sampler(
 
 
 def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Generator:
-    """The sampler that a configuration trains with, of the given weights. Where ranks train with engines of their own,
-    there are as many on the GPUs of this machine that the ranks had."""
+    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where ranks train
+    with engines of their own, there are as many on the GPUs of this machine that the ranks had."""
     from tepo.training.distributed import local_world_size
 
-    backend, gpus, size = sampler_backend(config.sampler.kind), local_world_size(), config.sampler.tensor_parallel
-    if gpus == 1 or backend.shares_weights or backend.remote:
-        return _one_sampler(config, weights, run.exchange)
+    sampler, gpus = config.sampler, local_world_size()
+    backend, length = sampler_backend(sampler.kind), longest_sequence(config)
+    if gpus > 1 and not (backend.shares_weights or backend.remote):
+        size = sampler.tensor_parallel
+        options = SamplerOptions(sampler.kind, config.model.dtype, size, gpus // size, max_length=length)
+        return _opened(weights, options, run)
+    config = _alone(config, weights)
+    if backend.shares_weights or backend.remote:
+        return _of_policy(config, weights, run.exchange)
     options = SamplerOptions(
-        config.sampler.kind, config.model.dtype, size, gpus // size, max_length=longest_sequence(config)
+        sampler.kind, config.model.dtype, max_length=length, max_rows=chosen(config.sampler.max_rows)
     )
+    if config.sampler.memory_fraction is not None:  # on a CPU it has a size of its own
+        options = replace(options, memory=config.sampler.memory_fraction)
     return _opened(weights, options, run)
 
 
+def _alone(config: RunConfig, weights: Weights) -> RunConfig:
+    """The configuration of one sampler that has this GPU for itself, with its share and its rows chosen where they are
+    open."""
+    from tepo.training.memory import with_all
+    from tepo.training.parts import gpus_here, pick_device, shape_at
+
+    config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
+    gpus = gpus_here(pick_device(config.engine.device))
+    if gpus.bytes or config.sampler.max_rows is None:
+        config = with_all(config, shape_at(config, weights.path), gpus)
+    return config
+
+
 @contextmanager
-def _one_sampler(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
-    """One in this process, with the GPU for itself, or what servers there are. Where it loads the weights itself, the
-    policy here only says what ends a response, and stays on the CPU."""
+def _of_policy(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
+    """One that is given a policy: in this process, or what servers there are. For these the policy stays on the CPU."""
     from tepo.policy.load_policy import load_policy
     from tepo.policy.location import resolve
     from tepo.policy.lora import full_state
-    from tepo.training.memory import with_all
-    from tepo.training.parts import gpus_here, make_sampler, pick_device, shape_at
+    from tepo.training.parts import make_sampler, pick_device
 
-    device = pick_device(config.engine.device)
-    config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
-    gpus = gpus_here(device)
-    if gpus.bytes or config.sampler.max_rows is None:
-        config = with_all(config, shape_at(config, weights.path), gpus)
+    device, remote = pick_device(config.engine.device), sampler_backend(config.sampler.kind).remote
     policy = load_policy(
         weights.path,
         dtype=config.model.dtype,
-        device=str(device) if sampler_backend(config.sampler.kind).shares_weights else "cpu",
+        device="cpu" if remote else str(device),
         revision=weights.revision,
         trust_remote_code=weights.trust_remote_code,
     )
     with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
-        if sampler_backend(config.sampler.kind).remote:
+        if remote:
             sampler.sync(full_state(policy.model))
         yield sampler, policy.tokenizer
 

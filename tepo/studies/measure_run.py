@@ -12,7 +12,7 @@ from tepo.reporting.progress import benchmark_bar
 from tepo.studies.cost import Cost, record, work_of
 from tepo.studies.measure import measure_run, measure_run_with
 from tepo.studies.one_engine import OneEngine
-from tepo.studies.own_process import in_own_process, measures_apart
+from tepo.studies.own_process import CpuSeconds, in_own_process, measures_apart
 from tepo.studies.plan import check_measurable
 from tepo.studies.validate import final_validation, validate_run, validation_share
 from tepo.training.checks import check_benchmarks, check_validation_problems
@@ -49,18 +49,37 @@ class After:
             check_validation_problems(config)
 
 
+def to_measure(config: RunConfig, after: After) -> bool:
+    """Whether something is asked of a trained run that it does not have yet."""
+    return any(_missing(RunFolder.of(config), config, after))
+
+
+def _missing(run: RunFolder, config: RunConfig, after: After) -> tuple[bool, float]:
+    """Whether benchmarks are, and the share of a benchmark that missing validations count as."""
+    validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
+    return after.evaluate and not set(config.data.benchmarks) <= set(run.measured()), validations
+
+
 def measure_and_record(
-    config: RunConfig, trained: Sequence[dict[str, Any]] | None, after: After, *, quiet: bool
+    config: RunConfig,
+    trained: Sequence[dict[str, Any]] | None,
+    after: After,
+    *,
+    quiet: bool,
+    fresh: CpuSeconds | None = None,
 ) -> Measured:
     """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
-    process cost to the run's record, and write the card of its model."""
+    process cost to the run's record, and write the card of its model.
+
+    fresh: nothing of the training is left in this process, nor of its launcher; what it had spent until then."""
     run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
-    started, before, apart_s = time.process_time(), len(run.measured()), 0.0
-    validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
-    missing = after.evaluate and not set(config.data.benchmarks) <= set(run.measured())
-    if (missing or validations) and measures_apart(config, trained_here=bool(trained)):
+    started, before, apart_s = fresh or CpuSeconds.now(), len(run.measured()), 0.0
+    missing, validations = _missing(run, config, after)
+    if (missing or validations) and not fresh and measures_apart(config, trained_here=bool(trained)):
         apart_s, quiet = in_own_process(_measure, config, trained is not None, after, quiet), True
     measured = _measure(config, trained is not None, after, quiet)
+    if fresh:
+        apart_s = CpuSeconds.now().children - started.children
     rows, new = trained or [], len(run.measured()) - before + validations
     if rows or new:
         cost = Cost(
@@ -70,7 +89,7 @@ def measure_and_record(
             benchmarks=new,
             cpu_s=time.process_time() - after.cpu_before + apart_s,
             training_s=sum(row["perf/cpu_s"] for row in rows),
-            measuring_s=time.process_time() - started + apart_s,
+            measuring_s=time.process_time() - started.own + apart_s,
             tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
             core_s=sum(row["perf/cpu_core_s"] for row in rows),
             work=work_of(config),

@@ -6,7 +6,6 @@ memory, too. The process knows of the ranks only how many there are on this mach
 have ended, or end now. It stores what it measured, and the caller reads that.
 """
 
-import gc
 import json
 import os
 import pickle
@@ -15,15 +14,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from tepo import stopping
 from tepo.config.schema import RunConfig
 from tepo.errors import RunFailed, UserError
+from tepo.policy.allocator import free_unused
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
 
@@ -41,25 +40,37 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
 
     Raises the UserError that it raised, RunFailed where it ended in another way.
     """
-    gc.collect()
-    torch.cuda.empty_cache()  # what this process only keeps of its GPU is not free to the other
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHER)}
-    before = _children_s()
+    free_unused()
+    before = CpuSeconds.now()
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "error.json"
         words = [sys.executable, "-m", __name__, str(said), str(os.getpid())]
-        code = subprocess.run(words, input=pickle.dumps((work, arguments)), env=environment, check=False).returncode
+        code = subprocess.run(
+            words, input=pickle.dumps((work, arguments)), env=without_launcher(os.environ), check=False
+        ).returncode
         if said.is_file():
             raise _error(**json.loads(said.read_text(encoding="utf-8")))
     if code:
         fix = "see the messages above; the same command measures again, and what is trained is kept"
         raise RunFailed(f"the process that measures ended with exit code {code}", fix=fix)
-    return _children_s() - before
+    return CpuSeconds.now().children - before.children
 
 
-def _children_s() -> float:
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables but for those by which a launcher tells a rank who it is."""
+    return {name: value for name, value in environment.items() if not name.startswith(_LAUNCHER)}
+
+
+class CpuSeconds(NamedTuple):
+    """What this process has spent, and those that it has started and that have ended."""
+
+    own: float
+    children: float
+
+    @classmethod
+    def now(cls) -> "CpuSeconds":
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cls(time.process_time(), spent.ru_utime + spent.ru_stime)
 
 
 def _error(what: str, where: str, fix: str, exit_code: int) -> UserError:

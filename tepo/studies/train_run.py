@@ -1,6 +1,6 @@
 """One run from its configuration: train, draw the curves, measure if asked."""
 
-from collections.abc import Callable
+from typing import Any
 
 from tepo import stopping
 from tepo.config.schema import RunConfig
@@ -15,12 +15,15 @@ from tepo.training.memory import Gpus
 from tepo.training.run_folder import RunFolder
 
 
-def train_run(
-    config: RunConfig, after: After, *, quiet: bool, trained: Callable[[RunFolder], None] = lambda run: None
-) -> Measured | None:
-    """Train, draw the curves, call `trained` with the run, then measure. A finished run is not trained again.
+def train_run(config: RunConfig, after: After, *, quiet: bool) -> Measured | None:
+    """Train, draw the curves, then measure. A finished run is not trained again. None on ranks other than the first."""
+    rows = train_and_draw(config, after, quiet=quiet)
+    return None if rows is None else measure_and_record(config, rows, after, quiet=quiet)
 
-    None on ranks other than the first."""
+
+def train_and_draw(config: RunConfig, after: After, *, quiet: bool) -> list[dict[str, Any]] | None:
+    """Train and draw the curves. Returns the metrics of the steps this process added, None on ranks other than the
+    first. Raises UserError for what cannot be done `after`, before the training."""
     after.check(config)
     run = RunFolder.of(config)
     before = len(run.metrics())
@@ -36,8 +39,7 @@ def train_run(
         return None
     stopping.end_if_asked()  # during the last step
     _draw_curves(run, config)
-    trained(run)
-    return measure_and_record(config, run.metrics()[before:], after, quiet=quiet)
+    return run.metrics()[before:]
 
 
 def _planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:

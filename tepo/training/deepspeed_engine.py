@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from tepo.backends import TESTED
 from tepo.config.schema import RunConfig
 from tepo.errors import UserError
+from tepo.policy.allocator import empty
 from tepo.training import optimizer_state
 from tepo.training.distributed import TorchComm, start, starts_again
 from tepo.training.optimizer_state import Piece
@@ -260,6 +261,19 @@ class DeepSpeedEngine:
                 yield Piece("step", name, states[0]["step"])
             for key in (*(optimizer_state.KEYS if states else ()), *(("master",) if self.keeps_masters else ())):
                 yield Piece(key, name, self._own(parameter, key)[:size], start)
+
+    def close(self) -> None:
+        """DeepSpeed's own `destroy` leaves the parameters, and at stage 3 all else: parameters, hooks and optimiser
+        refer to each other where Python's garbage collection does not see it. So each lets go of what it holds."""
+        engine, adam = self.engine, self._adam()
+        engine.destroy()
+        adam.state.clear()
+        adam.param_groups.clear()
+        for parameter in self.policy.parameters():
+            vars(parameter).clear()  # its shard, among others
+        empty((*self.policy.parameters(), *self.policy.buffers()))
+        vars(engine.optimizer).clear()
+        vars(engine).clear()
 
     # the optimiser's state of a parameter; DeepSpeed keeps it in flat shards ----------------------------------------
     def _share(self, parameter: nn.Parameter, chosen: bool) -> tuple[int, int] | None:

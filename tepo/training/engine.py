@@ -78,3 +78,7 @@ class Engine(Protocol):
     def load(self, folder: Path) -> None:
         """Take the `state` that any number of ranks wrote into a checkpoint; the model's weights were loaded before."""
         ...
+
+    def close(self) -> None:
+        """Free the model, gradients, masters and moments, whoever still refers to them. No rank waits for another."""
+        ...

@@ -16,7 +16,7 @@ from tepo import stopping
 from tepo.config.schema import RunConfig, chosen
 from tepo.errors import Diverged, RunFailed
 from tepo.files import write_atomic
-from tepo.policy.allocator import grow_segments
+from tepo.policy.allocator import free_unused, grow_segments
 from tepo.provenance import recorded
 from tepo.sampling.samplers import sampler_backend
 from tepo.training import distributed
@@ -106,6 +106,7 @@ def _train(config: RunConfig, run: RunFolder, report: Report, asked: RunConfig) 
     with Heartbeat(watch, partial(_given_up, run)), distributed.lost_ranks():
         ending = _train_to(config.train.steps, config, run, report, asked)
         if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
+            free_unused()
             _train_to(ending.step - 1, config, run, report, asked)
     return ending
 

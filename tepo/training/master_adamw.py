@@ -86,6 +86,13 @@ class MasterAdamW:
             return master
         return self._buffer.view(dtype)[: master.numel()].view(master.shape).copy_(master)
 
+    def close(self) -> None:
+        """Drop masters and moments, whoever still holds this."""
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
+            optimizer.param_groups.clear()
+        self.masters, self._optimizers, self._buffer = {}, {}, None
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Of the entries of `state`."""

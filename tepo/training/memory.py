@@ -20,6 +20,7 @@ _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.
 _BUDGET = 128 << 20  # bytes of logits above which tepo.policy.fused goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
+_BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.allocator)
 # vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
 _ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
@@ -34,11 +35,19 @@ _UNPLANNED = 4  # steps between checkpoints where nothing plans the seconds of o
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU)."""
+    """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU), of which other
+    processes hold `taken`."""
 
     ranks: int = 1
     node_ranks: int = 1
     bytes: float = 0.0
+    taken: float = 0.0
+
+
+def held_by_others(size: float, free: float, reserved: float) -> float:
+    """Bytes of a GPU that other processes hold: what is not free, less this process's own beginnings of CUDA and what
+    torch has `reserved` for it."""
+    return max(0.0, size - free - reserved - _BEGUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,7 @@ def _rows(
         cache, peak = look(trial)
         if cache is None:
             return trial, f"{rows}: the sampler has GPUs of its own"
-        if peak <= gpus.bytes and (full_rows or cache >= rows * each):
+        if peak <= gpus.bytes - gpus.taken and (full_rows or cache >= rows * each):
             break
     if full_rows:
         return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
@@ -162,7 +171,7 @@ def _checkpointing(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool)
     """Only where the updates do not fit without it for sure."""
     if not gpus.bytes:
         return _with(config, "model", False), "false: no GPU"
-    plain, room = _with(config, "model", False), _SURE * gpus.bytes
+    plain, room = _with(config, "model", False), _SURE * (gpus.bytes - gpus.taken)
     without = memory(plain, shape, gpus, reference=reference).updating
     said = f"the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
     return (plain, f"false: {said}") if without <= room else (_with(config, "model", True), f"true: {said}")
@@ -192,7 +201,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
     remote = sampler_backend(config.sampler.kind).remote
     earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT, shared)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT + gpus.taken, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
         weights=engine.weights,
@@ -226,7 +235,7 @@ def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool =
 def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
     """The same for a sampler that has the GPU for itself, as when a finished run is measured. On a CPU only its rows
     are chosen, where they are open."""
-    room = Room(gpus.bytes, CONTEXT, shared=False)
+    room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
 
     def look(trial: RunConfig) -> tuple[float | None, float]:
         found = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
@@ -245,7 +254,11 @@ def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) ->
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
         what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
         what += " the weights, its own work and the cache of one sequence"
-        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=_PLAN)
+        fix = _PLAN
+        if gpus.taken:
+            what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
+            fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
+        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
     share = int(1000 * found.total / gpus.bytes) / 1000
     return replace(config, sampler=replace(config.sampler, memory_fraction=share))
 

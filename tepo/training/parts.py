@@ -28,7 +28,7 @@ from tepo.training.ahead import Ahead
 from tepo.training.checkpoint import ADAPTER, TensorFile
 from tepo.training.engine import Comm, Engine
 from tepo.training.engines import engine_backend, shares_weights
-from tepo.training.memory import CHOSEN, CONTEXT, GIB, Gpus, choose, with_share
+from tepo.training.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.model_files import model_files, write_beside_weights
 from tepo.training.progress import Pending, Progress, resume, write_pending
 from tepo.training.prompt_stream import PromptStream
@@ -140,17 +140,24 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
-    engine = engine_backend(config.engine.kind).open(config, policy)
-    check_same_run(run, latest, engine.comm)
-    if latest is not None:
-        engine.load(latest)
-    sampler = make_sampler(roomy, policy, resolve(source), run.exchange)
-    limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
-    with (
-        contextlib.closing(sampler),
-        Grader(GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)) as grader,
-        Saver(run, engine.comm) as saver,
-    ):
+    with contextlib.ExitStack() as stack:
+        engine = engine_backend(config.engine.kind).open(config, policy)
+        check_same_run(run, latest, engine.comm)
+        if latest is not None:
+            engine.load(latest)
+        sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), run.exchange)))
+        limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
+
+        @stack.push
+        def close_engine(error: object, *_: object) -> None:
+            """Before the sampler, which may end the process group. After an error a GPU may wait for a rank that is
+            gone, and this for the GPU."""
+            if error is None or distributed.world_size() == 1:
+                engine.close()
+
+        grader_options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        grader = stack.enter_context(Grader(grader_options))
+        saver = stack.enter_context(Saver(run, engine.comm))
         stream = PromptStream(config, policy.tokenizer)
         stream.check_positions(longest(policy.model.config))
         bound = config.sampler.gap_bound or default_bound(config.model.dtype)
@@ -194,31 +201,30 @@ def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[Run
         return config, {}
     device = pick_device(config.engine.device)
     gpus, shape = gpus_here(device), KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-    if gpus.bytes and gpus.ranks == 1:
-        others = gpus.bytes - torch.cuda.mem_get_info(device)[0] - CONTEXT
-        gpus = replace(gpus, bytes=gpus.bytes - max(others, 0.0))
+    if gpus.ranks > 1:
+        gpus = replace(gpus, taken=0.0)
     reference = load_objective(config.objective).needs.initial_policy
     seconds = planned_seconds(config, gpus) if config.train.checkpoint_every is None else None
     return choose(config, shape, gpus, reference=reference, seconds=seconds)
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
-    """With the sampler's share of this rank's GPU. Raises UserError where the plan leaves it too little, or another
-    process holds a part of the GPU."""
+    """With the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
+    other processes hold, leave it too little."""
     gpus = gpus_here(device)
-    if not gpus.bytes or config.sampler.memory_fraction is not None:
+    given = config.sampler.memory_fraction is not None
+    if not gpus.bytes or given or sampler_backend(config.sampler.kind).shares_weights:
         return config
-    taken = gpus.bytes - torch.cuda.mem_get_info(device)[0]
-    if taken > CONTEXT:
-        fix = "end it, choose another GPU with CUDA_VISIBLE_DEVICES, or give sampler.memory_fraction"
-        raise UserError(f"another process holds {taken / GIB:.1f} GiB of the GPU", where=str(device), fix=fix)
     return with_share(config, shape_at(config, source), gpus, reference=reference)
 
 
 def gpus_here(device: torch.device) -> Gpus:
-    """Those of this run, of the size of this rank's; without bytes on a CPU."""
-    size = float(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else 0.0
-    return Gpus(distributed.world_size(), distributed.local_world_size(), size)
+    """Those of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
+    ranks = distributed.world_size(), distributed.local_world_size()
+    if device.type != "cuda":
+        return Gpus(*ranks)
+    free, size = torch.cuda.mem_get_info(device)
+    return Gpus(*ranks, float(size), held_by_others(size, free, torch.cuda.memory_reserved(device)))
 
 
 def shape_at(config: RunConfig, source: str) -> Shape:

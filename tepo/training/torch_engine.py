@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tepo.config.schema import EngineConfig, TrainConfig
 from tepo.errors import UserError
+from tepo.policy.allocator import empty
 from tepo.policy.lora import full_state
 from tepo.training import optimizer_state
 from tepo.training.master_adamw import MasterAdamW
@@ -102,3 +103,8 @@ class TorchEngine:
                     fix="resume with the engine.optimizer that wrote it",
                 )
             self.optimizer.load(piece)
+
+    def close(self) -> None:
+        self._sums.clear()
+        self.optimizer.close()
+        empty((*self.model.parameters(), *self.model.buffers()))

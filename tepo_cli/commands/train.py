@@ -12,6 +12,7 @@ Overrides = Annotated[
 
 
 def train(
+    context: typer.Context,
     overrides: Overrides = None,
     store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
     evaluate: Annotated[
@@ -36,4 +37,4 @@ def train(
     from tepo.studies.measure_run import After
     from tepo_cli.train_run import run_training
 
-    run_training(config, After(evaluate, validate), quiet=quiet)
+    run_training(config, After(evaluate, validate), quiet=quiet, hand_over=context.obj)

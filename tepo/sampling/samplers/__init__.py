@@ -119,7 +119,7 @@ class SamplerOptions:
     kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is bfloat16 on a
     GPU, else float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side.
     memory: share of a GPU that vLLM may take, or GiB of cache on a CPU.
-    max_length: longest prompt plus response, in tokens.
+    max_length: longest prompt plus response, in tokens. max_rows: sequences that each copy generates side by side.
     """
 
     kind: str = "auto"
@@ -128,6 +128,7 @@ class SamplerOptions:
     data_parallel: int = 1
     memory: float = 0.85
     max_length: int = 10240
+    max_rows: int = 256
     revision: str | None = None
     trust_remote_code: bool = False
 

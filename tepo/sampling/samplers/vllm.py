@@ -100,6 +100,7 @@ class VllmBackend:
             resolve(path),
             options.resolved_dtype(),
             options.max_length,
+            max_rows=options.max_rows,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
         )

@@ -61,6 +61,7 @@ class VllmServerBackend:
             resolve(path),
             options.resolved_dtype(),
             options.max_length,
+            max_rows=options.max_rows,
             revision=options.revision,
             trust_remote_code=options.trust_remote_code,
             tensor_parallel=options.tensor_parallel,
@@ -70,7 +71,8 @@ class VllmServerBackend:
             starting = []
             for copy, own in enumerate(_visible(options)):
                 with _environment(own):
-                    server = local_server(engine, log=scratch / f"server_{copy}.log", cpu=options.device() == "cpu")
+                    log, cpu = scratch / f"server_{copy}.log", options.device() == "cpu"
+                    server = local_server(engine, log=log, memory=options.memory, cpu=cpu)
                     starting.append(stack.enter_context(server))
             urls = [ready() for ready in starting]  # they load side by side
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")

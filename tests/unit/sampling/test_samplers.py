@@ -9,9 +9,9 @@ import torch
 
 from tepo.config.compose import options
 from tepo.errors import UserError
+from tepo.sampling import vllm_server
 from tepo.sampling.samplers import SamplerOptions, sampler_backend, sampler_kinds
 from tepo.sampling.vllm_sampler import EngineOptions
-from tepo.sampling.vllm_server import serve_command
 from tepo.training.engines import engine_kinds
 
 
@@ -40,6 +40,22 @@ def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     tmp_path: Path, dtype: str, given: list[dict[str, str]]
 ) -> None:
     """For rollouts and evaluations alike; one in float32 is started as before."""
-    command, _ = serve_command(EngineOptions("model", dtype, 128), tmp_path)
+    command, _ = vllm_server.serve_command(EngineOptions("model", dtype, 128), tmp_path, memory=0.5, cpu=True)
     found = [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"]
     assert found == given
+
+
+def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's own share is nearly all of it, and a server that finds less does not start."""
+    given = []
+
+    def start(options: EngineOptions, *, log: Path, memory: float, cpu: bool) -> None:
+        command, _ = vllm_server.serve_command(options, tmp_path, memory=memory, cpu=False)
+        given.append(command[command.index("--gpu-memory-utilization") + 1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(vllm_server, "local_server", start)
+    options = SamplerOptions(kind="vllm", data_parallel=2, memory=0.6, max_length=64)
+    with pytest.raises(KeyboardInterrupt), options.backend.open_model("package:laptop", options, tmp_path):
+        pass
+    assert given == ["0.6"]

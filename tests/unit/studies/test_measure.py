@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tepo.config.compose import compose
 from tepo.errors import UserError
 from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.samplers import SamplerOptions
-from tepo.studies.measure import Request, measure, measure_model
+from tepo.studies.measure import Request, measure, measure_model, trainers_sampler
+from tepo.studies.weights import Weights
 from tepo.training.run_folder import RunFolder
 from tepo_cli.find_model import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
@@ -106,3 +108,27 @@ def test_the_stored_definition_of_add3_is_the_shipped_one() -> None:
     """Else the first test would not show that stored results are believed."""
     benchmark = load_benchmark("add3")
     assert (benchmark.fingerprint, benchmark.grading) == (STORED["task"]["fingerprint"], STORED["task"]["grading"])
+
+
+def test_an_engine_that_measures_does_not_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else needs its memory: vLLM's own allocator, which sleeping takes, is left out. It decodes as many rows as
+    in training."""
+    from tepo.sampling import vllm_sampler
+
+    class Asked(Exception):
+        """With what vLLM would be opened."""
+
+    def ask(options: vllm_sampler.EngineOptions, stop: Sequence[int], **how: object) -> None:
+        raise Asked(options, how)
+
+    monkeypatch.setattr(vllm_sampler, "VllmSampler", ask)
+    config = compose(["sampler=vllm", "sampler.max_rows=7", "sampler.memory_fraction=0.06"])
+    with (
+        pytest.raises(Asked) as asked,
+        trainers_sampler(config, Weights.of_base("package:laptop", None), RunFolder(tmp_path)),
+    ):
+        pass
+    options, how = asked.value.args
+    assert not how.get("sleep")
+    assert how["memory_fraction"] == 0.06
+    assert (options.max_rows, options.dtype, options.tensor_parallel) == (7, "float32", 1)

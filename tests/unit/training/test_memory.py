@@ -9,7 +9,16 @@ from tepo.config.schema import RunConfig
 from tepo.errors import UserError
 from tepo.policy.shapes import KNOWN
 from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.training.memory import GIB, Gpus, choose, memory, sequence_bytes, with_all, with_share
+from tepo.training.memory import (
+    GIB,
+    Gpus,
+    choose,
+    held_by_others,
+    memory,
+    sequence_bytes,
+    with_all,
+    with_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +114,36 @@ def test_a_run_that_is_measured_has_the_gpu_for_itself() -> None:
     config, gpus = compose(["scale=paper", "model=qwen2.5-32b", "sampler.max_rows=256"]), Gpus(8, 8, 79 * GIB)
     share = with_all(config, KNOWN[config.model.path], gpus).sampler.memory_fraction
     assert share == pytest.approx(0.97 - 1.5 / 79, abs=0.001)
+
+
+def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
+    """Training and measuring; a sampler without memory of its own asks for none."""
+    config, others = compose(["scale=paper", "sampler.max_rows=9999"]), 2 * GIB
+    shape, free, shared = KNOWN[config.model.path], Gpus(8, 8, 79 * GIB), Gpus(8, 8, 79 * GIB, others)
+    for share_of in (with_share, with_all):
+        alone, beside = (share_of(config, shape, gpus).sampler.memory_fraction for gpus in (free, shared))
+        assert alone is not None
+        assert beside == pytest.approx(alone - 2 / 79, abs=0.002)
+    plan = memory(config, shape, shared)
+    assert plan.sampling + others < 79 * GIB
+    with pytest.raises(
+        UserError, match=r"left for the sampler: too little .* other processes hold 60\.0 GiB"
+    ) as caught:
+        with_share(config, shape, Gpus(8, 8, 79 * GIB, 60 * GIB))
+    assert "CUDA_VISIBLE_DEVICES" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("free", "reserved", "others"),
+    [
+        (79.6, 0, 0),  # nobody, and CUDA as it is after its start
+        (79.0, 0.5, 0),  # what torch keeps is this process's own
+        (78.0, 0, 1.5),  # a desktop, a probe that ends: no reason to refuse
+        (40.0, 8, 31.5),
+    ],
+)
+def test_what_this_process_holds_is_not_that_of_others(free: float, reserved: float, others: float) -> None:
+    assert held_by_others(80 * GIB, free * GIB, reserved * GIB) == pytest.approx(others * GIB)
 
 
 def test_a_sampler_without_room_is_said_before_anything_is_loaded() -> None:

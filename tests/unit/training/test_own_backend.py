@@ -24,6 +24,7 @@ from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = '''
 """It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
+import contextlib
 from tepo.errors import UserError
 from tepo.policy.load_policy import load_policy
 from tepo.sampling.samplers import SamplerMemory
@@ -48,6 +49,12 @@ class Backend:
     def open(self, config, policy, source, exchange):
         own = load_policy(source)
         return TorchSampler(own.model, own.tokenizer, max_rows=config.sampler.max_rows)
+
+    @contextlib.contextmanager
+    def open_model(self, path, options, scratch):
+        own = load_policy(path, dtype=options.resolved_dtype())
+        with contextlib.closing(TorchSampler(own.model, own.tokenizer, max_rows=options.max_rows)) as sampler:
+            yield sampler
 
     def preferred(self):
         return False

@@ -135,13 +135,13 @@ def _gpus(config: RunConfig, machine: Machine) -> Gpus:
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
     """What does not fit into a GPU or a node, or an empty string."""
-    of, room = f"of {machine.bytes / GIB:.0f}", machine.bytes - RESERVE
-    if found.updating > room:
+    of, left = f"of {machine.bytes / GIB:.0f}", machine.bytes - RESERVE
+    if found.updating > left:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    if max(found.sampling, found.syncing) > room:
+    if max(found.sampling, found.syncing) > left:
         return f"sampling needs {max(found.sampling, found.syncing) / GIB:.0f} GiB {of} beside the trainer"
     size = number_bytes(config.model.dtype)
-    if found.loading > room:
+    if found.loading > left:
         return f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
         weights = size * shape.parameters / config.sampler.tensor_parallel

@@ -161,6 +161,7 @@ def _rows(
             return trial, f"{rows}: the sampler has GPUs of its own"
         if peak <= gpus.bytes - gpus.taken and (full_rows or cache >= rows * each):
             break
+    assert cache is not None
     if full_rows:
         return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
     room = f"{cache / GIB:.1f} GiB of cache, {each / 2**20:.0f} MiB a row"

@@ -130,7 +130,7 @@ def train(engine: Any, device: str, first: int, last: int) -> Trained:
 
 def close(engine: Any) -> None:
     """Free what an engine holds, where it can."""
-    getattr(engine, "close", lambda: None)()
+    engine.close()
 
 
 def join(one: Trained, other: Trained) -> Trained:

@@ -51,7 +51,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
     start = _weights(model_of(_SHAPE, device))
     engine = engine_of("torch", device)
     embedded = train(engine, device, 0, _UPDATES)
-    close(engine)
+    engine.close()
     with tempfile.TemporaryDirectory() as name:
         for stage in (2, 3):
             engine = engine_of("deepspeed", device, stage)
@@ -61,7 +61,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
                 write_files(state, optimizer_state.files(engine.state()))
             found = join(found, train(engine, device, 2, _UPDATES))
             yield from compare(f"ZeRO {stage}", found, embedded, start)
-            close(engine)
+            engine.close()
             del engine
             yield Figure(f"ZeRO {stage}: allocated after close", "MiB", allocated(device) / 2**20, LEFT_MIB, "<=")
         for kind in ("deepspeed", "torch"):
@@ -70,7 +70,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
             last = Trained(embedded.losses[2:], embedded.norms[2:], embedded.weights)
             title = "saved by ZeRO 2, loaded by " + ("ZeRO 3" if kind == "deepspeed" else "the embedded engine")
             yield from compare(title, train(engine, device, 2, _UPDATES), last, start)
-            close(engine)
+            engine.close()
             del engine
     yield from offloaded(device)
 
@@ -128,11 +128,6 @@ def train(engine: Any, device: str, first: int, last: int) -> Trained:
     return found
 
 
-def close(engine: Any) -> None:
-    """Free what an engine holds, where it can."""
-    engine.close()
-
-
 def join(one: Trained, other: Trained) -> Trained:
     """The updates of both, one after the other."""
     return Trained(one.losses + other.losses, one.norms + other.norms, other.weights)
@@ -165,7 +160,7 @@ def offloaded(device: str) -> Iterator[Figure]:
         taken[threads] = time.perf_counter() - begin
     torch.set_num_threads(before)
     million = sum(value.numel() for value in engine.weights().values()) / 1e6
-    close(engine)
+    engine.close()
     for threads, spent in taken.items():
         note = f"{million:.0f} million weights"
         yield Figure(f"offloaded step, {threads} threads, to one", "s", spent, taken[1], note=note)

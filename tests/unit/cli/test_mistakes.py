@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperCommand
 
 from tepo.config.compose import compose
 from tepo.errors import UserError
@@ -22,20 +24,24 @@ from tepo_cli.commands.table import table
 from tepo_cli.commands.train import train
 from tests.unit.studies.test_store import WORDS, finish
 
+CONTEXT = typer.Context(TyperCommand("train"))
 TYPO = "objective.penalty.coefficint=1"
 
 
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda store: train([TYPO, f"store={store}"]), "'coefficient'"),
-        (lambda store: train([TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
-        (lambda store: train(["train.max_new_tokens=100000", f"store={store}"]), "the model has 256 positions"),
+        (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'coefficient'"),
+        (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
         (
-            lambda store: train(["train.max_new_tokens=100000", f"store={store}"], dry_run=True),
+            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"]),
             "the model has 256 positions",
         ),
-        (lambda store: train(["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
+        (
+            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"], dry_run=True),
+            "the model has 256 positions",
+        ),
+        (lambda store: train(CONTEXT, ["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
         (
             lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"], dry_run=True),

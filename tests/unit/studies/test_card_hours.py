@@ -31,7 +31,7 @@ def test_a_run_is_its_steps_and_its_benchmarks_and_a_base_its_benchmarks(tmp_pat
     base, *trained = found.runs
     config = compose(["scale=single_gpu"])
     fitted = fit(config, card)
-    assert base == pytest.approx(benchmark_time(config, shape_of(config.model.path), card, fitted.memory) / 3600)
+    assert base == pytest.approx(benchmark_time(fitted.config, shape_of(config.model.path), card, fitted.memory) / 3600)
     assert trained == pytest.approx([base + 200 * fitted.time.total / 3600] * len(trained))
     assert 1 < trained[0] < 4  # what the scale promises of the shipped model on the smallest card
 
@@ -43,9 +43,9 @@ def test_a_study_with_a_run_that_does_not_fit_has_no_price(tmp_path: Path) -> No
 
 
 def test_longer_responses_of_a_benchmark_take_longer() -> None:
-    config = compose(["scale=single_gpu"])
-    shape, card = shape_of(config.model.path), CARDS["L40S"]
-    memory = fit(config, card).memory
+    config, card = compose(["scale=single_gpu"]), CARDS["L40S"]
+    shape, fitted = shape_of(config.model.path), fit(config, card)
+    config, memory = fitted.config, fitted.memory
     times = [
         benchmark_time(replace(config, data=replace(config.data, benchmarks=[name])), shape, card, memory)
         for name in ("minerva:tokens100", "minerva:tokens500", "minerva")

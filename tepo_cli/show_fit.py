@@ -108,13 +108,14 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
 
 
 def _say_chosen(fits: Iterable[Fit]) -> None:
-    """What the configuration leaves open, and what is chosen on each machine that it fits on, with the reason."""
-    chosen: dict[str, list[str]] = {}
+    """Print the choices for what the configuration leaves open on the machines that it fits on, with their reasons."""
+    machines: dict[tuple[str, str], list[str]] = {}
     for one in fits:
-        for key, why in ({} if one.problem else one.chosen).items():
-            chosen.setdefault(key, []).append(f"{one.machine.name} {why}")
-    for key, said in chosen.items():
-        say_wrapped(f"{key}=null chooses {'; '.join(said)}")
+        for key, choice in ({} if one.problem else one.chosen).items():
+            machines.setdefault((key, choice), []).append(one.machine.name)
+    for key in dict.fromkeys(key for key, _ in machines):
+        said = [f"{choice} ({', '.join(names)})" for (name, choice), names in machines.items() if name == key]
+        say_wrapped(f"{key} is null, so it becomes {'; '.join(said)}")
 
 
 def _figures(one: Fit, steps: int) -> list[str]:

@@ -258,13 +258,15 @@ def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> N
 
     show_fit(compose(["scale=single_gpu"]), card="rtx4090")
     said = " ".join(capsys.readouterr().err.split())
-    assert "model.gradient_checkpointing=null chooses RTX 4090 true: the updates take 34.8 of 21" in said.replace(
-        "1 RTX", "RTX"
+    one = r"\(1 RTX 4090\)"
+    checkpointing = (
+        r"model.gradient_checkpointing is null, so it becomes true: the updates take 34.8 of 21.\d GiB without "
     )
-    assert re.search(r"sampler.max_rows=null chooses 1 RTX 4090 \d+: [\d.]+ GiB of cache", said)
-    assert re.search(r"train.checkpoint_every=null chooses 1 RTX 4090 \d+: 10 minutes of \d+ s a step", said)
+    assert re.search(checkpointing + one, said)
+    assert re.search(rf"sampler.max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* {one}", said)
+    assert re.search(rf"train.checkpoint_every is null, so it becomes \d+: 10 minutes of \d+ s a step {one}", said)
     show_fit(compose(["scale=single_gpu", "sampler.max_rows=64", "train.checkpoint_every=2"]), card="rtx4090")
-    assert "max_rows=null" not in capsys.readouterr().err
+    assert "max_rows is null" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

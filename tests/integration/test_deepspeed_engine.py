@@ -117,9 +117,10 @@ def test_every_rank_writes_its_own_part(results, name):
         torch.testing.assert_close(one[key], value, rtol=1e-3, atol=1e-6)
 
 
-def agree(one, other, tied=True, tolerance=1e-4):
+def agree(one, other, tied=True, tolerance=1e-4, moved_tolerance=1e-4):
     assert one[0]["clipped"] == other[0]["clipped"]
-    for key in ("losses", "norms", "moved"):
+    assert one[0]["moved"] == pytest.approx(other[0]["moved"], rel=moved_tolerance)
+    for key in ("losses", "norms"):
         assert one[0][key] == pytest.approx(other[0][key], rel=tolerance)
     assert one[1].keys() == other[1].keys()
     apart = torch.cat([(one[1][name] - other[1][name]).flatten() for name in one[1]])
@@ -133,7 +134,8 @@ def agree(one, other, tied=True, tolerance=1e-4):
 
 @pytest.mark.parametrize("name", ["zero 0", "zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
 def test_every_stage_updates_alike(results, name):
-    agree(outcome(results, name), outcome(results, "embedded"))
+    sampled = "offloaded" in name  # what moved in main memory is estimated from a part of the numbers
+    agree(outcome(results, name), outcome(results, "embedded"), moved_tolerance=1e-2 if sampled else 1e-4)
 
 
 def test_an_output_matrix_of_its_own(results):

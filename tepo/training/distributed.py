@@ -30,6 +30,7 @@ _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 _SIOCGIFADDR = 0x8915  # of netdevice(7)
 
 _joined = 0  # process groups that this process has started
+_stores: dict[tuple[str, ...], tuple[dist.Store, int, int]] = {}  # where ranks meet: kept, rank 0 serves its own
 
 
 def world_size() -> int:
@@ -93,9 +94,13 @@ def start(device: torch.device) -> "TorchComm":
 
 def _join(backend: str) -> None:
     """A process group of all ranks. Each meets under keys of its own: after vLLM has ended the first, the store still
-    has its addresses, to which the ranks of the second would connect for ever."""
+    has its addresses, to which the ranks of the second would connect for ever. The store stays: a rank that comes first
+    to a second group would meet the one that rank 0 is about to end."""
     global _joined
-    store, number, ranks = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+    meeting = tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+    if meeting not in _stores:
+        _stores[meeting] = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+    store, number, ranks = _stores[meeting]
     own = dist.PrefixStore(f"group{_joined}", store)
     if ranks > 1:
         _choose_interface(own, number, ranks)

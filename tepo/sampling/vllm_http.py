@@ -82,7 +82,9 @@ def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connec
     try:
         with (connections or Connections()).open(url) as connection:
             headers = {"Content-Type": "application/json", "Connection": "close"}
-            connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, headers)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer, and close, before it has
+                # read what it has no use for: head and body are sent one after the other
+                connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, headers)
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:

@@ -43,7 +43,7 @@ def wide(folder: Path) -> Path:
 
 
 def by_head(path: str, model: Any, head: str) -> gap.Gap:
-    """Of random prompts and sampled responses, where vLLM's output matrix multiplies in a type."""
+    """Gap over random prompts and sampled responses, where vLLM's output matrix multiplies in a type."""
     EngineOptions.hf_overrides = {"head_dtype": head}  # type: ignore[assignment,method-assign]
     sampler = VllmSampler(EngineOptions(path, "bfloat16", 192, max_rows=64), [1], memory_fraction=0.2)
     draws = torch.Generator().manual_seed(0)

@@ -1,5 +1,5 @@
-"""How often a 95% interval holds the truth, how often the paired test cries wolf, and whether the promised power is
-met, on simulated studies.
+"""Calibration on simulated studies: the share of 95% intervals that hold the truth, how often the paired test cries
+wolf, and whether the promised power is met.
 
 Verdicts of `problems` x `samples` under a few seeds; skill of a problem and luck of a seed are normal on the logit
 scale. The promise is made as `tepo power` makes it: from the variances of pilot comparisons, for the gap that it says

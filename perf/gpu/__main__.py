@@ -57,7 +57,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def stored(folder: Path) -> list[str]:
-    """What is kept of each part, of every card. A result of a CPU is none."""
+    """Lines of the results that are kept of each part, of every card. A result of a CPU is none."""
     lines = [_HEAD]
     found = [json.loads(path.read_text())["parts"] for path in sorted(folder.glob("gpu_*.json"))]
     for part in PARTS:

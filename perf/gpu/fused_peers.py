@@ -38,7 +38,7 @@ def speed(name: str, function: probe.Function, shape: probe.Shape, best: float, 
 
 
 def variants(device: str) -> dict[str, probe.Function]:
-    """What is measured besides the compiler, ours first."""
+    """Functions measured besides the compiler, ours first."""
     found: dict[str, probe.Function] = {}
     if device == "cuda":
         found |= {f"ours, Triton, {size} MiB": ours(size) for size in _TILES}
@@ -60,7 +60,7 @@ def ours(size: int, *, triton: bool = True, entropy_gradient: bool = False) -> p
 
 
 def peers() -> dict[str, probe.Function]:
-    """What can be imported of TRL's chunked op and of Liger's log-probs."""
+    """TRL's chunked op and Liger's log-probs, where they can be imported."""
     found: dict[str, probe.Function] = {}
     try:
         from trl.kernels import ChunkedLogProbFunction

@@ -48,7 +48,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
 
 
 def weights(store: Path) -> dict[str, torch.Tensor]:
-    """Those of the last checkpoint."""
+    """Weights of the last checkpoint."""
     return load_file(max(store.glob("*/checkpoints/step_*/model.safetensors")))
 
 

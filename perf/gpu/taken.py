@@ -1,4 +1,4 @@
-"""How much memory is taken, seen from another process: of the GPU through NVIDIA's management library, without a CUDA
+"""Memory that is taken, seen from another process: of the GPU through NVIDIA's management library, without a CUDA
 context of its own; on a CPU of main memory."""
 
 import ctypes
@@ -32,7 +32,7 @@ class Taken:
                 raise OSError(f"NVIDIA's management library answers with error {wrong}")
 
     def gib(self) -> float:
-        """What all processes have, in GiB."""
+        """Memory that all processes hold, in GiB."""
         if self._library is None:
             lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
             known = {words[0]: int(words[1]) for words in lines}

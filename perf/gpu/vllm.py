@@ -26,7 +26,7 @@ _STEPS = 2
 
 
 def words(folder: Path, device: str, small: bool) -> list[str]:
-    """Those of the run, whose policy and problems are made in a folder."""
+    """Command line of the run, whose policy and problems are made in a folder."""
     made = make(folder, "small" if small else "qwen2.5-0.5b", device)
     os.environ["TEPO_PATH"] = str(folder)
     named = [f"{name}={value}" for name, value in made.items()]
@@ -88,8 +88,8 @@ def planned(given: list[str]) -> float:
 
 
 def beside_the_measurer(seen: list[float], before: float, device: str) -> Iterator[Figure]:
-    """What the trainer still holds when the measurer begins: at most a context on a GPU, where nothing else comes and
-    goes."""
+    """Memory that the trainer still holds when the measurer begins: at most a context on a GPU, where nothing else
+    comes and goes."""
     least = min(seen, default=float("nan"))
     limit, must = ((before + CONTEXT / GIB), "<=") if device == "cuda" else (None, "")
     yield Figure("taken when measuring begins", "GiB", least, limit, must, "least between training and the end")

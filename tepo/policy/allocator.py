@@ -36,7 +36,7 @@ def grow_segments() -> None:
 
 
 def segments_grow(environment: Mapping[str, str]) -> bool:
-    """Whether a process with this environment has segments that grow."""
+    """Tell whether a process with this environment has segments that grow."""
     return any("expandable_segments:true" in environment.get(name, "").lower() for name in _NAMES)
 
 

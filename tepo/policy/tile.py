@@ -138,7 +138,7 @@ def _triton(logits: Tensor) -> bool:
 
 @functools.cache
 def kernels_run(device: torch.device) -> bool:
-    """Whether a Triton kernel runs on the device; where it does not, a warning says why and what to install.
+    """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install.
 
     Triton builds its driver with a C compiler and Python's headers at the first launch, and slim images have neither.
     """

@@ -89,7 +89,7 @@ def _marks(weights: Mapping[str, Tensor]) -> list[int]:
 
 
 def ask(sampler: Sampler, prompts: Callable[[int], Sequence[Sequence[int]]], longest: int, engines: int) -> Answers:
-    """What a sampler answers as it is, to pieces from the middle of prompts, which leave open how to go on.
+    """Answers of a sampler as it is, to pieces from the middle of prompts, which leave open how to go on.
 
     prompts: gives as many as it is asked for. longest: tokens of a response that there is room for. engines: that take
     requests in turn."""

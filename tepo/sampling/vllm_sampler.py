@@ -150,14 +150,14 @@ class EngineOptions:
     tensor_parallel: int = 1
 
     def custom_all_reduce(self, environment: Mapping[str, str]) -> bool:
-        """Whether vLLM's own sum over the GPUs of an engine may be used: it cannot share memory in segments that grow,
-        which a user may have asked for."""
+        """Tell whether vLLM's own sum over the GPUs of an engine may be used: it cannot share memory in segments that
+        grow, which a user may have asked for."""
         return self.tensor_parallel == 1 or not segments_grow(environment)
 
     @property
     def hf_overrides(self) -> dict[str, str]:
-        """What vLLM is told beside the model's own configuration: the output matrix multiplies in float32, as the
-        trainer's does. It would take the model's type, and round the logits to it."""
+        """Settings that vLLM takes beside the model's own configuration: the output matrix multiplies in float32, as
+        the trainer's does. It would take the model's type, and round the logits to it."""
         return {} if self.dtype == "float32" else {"head_dtype": "float32"}
 
 

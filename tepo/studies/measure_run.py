@@ -50,12 +50,12 @@ class After:
 
 
 def to_measure(config: RunConfig, after: After) -> bool:
-    """Whether something is asked of a trained run that it does not have yet."""
+    """Tell whether something is asked of a trained run that it does not have yet."""
     return any(_missing(RunFolder.of(config), config, after))
 
 
 def _missing(run: RunFolder, config: RunConfig, after: After) -> tuple[bool, float]:
-    """Whether benchmarks are, and the share of a benchmark that missing validations count as."""
+    """Tell whether benchmarks are missing, and the share of a benchmark that missing validations count as."""
     validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
     return after.evaluate and not set(config.data.benchmarks) <= set(run.measured()), validations
 

@@ -62,7 +62,7 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class CpuSeconds(NamedTuple):
-    """What this process has spent, and those that it has started and that have ended."""
+    """CPU seconds of this process, and of those that it has started and that have ended."""
 
     own: float
     children: float

@@ -1,7 +1,7 @@
-"""What runs inside a Slurm job: on its first node `lead`, which starts one `node` on each by srun and in the end
-requeues the job or says how it ended; each `node` starts the run or its ranks and passes a request to stop on to them.
-A run over several nodes is measured by a second srun, on the first node alone: nodes that have trained would wait for
-it for minutes, and Slurm ends a step some time after its first node has ended.
+"""Program inside a Slurm job: on its first node `lead`, which starts one `node` on each by srun and in the end requeues
+the job or says how it ended; each `node` starts the run or its ranks and passes a request to stop on to them. A run
+over several nodes is measured by a second srun, on the first node alone: nodes that have trained would wait for it for
+minutes, and Slurm ends a step some time after its first node has ended.
 
     python -m tepo.studies.slurm_job lead FOLDER
     python -m tepo.studies.slurm_job node FOLDER INDEX ADDRESS:PORT

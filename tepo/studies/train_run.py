@@ -43,7 +43,8 @@ def train_and_draw(config: RunConfig, after: After, *, quiet: bool) -> list[dict
 
 
 def _planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
-    """Of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where none fits."""
+    """Planned seconds of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where
+    none fits."""
     import torch
 
     machine = machine_here(torch.cuda.get_device_name(), gpus) if gpus.bytes else None

@@ -202,8 +202,8 @@ class DeepSpeedEngine:
         }
 
     def _update_rms(self) -> Tensor:
-        """Of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is offloaded;
-        at stage 0 it has all of it."""
+        """Size of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is
+        offloaded; at stage 0 it has all of it."""
         squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
         return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
 

@@ -127,7 +127,7 @@ def choose(
 
 
 def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
-    """What memory depends on of it, and by key what was chosen and why."""
+    """The configuration with the settings that memory depends on filled in, and by key what was chosen and why."""
     why: dict[str, str] = {}
     if config.sampler.max_rows is None:
 

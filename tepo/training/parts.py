@@ -219,7 +219,7 @@ def planned(config: RunConfig, source: str, device: torch.device, *, reference: 
 
 
 def gpus_here(device: torch.device) -> Gpus:
-    """Those of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
+    """GPUs of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
     ranks = distributed.world_size(), distributed.local_world_size()
     if device.type != "cuda":
         return Gpus(*ranks)

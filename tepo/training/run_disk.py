@@ -27,8 +27,8 @@ class RunDisk:
 
 
 def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
-    """Of one run, from the sizes of its model; shape: where the caller has it. Raises UserError for a model of unknown
-    shape."""
+    """Disk space of one run, from the sizes of its model; shape: where the caller has it. Raises UserError for a model
+    of unknown shape."""
     model, engine = config.model, config.engine
     shape = shape or shape_of(model.path)
     adapters = float(shape.adapter_parameters(model.lora_rank))

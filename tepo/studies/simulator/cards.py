@@ -53,8 +53,9 @@ H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
 
 
 def operations_share(hidden: int, card: Card = H100) -> float:
-    """Of a card's peak operations in passes of the trainer, by the model's width: on an H100 in proportion between what
-    was measured, and constant beyond. A smaller card spends less of its time on what a narrow model takes besides."""
+    """Share of a card's peak operations in passes of the trainer, by the model's width: on an H100 in proportion
+    between what was measured, and constant beyond. A smaller card spends less of its time on what a narrow model takes
+    besides."""
     (low, small), (high, large) = MFU
     measured = (small + (large - small) * (min(max(hidden, low), high) - low) / (high - low)) * 4 / 3
     besides = (1 / measured - 1 / OPERATIONS) / H100.operations  # seconds of an operation on an H100

@@ -88,7 +88,7 @@ def clean(text: str) -> str:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    """What the machine and its user are called, and what stands for it."""
+    """Names of the machine and its user, and what stands for each."""
     yield socket.gethostname(), "HOST"
     with contextlib.suppress(KeyError, OSError):  # a container's user without a name
         yield getpass.getuser(), "USER"

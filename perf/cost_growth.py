@@ -27,16 +27,16 @@ from scipy.optimize import nnls
 
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
-from tepo.policy.allocator import keep_freed_memory
-from tepo.policy.load_policy import load_policy
+from tepo.policy.model.allocator import keep_freed_memory
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import update
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.recorder import Recorder
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 LENGTHS, GROUPS = (64, 128, 256, 512, 1024), (64, 128, 256, 512)

@@ -11,8 +11,8 @@ import sys
 
 import numpy as np
 
-from tepo.evaluation.curve_verdicts import CurveVerdict, Measured, Rule, fit_row, judge
-from tepo.evaluation.saturation import Curve
+from tepo.evaluation.statistics.scaling_comparison import CurveVerdict, Measured, Rule, fit_row, judge
+from tepo.evaluation.statistics.scaling_fit import Curve
 
 STUDIES = int(sys.argv[1]) if len(sys.argv) > 1 else 400
 BENCHMARKS, PROBLEMS, SAMPLES = 7, 50, 4

@@ -22,16 +22,16 @@ import numpy as np
 import torch
 
 from tepo.config.compose import compose
-from tepo.policy.load_policy import load_policy
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.sampling.weight_files import write_weights
-from tepo.training.checkpoint import TensorFile
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.sampling.vllm.weight_files import write_weights
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout, Group
+from tepo.training.metrics.token_dump import token_entries, write_token_dump
 from tepo.training.prompt_stream import Prompt, PromptStream
-from tepo.training.run_folder import RunFolder
-from tepo.training.token_dump import token_entries, write_token_dump
 
 PROBLEMS, PROMPTS, TOKENS, DUMPED = 17_398, 64, 2048, 64
 MIB = 1 << 20

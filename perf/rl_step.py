@@ -18,8 +18,8 @@ import torch
 
 from perf.products import products
 from tepo.config.compose import compose
+from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 
 UPDATES = 8
 

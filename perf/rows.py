@@ -12,10 +12,10 @@ import argparse
 from pathlib import Path
 from statistics import mean, median
 
-from tepo.evaluation.result import load_result
+from tepo.store.evaluation_result import load_result
+from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import load_study
-from tepo.training.run_folder import RunFolder
 
 
 def accuracy(run: RunFolder, benchmarks: list[str]) -> float | None:

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tepo
 from perf.products import products
-from tepo.problems.procedural import generate as generate_problems
+from tepo.problems.procedural.generator import generate as generate_problems
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
 
 PROMPTS, SAMPLES, NEW_TOKENS = 64, 8, 72
 TASKS = dict.fromkeys(("add3", "add4", "mul2", "mul3", "mod4", "gcd", "max4", "lin", "ds6"), 1)

@@ -18,14 +18,14 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
-from tepo.policy.packing import pack
-from tepo.policy.statistics_options import StatisticsOptions
-from tepo.policy.token_statistics import token_statistics
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
+from tepo.policy.packing.packing import pack
 from tepo.sampling import gap
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tepo.training.loop import train
 
 PROMPTS, SAMPLES, TOKENS = 16, 4, 100

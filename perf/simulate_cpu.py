@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from perf.sampler import LAPTOP, laptop_case
+from tepo.planning.simulator.clocked_sampler import Engine
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
-from tepo.studies.simulator.clocked import Engine
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 
 SIDE_BY_SIDE, SAMPLES, NEW_TOKENS = 64, 4, 64
 FITTED, JUDGED, TURNS = (1, 4, 16, 32), (2, 8, 24, 48), 9  # prompts of a call

@@ -25,19 +25,19 @@ import torch
 from perf.sampler import LAPTOP
 from perf.simulate_cpu import WITHIN, CpuRate, fit
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
-from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
-from tepo.policy.load_policy import load_policy
+from tepo.config.run_config import RunConfig
+from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
+from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
+from tepo.planning.simulator.workload import Drawn
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
-from tepo.studies.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
-from tepo.studies.simulator.workload import Drawn
-from tepo.training import distributed
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
+from tepo.training.distributed import process_group
 from tepo.training.prompt_stream import Prompt, PromptStream
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
+from tepo.training.rollout.collector import Collector
+from tepo.training.step_metrics import Recorder
 
 RANKS, SIZE, ROWS, TURNS = 2, 4, 64, 5
 FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step
@@ -90,7 +90,7 @@ class Heard:
 def rank_main(out: Path) -> None:
     """Work of each of the two processes."""
     torch.set_num_threads(1)
-    comm = distributed.start(torch.device("cpu"))
+    comm = process_group.start(torch.device("cpu"))
     policy = load_policy(str(LAPTOP))
     stop = stop_tokens(policy.model, policy.tokenizer)
     sampler = VllmSampler(EngineOptions(str(LAPTOP), "float32", 128, max_rows=ROWS), stop, memory_fraction=0.25)

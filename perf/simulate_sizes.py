@@ -21,17 +21,17 @@ import numpy as np
 import torch
 
 from perf.simulate_step import MODELS, RESULT, Case
-from tepo.config.schema import RunConfig, chosen
+from tepo.config.run_config import RunConfig, chosen
+from tepo.planning.gpus import LINK
+from tepo.planning.simulator import updates
+from tepo.planning.simulator.cards import H100, SYNC, Training
+from tepo.planning.simulator.rollouts import by_queue
+from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.studies.machines import LINK
-from tepo.studies.simulator import updates
-from tepo.studies.simulator.cards import H100, SYNC, Training
-from tepo.studies.simulator.rollouts import by_queue
-from tepo.studies.simulator.workload import PROMPT, Lognormal, Workload
-from tepo.training.drawn import Counts
-from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
+from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.prompt_stream import Prompt
+from tepo.training.rollout.group_stats import Counts
 
 SIZES = (8, 16, 32, 64, 128)
 GROUPS = 256

@@ -6,7 +6,7 @@
 answers of a real evaluation, `--lengths`). Qwen2.5-7B and Qwen3-14B on 8 and 16 H100, by rounds, by the queue, by the
 queue with sequences dealt by cost, one step off policy, and by the schedule of verl's DAPO recipe; then these models
 and Qwen2.5-32B with sampling engines of several GPUs (`sampler.tensor_parallel`). Constants and their sources:
-tepo/studies/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
+tepo/planning/simulator/cards.py. It says first whether it reproduces the step that verl publishes within 25%.
 More GPUs: `python -m perf.simulate_sizes`.
 Not simulated: checkpoints, grading, validation, an optimiser in main memory (which the 32B has).
 """
@@ -18,17 +18,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tepo.common.text import counted
 from tepo.config.compose import compose
-from tepo.config.schema import chosen
-from tepo.policy.shapes import KNOWN, Shape
-from tepo.studies.simulator import evaluations, published, rollouts, updates
-from tepo.studies.simulator.cards import H100, SYNC, Decoding, Training
-from tepo.studies.simulator.engine_sizes import FIXED, engine_sizes
-from tepo.studies.simulator.engine_sizes import MODELS as CUT
-from tepo.studies.simulator.evaluations import Evaluation
-from tepo.studies.simulator.rollouts import Rollout, Setup
-from tepo.studies.simulator.workload import PROMPT, Lognormal, Measured, Workload
-from tepo.words import counted
+from tepo.config.run_config import chosen
+from tepo.planning.simulator import evaluations, published, rollouts, updates
+from tepo.planning.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
+from tepo.planning.simulator.engine_sizes import MODELS as CUT
+from tepo.planning.simulator.evaluations import Evaluation
+from tepo.planning.simulator.rollouts import Rollout, Setup
+from tepo.planning.simulator.workload import PROMPT, Lognormal, Measured, Workload
+from tepo.policy.model.shapes import KNOWN, Shape
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"
 BLOCK = 256  # rows that one engine measured at a time
@@ -124,7 +124,7 @@ class Case:
 
     def one_step_off(self) -> Step:
         """The fastest split of the GPUs into those that sample the next step and those that train this one. Old
-        log-probs are taken when both are done, as `tepo.training.ahead` has it."""
+        log-probs are taken when both are done, as `tepo.training.rollout.prefetch` has it."""
 
         def split(share: float) -> Step:
             sampling = max(1, int(share * self.gpus))

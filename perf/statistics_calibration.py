@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tepo.evaluation.intervals import Estimate, estimate
-from tepo.evaluation.power import POWER, found_from, pooled, smallest, spread_of
+from tepo.evaluation.statistics.intervals import Estimate, estimate
+from tepo.evaluation.statistics.power import POWER, found_from, pooled, smallest, spread_of
 
 STUDIES, PILOTS, PROBLEMS, SAMPLES, GAP, FAMILY = 4000, 200, 80, 4, 0.6, 8
 SEEDS, LUCK = (1, 2, 3, 5, 8, 12), (0.0, 0.15, 0.3, 0.6)

@@ -31,14 +31,14 @@ from typing import Any
 
 from perf.grader_throughput import cpu_seconds
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
-from tepo.policy.location import resolve
-from tepo.training.flat_rollout import FlatRollout
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.model_location import resolve
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout
 from tepo.training.loop import update
-from tepo.training.parts import Parts, open_parts
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import UnderWay
-from tepo.training.run_folder import RunFolder
+from tepo.training.rollout.collector import UnderWay
+from tepo.training.setup import Parts, open_parts
+from tepo.training.step_metrics import Recorder
 
 ROOT = Path(__file__).parent.parent
 LEARNING_RATE = 1e-12

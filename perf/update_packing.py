@@ -21,12 +21,12 @@ from transformers import PreTrainedModel
 
 import tepo
 from perf.products import products
-from tepo.policy.load_policy import load_policy
-from tepo.policy.packing import Packed, Tokens, pack
-from tepo.policy.token_statistics import token_statistics
-from tepo.problems.procedural import generate as generate_problems
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.packing.packing import Packed, Tokens, pack
+from tepo.problems.procedural.generator import generate as generate_problems
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
 
 PROMPTS, SAMPLES, NEW_TOKENS = 16, 8, 72
 TASKS = dict.fromkeys(("add3", "add4", "mul2", "mul3", "mod4", "gcd", "max4", "lin", "ds6"), 1)

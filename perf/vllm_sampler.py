@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from perf.sampler import LAPTOP, NEW_TOKENS, PROMPTS, SAMPLES, interleaved, laptop_case, sampler_case
-from tepo.sampling.vllm_sampler import import_vllm
+from tepo.sampling.vllm.vllm_sampler import import_vllm
 
 
 def vllm_case(prompts: list[list[int]], eos: int) -> Callable[[int], int]:

@@ -10,16 +10,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "run": "tepo.studies.api",
-    "train": "tepo.studies.api",
-    "grade": "tepo.studies.api",
+    "run": "tepo.api",
+    "train": "tepo.api",
+    "grade": "tepo.api",
     "load_objective": "tepo.objectives",
-    "StudyResult": "tepo.studies.study_result",
-    "RunResult": "tepo.studies.run_result",
+    "StudyResult": "tepo.results.study_result",
+    "RunResult": "tepo.results.run_result",
     "GraderOptions": "tepo.problems.grader",
     "Verdict": "tepo.problems.grader",
-    "UserError": "tepo.errors",
-    "RunFailed": "tepo.errors",
+    "UserError": "tepo.common.errors",
+    "RunFailed": "tepo.common.errors",
 }
 
 

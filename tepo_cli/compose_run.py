@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tepo.common.text import counted
 from tepo.config.compose import compose, to_dict
-from tepo.config.schema import RunConfig
-from tepo.training.checks import check_settings
-from tepo.training.run_folder import RunFolder
-from tepo.words import counted
+from tepo.config.run_config import RunConfig
+from tepo.store.run_folder import RunFolder
+from tepo.training.preflight import check_settings
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> RunConfig:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tepo import trust
+from tepo.common import trust
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
+from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import PAPER
-from tepo.studies.weights import Weights
-from tepo.training.find_run import find_run, runs
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import base_id
+from tepo.store.find_run import find_run, runs
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import base_id
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f]{1,11}")

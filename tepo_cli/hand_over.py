@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from tepo import stopping
+from tepo.common import signals
 
 HandOver: TypeAlias = Callable[..., NoReturn]
 """`hand_over` with the environment of the command."""
@@ -25,7 +25,7 @@ def hand_over(environment: Mapping[str, str], work: Callable[..., Any], *argumen
     environment: that of the command when it started; libraries have changed their own since. A launcher's variables are
     left out. A request to stop on the way is heard afterwards.
     """
-    from tepo.studies.own_process import without_launcher  # needs torch
+    from tepo.jobs.child_process import without_launcher  # needs torch
 
     atexit._run_exitfuncs()  # as at the end of any process: groups of ranks are left, temporary files removed
     with tempfile.TemporaryFile() as file:
@@ -37,6 +37,6 @@ def hand_over(environment: Mapping[str, str], work: Callable[..., Any], *argumen
         os.set_inheritable(file.fileno(), True)
         sys.stdout.flush()
         sys.stderr.flush()
-        stopping.hold()
+        signals.hold()
         words = [sys.executable, "-m", "tepo_cli.handed_over", str(file.fileno()), *sys.argv[1:]]
         os.execve(sys.executable, words, without_launcher(environment))

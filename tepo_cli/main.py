@@ -11,9 +11,10 @@ from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from tepo import __version__, stopping, trust
-from tepo.errors import UserError
-from tepo.words import spelt
+from tepo import __version__
+from tepo.common import signals, trust
+from tepo.common.errors import UserError
+from tepo.common.text import spelt
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.audit import audit
 from tepo_cli.commands.base import base
@@ -134,10 +135,10 @@ def main(command: Callable[[], object] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="tepo")
     try:
-        stopping.at_once()
+        signals.at_once()
         with contextlib.redirect_stdout(cast(TextIO, _Shown(sys.stdout))):
             command()
-    except stopping.Stopped as stop:
+    except signals.Stopped as stop:
         sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
         raise
     except UserError as error:

@@ -4,11 +4,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed, UserError, unknown_name
+from tepo.common.errors import RunFailed, UserError, unknown_name
+from tepo.common.text import counted
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure_runs import measure_runs
 from tepo.reporting.progress import say
-from tepo.studies.measure_runs import measure_runs
-from tepo.words import counted
 from tepo_cli.compose_run import compose_run
 from tepo_cli.train_run import show_results
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.objectives import Objective, load_objective
 
 

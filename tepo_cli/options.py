@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo import trust
-from tepo.errors import UserError
+from tepo.common import trust
+from tepo.common.errors import UserError
 
 if TYPE_CHECKING:
+    from tepo.launch.run_units import Slots
     from tepo.studies.plan import Unit
-    from tepo.studies.plan_all import Planned
-    from tepo.studies.run_units import Slots
+    from tepo.studies.plan_studies import Planned
     from tepo.studies.study import Study
 
 Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
@@ -59,8 +59,8 @@ Slurm = Annotated[
 def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, **given: str | int | None) -> "Slots":
     """Slots for runs: local ones, or Slurm. given: partition, nodes and minutes. Raises UserError for what the launcher
     has no use for."""
-    from tepo.studies.run_units import Slots
-    from tepo.studies.slurm_options import slurm_options
+    from tepo.launch.run_units import Slots
+    from tepo.launch.slurm_options import slurm_options
 
     if launcher == "slurm":
         return Slots(launcher, jobs, slurm=slurm_options({"gpus": gpus, **given}, slurm or ()))
@@ -97,7 +97,7 @@ def filled(
     if not records:
         check_store_exists(store)
         return list(planned)
-    from tepo.studies.records import with_records
+    from tepo.studies.records.read import with_records
 
     return with_records(planned, scale, seeds)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tepo.studies.disk import study_disk
+from tepo.common.text import counted
+from tepo.planning.disk import study_disk
 from tepo.studies.plan import Unit, unique
-from tepo.training.run_disk import CHECKPOINTS, GB, RunDisk, run_disk
-from tepo.words import counted
+from tepo.training.resources.run_disk import CHECKPOINTS, GB, RunDisk, run_disk
 from tepo_cli.screen import say_wrapped
 
 

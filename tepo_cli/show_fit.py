@@ -4,17 +4,17 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from tepo.config.schema import RunConfig
-from tepo.sampling.samplers.vllm import ASLEEP, WORK
-from tepo.studies.card_hours import card_hours
-from tepo.studies.dispatch import unfinished
-from tepo.studies.fit import Fit, fit, needs_reference, takes
-from tepo.studies.gpu_peaks import measured_peaks
-from tepo.studies.machines import ASSUMPTIONS, cards, chosen, machines
+from tepo.common.text import counted, setting_text
+from tepo.config.run_config import RunConfig
+from tepo.launch.local import unfinished
+from tepo.planning.fit import Fit, fit, needs_reference, takes
+from tepo.planning.gpu_hours import card_hours
+from tepo.planning.gpu_peaks import measured_peaks
+from tepo.planning.gpus import ASSUMPTIONS, cards, chosen, machines
+from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
-from tepo.training.engines import engine_backend
-from tepo.training.memory import CONTEXT, FRAGMENTS, GIB
-from tepo.words import counted, setting_text
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")

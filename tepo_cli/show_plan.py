@@ -5,12 +5,12 @@ from pathlib import Path
 
 from rich.table import Table
 
+from tepo.common.text import counted
+from tepo.launch.local import unfinished
+from tepo.launch.run_units import Slots
 from tepo.reporting.progress import say
-from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit, unique
-from tepo.studies.plan_all import Planned
-from tepo.studies.run_units import Slots
-from tepo.words import counted
+from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
 
 Draws = Sequence[Sequence[Unit]]  # the units that would report a row at each setting drawn for it
@@ -39,7 +39,7 @@ def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
     """Print the jobs that Slurm would be given."""
     jobs = len(unfinished(unique(units)))
     if where.slurm is not None and jobs:
-        from tepo.studies.slurm import preview
+        from tepo.launch.slurm import preview
 
         print(preview(jobs, where.slurm, store), end="")
 
@@ -53,8 +53,8 @@ def _to_measure(unit: Unit) -> str:
 def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[Draws] = ()) -> None:
     """CPU time, tokens and disk of what is to do, and the measurements behind them. later: rows whose setting is not
     chosen yet; such a row is priced as the mean of its draws."""
-    from tepo.studies.cost import costs
-    from tepo.studies.price import price, probe, unpriced
+    from tepo.planning.laptop_cost import price, probe, unpriced
+    from tepo.store.cost import costs
 
     todo = unfinished(unique(units))
     if not todo:

@@ -2,10 +2,18 @@
 
 from rich.table import Table
 
-from tepo.evaluation.power import MOST_FACTOR, MOST_SEEDS, POWER, found_from, problems_needed, seeds_needed, smallest
-from tepo.studies.plan_all import Planned
-from tepo.studies.study_power import Measured, Power, study_power
-from tepo.words import counted
+from tepo.common.text import counted
+from tepo.evaluation.statistics.power import (
+    MOST_FACTOR,
+    MOST_SEEDS,
+    POWER,
+    found_from,
+    problems_needed,
+    seeds_needed,
+    smallest,
+)
+from tepo.results.study_power import Measured, Power, study_power
+from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
 
 WANTED = 2.0

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from tepo import provenance
+from tepo.common import provenance
 from tepo.reporting.progress import say
+from tepo.store.records.archive import SUFFIX, read_records
+from tepo.store.records.record import Record
 from tepo.studies.plan import Unit
-from tepo.studies.recheck import agreement, machines
-from tepo.studies.record import Record
-from tepo.studies.record_file import SUFFIX, read_records
-from tepo.studies.records import Kept, plan_by_file, record_files
+from tepo.studies.records.read import Kept, plan_by_file, record_files
+from tepo.studies.records.recheck import agreement, machines
 from tepo_cli.screen import fixed, show
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import pandas as pd
 from rich.table import Table
 
-from tepo.evaluation.comparison import AVERAGE, MEAN, summarize
-from tepo.evaluation.intervals import FEWEST
-from tepo.evaluation.result import Result
-from tepo.evaluation.rows import SAMPLES, read_table
+from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
+from tepo.evaluation.statistics.intervals import FEWEST
+from tepo.jobs.measure import Request, stored, unreadable_golds
+from tepo.jobs.weights import tokenizer_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.prompt_format import render_prompt
 from tepo.reporting.progress import say
-from tepo.studies.measure import Request, stored, unreadable_golds
-from tepo.studies.weights import tokenizer_of
-from tepo.words import counted
+from tepo.store.evaluation_result import Result
+from tepo.store.samples_file import SAMPLES, read_table
 from tepo_cli.screen import fixed, show
 
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.launch.local import unfinished
 from tepo.reporting.progress import Screen, say
-from tepo.studies.dispatch import unfinished
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import Planned
-from tepo.studies.store import others_line
+from tepo.studies.plan_studies import Planned
+from tepo.studies.store_check import others_line
 from tepo_cli.screen import screen_width
 
 if TYPE_CHECKING:
-    from tepo.reporting.table import Table
+    from tepo.reporting.tables.table import Table
 
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
@@ -34,8 +34,8 @@ def check_outputs(out: Path, results_path: Path | None) -> None:
 
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
-    from tepo.files import write_atomic
-    from tepo.studies.assemble import page, render_all, results
+    from tepo.common.files import write_atomic
+    from tepo.results.page import page, render_all, results
 
     rendered = render_all(planned, scale)
     write_atomic(out, page(rendered), "--out FILE")
@@ -57,7 +57,7 @@ def _command(words: Sequence[str]) -> str:
 
 def show_tables(planned: Planned, scale: str, format: str) -> None:
     """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family."""
-    from tepo.studies.study_table import study_tables
+    from tepo.results.tables import study_tables
 
     for table, (_, units) in zip(study_tables(planned, scale), planned, strict=True):
         show_table(table, units, format)
@@ -65,7 +65,7 @@ def show_tables(planned: Planned, scale: str, format: str) -> None:
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
-    from tepo.reporting.render import render
+    from tepo.reporting.tables.render import render
 
     if unfinished(units) and (others := others_line(units[0].folder.parent)):
         say(others)

@@ -7,16 +7,17 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from tepo.config.schema import RunConfig
-from tepo.evaluation.result import Result
+from tepo.common.text import counted
+from tepo.config.run_config import RunConfig
+from tepo.jobs.child_process import CpuSeconds, measures_apart
+from tepo.jobs.measure import stored_base
+from tepo.jobs.measure_run import After, Measured, measure_and_record, to_measure
+from tepo.jobs.train import train_and_draw
+from tepo.planning.fit import planned_seconds
 from tepo.reporting.progress import say
-from tepo.studies.measure import stored_base
-from tepo.studies.measure_run import After, Measured, measure_and_record, to_measure
-from tepo.studies.own_process import CpuSeconds, measures_apart
-from tepo.studies.train_run import train_and_draw
-from tepo.training.distributed import rank
-from tepo.training.run_folder import RunFolder
-from tepo.words import counted
+from tepo.store.evaluation_result import Result
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed.process_group import rank
 from tepo_cli.hand_over import HandOver
 from tepo_cli.screen import fixed, show
 
@@ -24,7 +25,7 @@ from tepo_cli.screen import fixed, show
 def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: HandOver | None) -> None:
     """Train, measure as asked, and say where things lie and what came out. hand_over: measure in this process when all
     that it held is gone, where it could hold a part of a GPU or is one of several ranks."""
-    rows = train_and_draw(config, after, quiet=quiet)
+    rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
     if rows is None:
         return
     _say_trained(RunFolder.of(config))

@@ -27,7 +27,7 @@ from typing import Any
 
 from perf.gpu.part import PARTS, TEN_MINUTES
 from perf.gpu_wheels import install
-from tepo.files import write_json
+from tepo.common.files import write_json
 from tepo.training.probes.record import Figure, supervise
 
 ROOT = Path(__file__).resolve().parents[2]

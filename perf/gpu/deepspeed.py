@@ -19,15 +19,15 @@ import torch
 
 from perf.gpu.part import LEFT_MIB, allocated
 from perf.gpu.runs import need
-from tepo.config.schema import RunConfig
-from tepo.policy.packing import Packed, pack
-from tepo.policy.token_statistics import token_statistics
-from tepo.training import optimizer_state
-from tepo.training.checkpoint import write_files
+from tepo.config.run_config import RunConfig
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.packing.packing import Packed, pack
+from tepo.store.checkpoint_files import write_files
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.probes.models import SHAPES, Case, model_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
-from tepo.training.torch_engine import TorchEngine
 
 _SHAPE = "two layers"
 _SIZES = {"hidden_size": 1792, "intermediate_size": 9472, "num_attention_heads": 14, "vocab_size": 8192}
@@ -90,7 +90,7 @@ def engine_of(
         model.load_state_dict(weights)
     if kind == "torch":
         return TorchEngine(model, config.train)
-    from tepo.training.deepspeed_engine import DeepSpeedEngine
+    from tepo.training.engine.deepspeed_engine import DeepSpeedEngine
 
     return DeepSpeedEngine(model, config)
 

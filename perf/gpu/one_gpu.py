@@ -8,10 +8,10 @@ import torch
 
 from perf.gpu.runs import need
 from perf.gpu.update import planned
-from tepo.training.memory import GIB
 from tepo.training.probes import update
 from tepo.training.probes.models import GROUP, Case
 from tepo.training.probes.record import Figure
+from tepo.training.resources.memory import GIB
 
 _CONTEXT, _MICRO = 4096, 16_384
 _UPDATES = (

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from perf.gpu.runs import finish, rows, start
-from tepo.training.metrics_log import VOLATILE
+from tepo.training.metrics.metrics_log import VOLATILE
 from tepo.training.probes.record import Figure
 
 _SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")

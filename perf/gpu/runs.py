@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
 
 
 def start(words: list[str], store: Path, *before: str) -> "subprocess.Popen[str]":

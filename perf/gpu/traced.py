@@ -17,7 +17,7 @@ import torch
 
 from perf.gpu.part import allocated
 from perf.gpu.taken import Taken
-from tepo.sampling.vllm_sampler import VllmSampler
+from tepo.sampling.vllm.vllm_sampler import VllmSampler
 from tepo.training import loop
 
 _CALLS = {"open": (VllmSampler, "__init__"), "end of training": (loop, "train")}

@@ -13,11 +13,11 @@ from dataclasses import asdict
 
 from transformers import AutoConfig
 
-from tepo.policy.shapes import Shape
-from tepo.training.memory import GIB, memory
+from tepo.policy.model.shapes import Shape
 from tepo.training.probes import update as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
 from tepo.training.probes.record import Figure
+from tepo.training.resources.memory import GIB, memory
 
 _WAYS = {"as it is": "", "expandable segments": "expandable_segments:True"}  # the small form takes the last alone
 

@@ -11,8 +11,8 @@ from perf.gpu.random_policy import make
 from perf.gpu.runs import finish, measured, need, rows, start
 from perf.gpu.taken import Taken
 from tepo.sampling.gap import default_bound
-from tepo.training.memory import CONTEXT, GIB, TAKEN
 from tepo.training.probes.record import Figure
+from tepo.training.resources.memory import CONTEXT, GIB, TAKEN
 
 SMALL = ("train.prompts_per_step=8", "train.mini_batch_prompts=4", "train.max_prompt_tokens=400")
 SMALL += (
@@ -79,8 +79,8 @@ def planned(given: list[str]) -> float:
     """Bytes that a plan gives the updates of the run."""
     from transformers import AutoConfig
 
-    from tepo.policy.shapes import Shape
-    from tepo.training.memory import memory
+    from tepo.policy.model.shapes import Shape
+    from tepo.training.resources.memory import memory
     from tepo_cli.compose_run import compose_run
 
     config = compose_run([*given, "sampler=vllm"], None)

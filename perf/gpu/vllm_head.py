@@ -9,10 +9,10 @@ import torch
 
 from perf.gpu.random_policy import make
 from perf.gpu.runs import need
-from tepo.policy.load_policy import load_policy
-from tepo.policy.packing import pack
-from tepo.policy.statistics_options import StatisticsOptions
-from tepo.policy.token_statistics import token_statistics
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import Gap, default_bound
 from tepo.training.probes.record import Figure
 
@@ -22,7 +22,7 @@ _HEADS = {"bfloat16": {}, "float32": {"head_dtype": "float32"}}
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """Both gaps, and how many times the one is the other."""
     need("vllm")
-    from tepo.sampling.vllm_sampler import import_vllm
+    from tepo.sampling.vllm.vllm_sampler import import_vllm
 
     vllm = import_vllm()
     bound, found = default_bound("bfloat16"), {}

@@ -12,14 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tepo import paths
-from tepo.config import estimator, own
+from tepo.common import paths
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.paths import GROUPS
+from tepo.common.plugin_files import read_kind_files
+from tepo.common.schema import Keys, Location, read
+from tepo.config import estimator, own_files
 from tepo.config.interpolation import check_inside
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError, unknown_name
-from tepo.kind_files import read_kind_files
-from tepo.paths import GROUPS
-from tepo.strict import Keys, Location, read
+from tepo.config.run_config import RunConfig
 
 _PATHS = (
     "store",
@@ -64,19 +64,19 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compose the overrides with Hydra, a user's own problems and model among them (`tepo.config.own`), and name the
-    option of each group."""
-    words = own.with_options(given, {group: options(group) for group in own.LEAF})
+    """Compose the overrides with Hydra, a user's own problems and model among them (`tepo.config.own_files`), and name
+    the option of each group."""
+    words = own_files.with_options(given, {group: options(group) for group in own_files.LEAF})
     try:
         plain, chosen = _made(words)
-        if own.implied_data(words, plain["data"]):
-            plain, chosen = _made(words | {"data": own.OPTION})
+        if own_files.implied_data(words, plain["data"]):
+            plain, chosen = _made(words | {"data": own_files.OPTION})
     except UserError:
         raise
     except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
         raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.scales
-    own.settle(words, plain)
+    own_files.settle(words, plain)
     return plain, chosen
 
 
@@ -84,7 +84,7 @@ def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
     """The mistake that stopped Hydra: a file of a group that is no YAML, or an override that it cannot parse."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from tepo.strict.document import load
+    from tepo.common.schema.document import load
 
     for path in (paths.CONFIG / "config.yaml", *(path for group in GROUPS for path in paths.files(group).values())):
         load(path)
@@ -124,7 +124,7 @@ def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dic
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
-    from tepo.strict.document import load
+    from tepo.common.schema.document import load
 
     for path in (path for group in GROUPS for path in paths.files(group).values()):
         if not path.is_relative_to(paths.CONFIG) and "${" in path.read_text(encoding="utf-8", errors="replace"):
@@ -171,7 +171,7 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
     """Says of a key which override set it, else which line of which file; `chosen`: the option of each group."""
 
     def origin(keys: Keys) -> str:
-        from tepo.strict.document import load
+        from tepo.common.schema.document import load
 
         dotted, top = ".".join(map(str, keys)), "".join(map(str, keys[:1]))
         for key, value in reversed(list(given.items())):
@@ -193,7 +193,7 @@ def check_override(text: str) -> None:
     key, value = _split(text)
     check_inside(value.replace("\\", ""), Location(lambda _: text))  # Hydra takes some backslashes away
     if key in GROUPS:
-        if value not in options(key) and not own.is_own(key, value):
+        if value not in options(key) and not own_files.is_own(key, value):
             raise _unknown_option(key, value, text)
         return
     if key == "objective.name":

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tepo.errors import UserError
-from tepo.kl_estimators import DEFAULT, KlEstimator
+from tepo.common.errors import UserError
+from tepo.common.kl_estimators import DEFAULT, KlEstimator
 
 
 def resolved(

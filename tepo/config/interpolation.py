@@ -7,7 +7,7 @@ its card and on the page.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tepo.strict import Location
+from tepo.common.schema import Location
 
 _INSIDE = ("oc.select",)
 

@@ -10,23 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tepo.errors import UserError
-from tepo.evaluation.begun import Begun, Keeper, Task
-from tepo.evaluation.dealing import sampled
-from tepo.evaluation.intervals import estimate_share
+from tepo.common.errors import UserError
+from tepo.common.files import parse_json, write_json
+from tepo.common.provenance import recorded
 from tepo.evaluation.report import Report, silent
 from tepo.evaluation.responses import ask, judge
-from tepo.evaluation.result import TASK, Result, load_result, save_result
-from tepo.evaluation.rows import SAMPLES, remove_parts, table_of, write_table
+from tepo.evaluation.scheduler import sampled
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Settings
-from tepo.files import parse_json, write_json
+from tepo.evaluation.statistics.intervals import estimate_share
+from tepo.evaluation.writer import Begun, Keeper, Task
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
-from tepo.provenance import recorded
 from tepo.sampling.sampler import Sampler
+from tepo.store.evaluation_result import TASK, Result, load_result, save_result
+from tepo.store.samples_file import SAMPLES, remove_parts, table_of, write_table
 
 
 def evaluate(

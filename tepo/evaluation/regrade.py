@@ -4,15 +4,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.files import write_json
+from tepo.common.provenance import recorded
 from tepo.evaluation.evaluate import conclude
 from tepo.evaluation.responses import judge
-from tepo.evaluation.result import RESULT, TASK, load_result, save_result
-from tepo.evaluation.rows import SAMPLES, read_table, table_of, write_table
-from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.provenance import recorded
+from tepo.store.evaluation_result import RESULT, TASK, load_result, save_result
+from tepo.store.samples_file import SAMPLES, read_table, table_of, write_table
 
 
 @dataclass(frozen=True, slots=True)

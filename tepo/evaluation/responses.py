@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tepo.common.randomness import derive
 from tepo.evaluation.settings import Settings
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
-from tepo.randomness import derive
 from tepo.sampling.sampler import Response, Sampler, SamplingParams
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
 
 
 def score(table: "pa.Table") -> dict[str, float]:
-    """Scores of a table of samples (tepo.evaluation.rows), the same number of samples for every problem;
+    """Scores of a table of samples (tepo.store.samples_file), the same number of samples for every problem;
     shares in 0..1."""
     problems, correct, answers = by_problem(table)
     k = correct.shape[1]

@@ -15,14 +15,14 @@ from typing import Any
 
 import yaml
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
+from tepo.common.text import spelt
 from tepo.evaluation.responses import judge
 from tepo.evaluation.scores import majority
-from tepo.files import write_atomic
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import render_prompt
-from tepo.words import spelt
 
 _FUNCTIONS = "tepo_tasks"
 _CHAT = (
@@ -115,8 +115,8 @@ def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = Fals
 
 
 def _has_template(model: str) -> bool:
-    from tepo.policy.load_policy import load_tokenizer
-    from tepo.policy.location import resolve
+    from tepo.policy.model.load_policy import load_tokenizer
+    from tepo.policy.model.model_location import resolve
 
     return bool(load_tokenizer(resolve(model)).chat_template)
 

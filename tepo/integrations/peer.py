@@ -1,6 +1,6 @@
 """Messages of every adapter where its peer is missing or is another version than the one it was tested with."""
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 
 
 def missing(package: str, command: str) -> UserError:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from tepo.integrations.readings import WORDS, Changes, Peer
 from tepo.objectives import Objective
-from tepo.objectives.penalty import EntropyBonus, Kl, Penalty
+from tepo.objectives.axes.penalty import EntropyBonus, Kl, Penalty
 
 TRL = Peer("TRL", frozenset(WORDS) - {"full_kl"}, ({"penalty.estimator": "k3"},))
 VERL = Peer(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.peers import PRIME_RL
 from tepo.integrations.readings import with_changes
 from tepo.objectives import Groups, Objective, TokenBatch

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, Needs, Objective, load_objective, objective_mapping
-from tepo.objectives.aggregation import TokenMean
+from tepo.objectives.axes.aggregation import TokenMean
 
 Changes = Mapping[str, Any]  # by keys such as `penalty.scope`
 

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.randomness import derive
 from tepo.integrations.peer import check_version, missing
 from tepo.objectives import Groups, Loss, Metrics, Objective, Plan, TokenBatch, load_objective
+from tepo.objectives.axes.importance_ratio import NoRatio
+from tepo.objectives.axes.penalty import BY_CHANGE, Kl
+from tepo.objectives.axes.weight import OffPolicyMask
 from tepo.objectives.batch import all_sum, gather
-from tepo.objectives.penalty import BY_CHANGE, Kl
-from tepo.objectives.ratio import NoRatio
-from tepo.objectives.weight import OffPolicyMask
-from tepo.randomness import derive
 
 INSTALL = 'pip install "tepo[trl]"'
 TESTED = ("1.16",)

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.peer import check_version, missing
 from tepo.integrations.peers import VERL, split
 from tepo.integrations.readings import Changes, with_changes
 from tepo.objectives import Comm, Groups, Objective, TokenBatch, names
-from tepo.objectives.aggregation import token_scale
-from tepo.objectives.kind import Needs, Part
+from tepo.objectives.axes.aggregation import token_scale
+from tepo.objectives.axis import Needs, Part
 
 INSTALL = 'pip install "verl>=0.9,<0.10"'
 TESTED = ("0.9",)
@@ -71,7 +71,7 @@ def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[
     Denominators are verl's of the mini-batch, where it gives them. The row's aggregation decides, not `loss_agg_mode`.
     settings: what the actor must have for the terms that verl adds itself."""
 
-    def loss(  # noqa: PLR0913 (verl's signature)
+    def loss(
         old_log_prob: Tensor,
         log_prob: Tensor,
         advantages: Tensor,

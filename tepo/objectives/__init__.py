@@ -1,15 +1,15 @@
 """Every objective of the papers as a composition of orthogonal parts, usable on its own: see docs/objectives.md."""
 
+from tepo.common.schema import option
+from tepo.objectives.axes.importance_ratio import Carried
+from tepo.objectives.axes.surrogate import Gain
+from tepo.objectives.axis import Line, Needs, Part
 from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.kind import Line, Needs, Part
 from tepo.objectives.loading import load_objective, names, objective_mapping
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Loss, Objective
 from tepo.objectives.plan import Plan
-from tepo.objectives.ratio import Carried
-from tepo.objectives.surrogate import Gain
 from tepo.objectives.terms import Terms
-from tepo.strict import option
 
 __all__ = [
     "Carried",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 
 
 class Expected(NamedTuple):

@@ -7,21 +7,30 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tepo import paths
-from tepo.errors import UserError
-from tepo.kind_files import read_kind_files
-from tepo.objectives import advantage, aggregation, correction, overlong, penalty, ratio, surrogate, weight
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.common.plugin_files import read_kind_files
+from tepo.common.schema import Location, in_force, read_kind
+from tepo.common.schema.document import load
+from tepo.objectives.axes import (
+    advantage,
+    aggregation,
+    correction,
+    importance_ratio,
+    overlong,
+    penalty,
+    surrogate,
+    weight,
+)
 from tepo.objectives.objective import Objective
-from tepo.objectives.own_kinds import check_values, with_own
-from tepo.strict import Location, in_force, read_kind
-from tepo.strict.document import load
+from tepo.objectives.plugins import check_values, with_own
 
 AXES: dict[
     str, tuple[str, Mapping[str, type], Any]
 ] = {  # axis: the key that names the kind, the kinds, the neutral choice
     "overlong": ("kind", overlong.KINDS, "keep"),
     "advantage": ("kind", advantage.KINDS, None),
-    "ratio": ("level", ratio.LEVELS, None),
+    "ratio": ("level", importance_ratio.LEVELS, None),
     "surrogate": ("kind", surrogate.KINDS, None),
     "weight": ("kind", weight.KINDS, "uniform"),
     "correction": ("kind", correction.KINDS, "none"),
@@ -46,7 +55,7 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
     `tepo/config/objective/NAME.yaml` (a Path, or a str that ends with `.yaml`), or of a mapping of axes as in such a
     file, which may carry a `name`.
 
-    `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.own_kinds`).
+    `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.plugins`).
     changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings, which begins
     it anew, as its kind alone does (`{"weight.kind": "uniform"}`); of several penalties `penalty.0.coefficient`.
 
@@ -189,7 +198,7 @@ def _check_ratio(objective: Objective, at: Location) -> None:
     if only is not None and objective.ratio != only:
         wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, "ratio", files).items())
         raise at.at("ratio").error(f"surrogate {kind} goes with one ratio alone", fix=f"ratio: {{{wanted}}}")
-    if only is None and objective.ratio == ratio.NoRatio():
+    if only is None and objective.ratio == importance_ratio.NoRatio():
         fix = "surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob"
         raise at.at("surrogate").error(f"surrogate {kind} takes a ratio, and ratio is none", fix=fix)
 

@@ -10,23 +10,23 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
-from tepo.objectives.advantage import Advantage
-from tepo.objectives.aggregation import Aggregation, count, micro_batch_scale, token_scale
+from tepo.common.errors import UserError
+from tepo.objectives.axes.advantage import Advantage
+from tepo.objectives.axes.aggregation import Aggregation, count, micro_batch_scale, token_scale
+from tepo.objectives.axes.clip import Clip, clip_of
+from tepo.objectives.axes.correction import Correction, NoCorrection
+from tepo.objectives.axes.importance_ratio import Ratio
+from tepo.objectives.axes.overlong import Keep, Overlong
+from tepo.objectives.axes.penalty import Penalty
+from tepo.objectives.axes.surrogate import Surrogate
+from tepo.objectives.axes.weight import Uniform, Weight
+from tepo.objectives.axis import Needing, Needs, all_needs
 from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.clip import Clip, clip_of
-from tepo.objectives.correction import Correction, NoCorrection
 from tepo.objectives.inputs import check_has, check_lengths
-from tepo.objectives.kind import Needing, Needs, all_needs
 from tepo.objectives.metric_sums import Metrics, token_metrics
-from tepo.objectives.overlong import Keep, Overlong
-from tepo.objectives.penalty import Penalty
 from tepo.objectives.plan import Plan
-from tepo.objectives.ratio import Ratio
 from tepo.objectives.segments import total
-from tepo.objectives.surrogate import Surrogate
 from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
-from tepo.objectives.weight import Uniform, Weight
 
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")  # what advantages may read, and length punishments
 _OF_PLAN = ("uid", "group_ids", "finished", "max_new_tokens")  # what `prepare` reads beside log-probs

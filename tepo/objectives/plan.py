@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from tepo.objectives.axes.penalty import Selection
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.inputs import numbers_of
-from tepo.objectives.penalty import Selection
 from tepo.objectives.segments import indices_of, token_indices
 
 

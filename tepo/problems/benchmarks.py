@@ -9,17 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tepo import paths
-from tepo.config.schema import Prompt
-from tepo.errors import UserError, unknown_name
-from tepo.files import content_hash
+from tepo.common import paths
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.files import content_hash
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema.document import load
+from tepo.config.run_config import Prompt
 from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
 from tepo.problems.splits import HASH_RANGES
-from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
-from tepo.strict.document import load
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # in the order of its tables
 

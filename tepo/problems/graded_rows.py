@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 
 
 def pair_of(row: Any) -> tuple[str, str]:

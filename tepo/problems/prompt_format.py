@@ -9,8 +9,8 @@ nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from tepo.config.schema import Wrap
-from tepo.errors import UserError, unknown_name
+from tepo.common.errors import UserError, unknown_name
+from tepo.config.run_config import Wrap
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 PROMPTS = {"raw": "{problem}", "boxed": "{problem}\n\n" + BOXED_INSTRUCTION}

@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tepo.errors import UserError
-from tepo.files import file_digest, parse_json
+from tepo.common.errors import UserError
+from tepo.common.files import file_digest, parse_json
+from tepo.common.schema import REQUIRED, option
+from tepo.common.text import install_line
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.splits import Split
-from tepo.strict import REQUIRED, option
-from tepo.words import install_line
 
 _ROW = '{"id", "problem", "answer"}'
 
@@ -58,7 +58,7 @@ class Dataset:
 
 def load_procedural(source: Procedural, count: int) -> list[Problem]:
     """`count` generated problems."""
-    from tepo.problems.procedural import generate
+    from tepo.problems.procedural.generator import generate
 
     return generate(source.tasks, count, source.seed, source.split)
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from tepo import paths
-from tepo.errors import UserError, unknown_name
-from tepo.files import content_hash
+from tepo.common import paths
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.files import content_hash
+from tepo.common.schema import REQUIRED, option, read
+from tepo.common.schema.document import load
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import is_compared, overlaps
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, check_source, load_dataset_problems, mismatch, read_problem_file
-from tepo.strict import REQUIRED, option, read
-from tepo.strict.document import load
 
 SETS = Path(__file__).parent / "sets"
 

@@ -16,8 +16,8 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from tepo.errors import UserError
-from tepo.words import spelt
+from tepo.common.errors import UserError
+from tepo.common.text import spelt
 
 
 class Screen(Console):

@@ -17,10 +17,10 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from tepo.errors import RunFailed
-from tepo.policy.lora import adapters_off, plain_name
+from tepo.common.errors import RunFailed
+from tepo.common.text import spelt
+from tepo.policy.model.lora import adapters_off, plain_name
 from tepo.sampling.sampler import Sampler, SamplingParams, Score
-from tepo.words import spelt
 
 MEAN = "training/rollout_logprobs_diff_mean"  # the metric that the alarm goes by
 _SHARE = 0.01  # a few prompts with a stale cache hardly move the mean: this share of far-off tokens rings too

@@ -40,7 +40,7 @@ class Job:
     """A group to sample, or a part of one.
 
     number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
-    (`tepo.randomness.derive`). first: index of its first response, where it is a part of a group. params: where they
+    (`randomness.derive`). first: index of its first response, where it is a part of a group. params: where they
     are not those of the queue; the same for all jobs of an `add`.
     """
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from transformers import AutoConfig, GenerationConfig
 
-from tepo.policy.load_policy import load_tokenizer
-from tepo.policy.location import load_options, resolve
+from tepo.policy.model.load_policy import load_tokenizer
+from tepo.policy.model.model_location import load_options, resolve
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> list[int]:

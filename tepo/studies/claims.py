@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
-from tepo.evaluation.comparison import Verdict
-from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
-from tepo.strict.document import load
+from tepo.evaluation.statistics.comparison import Verdict
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_row_overrides, check_seeds
 
 FEWEST_SEEDS = 8

@@ -6,16 +6,16 @@ curve: {over: samples, margin: 2}
 from dataclasses import dataclass
 from typing import Literal
 
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
-from tepo.strict import REQUIRED, Exclusive, option
+from tepo.common.errors import UserError
+from tepo.common.schema import REQUIRED, Exclusive, option
+from tepo.config.run_config import RunConfig
 
 FEWEST = 12  # of which eight or so lie in the first two thirds and four in the last
 
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """over, start, after: what is fitted to. margin, factor, share: as tepo.evaluation.curve_verdicts.Rule has them."""
+    """over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.Rule` has them."""
 
     margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
     over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")

@@ -6,27 +6,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tepo import trust
+from tepo.common import trust
+from tepo.common.errors import UserError
+from tepo.common.files import content_hash
+from tepo.common.plugin_files import foreign_files
+from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
-from tepo.files import content_hash
-from tepo.kind_files import foreign_files
-from tepo.studies.cost import Cost
+from tepo.config.run_config import RunConfig
+from tepo.jobs.validate import problems_hash, validation_share
+from tepo.store.cost import Cost
+from tepo.store.early_stop import Ending
+from tepo.store.records.record import Record
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity, run_id
+from tepo.store.stored import Stored
 from tepo.studies.curve_settings import check_validations
-from tepo.studies.record import Record
 from tepo.studies.scales import scale_studies
-from tepo.studies.stored import Stored
 from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
-from tepo.studies.two_processes import two_processes
-from tepo.studies.validate import problems_hash, validation_share
 from tepo.studies.vary import key_of
-from tepo.training.ending import Ending
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import identity, run_id
 
 if TYPE_CHECKING:
-    from tepo.evaluation.right_answers import RightAnswers
+    from tepo.store.correct_counts import RightAnswers
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
     """All units of a study at a scale, in the order of models, settings, rows and seeds; of a study that tunes, those
-    that choose (`tepo.studies.tuned` gives the others) and the base.
+    that choose (`tepo.studies.tuning_result` gives the others) and the base.
 
     `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
     """
@@ -247,12 +247,3 @@ def unit_of(row: Row, model: str, words: tuple[str, ...], seed: int, store: Path
 def unique(units: Iterable[Unit]) -> list[Unit]:
     """Units with distinct folders, first come first; a run that one study tunes with and another measures is two."""
     return list({(unit.folder, unit.tuning): unit for unit in units}.values())
-
-
-def check_measurable(config: RunConfig) -> None:
-    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
-    if not config.data.benchmarks:
-        fix = (
-            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
-        )
-        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.common.schema import option, read
+from tepo.common.schema.document import load
 from tepo.config.compose import options
-from tepo.errors import UserError
-from tepo.strict import option, read
-from tepo.strict.document import load
 from tepo.studies.vary import Words
 
 

@@ -26,19 +26,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.schema import REQUIRED, Location, derived, option, read
+from tepo.common.schema.document import load
+from tepo.common.text import with_setting
 from tepo.config.compose import check_override, options
-from tepo.config.own import is_own
-from tepo.errors import UserError, unknown_name
+from tepo.config.own_files import is_own
 from tepo.reporting.colours import UNTRAINED, Look, looks
-from tepo.reporting.reference import PaperRow, RowKey, reference_row
-from tepo.strict import REQUIRED, Location, derived, option, read
-from tepo.strict.document import load
+from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
 from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.scales import scale_studies
 from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
-from tepo.words import with_setting
 
 SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own in a row
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims

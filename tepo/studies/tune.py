@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tepo.randomness import derive
-from tepo.strict import REQUIRED, Location, option
+from tepo.common.randomness import derive
+from tepo.common.schema import REQUIRED, Location, option
 from tepo.studies.vary import Setting, Value, Vary, Words, shown_axes, value_text, values_of, varied_keys
 
 Kind = Literal["log", "uniform"]

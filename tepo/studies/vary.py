@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-from tepo.strict import Location
+from tepo.common.schema import Location
 
 Words = tuple[str, ...]
 Value = bool | int | str | float | None

@@ -12,28 +12,28 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from tepo import stopping
-from tepo.config.schema import RunConfig, chosen
-from tepo.errors import Diverged, RunFailed
-from tepo.files import write_atomic
-from tepo.policy.allocator import free_unused, grow_segments
-from tepo.provenance import recorded
-from tepo.sampling.samplers import sampler_backend
-from tepo.training import distributed
-from tepo.training.activity import ACTIVITY
-from tepo.training.checks import check_machine, check_settings
-from tepo.training.ending import Ended, Ending, check_rewards
-from tepo.training.flat_rollout import FlatRollout
-from tepo.training.heartbeat import Heartbeat
-from tepo.training.metrics_log import MetricsLog, Report
-from tepo.training.parts import Parts, PlannedSeconds, chosen_here, limit_threads, open_parts, pick_device
+from tepo.common import signals
+from tepo.common.errors import Diverged, RunFailed
+from tepo.common.files import write_atomic
+from tepo.common.provenance import recorded
+from tepo.config.run_config import RunConfig, chosen
+from tepo.policy.model.allocator import free_unused, grow_segments
+from tepo.sampling.backends import sampler_backend
+from tepo.store.early_stop import Ended, Ending, check_rewards
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout
+from tepo.training.distributed import process_group
+from tepo.training.distributed.activity import ACTIVITY
+from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Limits, Watch
+from tepo.training.metrics.metrics_log import MetricsLog, Report
+from tepo.training.metrics.token_dump import token_entries, write_token_dump
+from tepo.training.preflight import check_machine, check_settings
 from tepo.training.progress import Progress
-from tepo.training.recorder import Recorder
-from tepo.training.run_folder import RunFolder
-from tepo.training.sampled import sample, score
-from tepo.training.signs import Limits, Watch
-from tepo.training.telemetry import step_figures
-from tepo.training.token_dump import token_entries, write_token_dump
+from tepo.training.rollout.rollouts import sample, score
+from tepo.training.setup import Parts, PlannedSeconds, chosen_here, limit_threads, open_parts, pick_device
+from tepo.training.step_metrics import Recorder
+from tepo.training.throughput import step_figures
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
 
@@ -57,7 +57,7 @@ def train(
     run = RunFolder.of(config)
     if run.finished():
         run.check_whole()
-        if distributed.rank() == 0:
+        if process_group.rank() == 0:
             run.clean_up()
         return run.path
     check_settings(config)
@@ -67,7 +67,7 @@ def train(
     check_machine(config, run.path)
     pick_device(config.engine.device)
     limit_threads(config)
-    if distributed.rank() > 0:  # rank 0 holds the lock and does the writing
+    if process_group.rank() > 0:  # rank 0 holds the lock and does the writing
         _train(config, run, report, asked)
         return run.path
     with run.lock():
@@ -87,7 +87,7 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report, asked: RunC
         with recorded(run.path, "train", why):
             ending = _train(config, run, report, asked)
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt | stopping.Stopped) else "failed"
+        status = "interrupted" if isinstance(error, KeyboardInterrupt | signals.Stopped) else "failed"
         with contextlib.suppress(Exception):  # a full disk may be the very error
             run.mark(status, error=str(error) or type(error).__name__)
         raise
@@ -101,9 +101,9 @@ def _train_locked(config: RunConfig, run: RunFolder, report: Report, asked: RunC
 def _train(config: RunConfig, run: RunFolder, report: Report, asked: RunConfig) -> Ending | None:
     """The steps from the newest checkpoint to the last, or to where training ends. The newest checkpoint is then of the
     weights that count."""
-    ranks = (distributed.rank(), distributed.world_size())
-    watch = Watch(run.path / "ranks", *ranks, config.train.max_new_tokens, Limits())
-    with Heartbeat(watch, partial(_given_up, run)), distributed.lost_ranks():
+    own = process_group.rank(), process_group.world_size()
+    watch = Watch(run.path / "ranks", *own, config.train.max_new_tokens, Limits())
+    with Heartbeat(watch, partial(_given_up, run)), process_group.lost_ranks():
         ending = _train_to(config.train.steps, config, run, report, asked)
         if ending is not None and ending.step - 1 not in run.checkpoints():  # what diverged has no way back but this
             free_unused()
@@ -113,7 +113,7 @@ def _train(config: RunConfig, run: RunFolder, report: Report, asked: RunConfig) 
 
 def _given_up(run: RunFolder, error: str) -> None:
     """Mark the run from beside the training, which cannot; the first rank holds the manifest."""
-    if distributed.rank() == 0:
+    if process_group.rank() == 0:
         run.mark("failed", error=error)
 
 
@@ -127,16 +127,16 @@ def _train_to(last: int, config: RunConfig, run: RunFolder, report: Report, aske
         progress = parts.start
         ACTIVITY.spent.clear()  # of an earlier run in this process
         log = MetricsLog(config, run, report) if parts.first else None
-        with log or contextlib.nullcontext(), stopping.deferred(distributed.check_neighbours):
+        with log or contextlib.nullcontext(), signals.deferred(process_group.check_neighbours):
             if log:
                 log.resume(progress.step)
             try:
                 while progress.step < last:
-                    stopping.end_if_asked(parts.engine.comm)
+                    signals.end_if_asked(parts.engine.comm)
                     progress = _step(run, parts, progress, log)
             except Ended as ended:
                 return _close(run, parts, progress, ended.ending)
-            except stopping.Stopped:
+            except signals.Stopped:
                 if progress.step % chosen(config.train.checkpoint_every) and progress.step > parts.start.step:
                     _save(parts, progress)
                 parts.saver.finish()  # all ranks have agreed to stop

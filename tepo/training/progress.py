@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tepo.files import parse_json, write_json
+from tepo.common.files import parse_json, write_json
 from tepo.sampling.sampler import Response
-from tepo.training.checkpoint import read_progress
-from tepo.training.ending import Ending, read_ending
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.store.checkpoint_files import read_progress
+from tepo.store.early_stop import Ending, read_ending
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout, Group
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.run_folder import RunFolder
 
 _OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
 

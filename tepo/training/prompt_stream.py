@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.randomness import derive
+from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
-from tepo.randomness import derive
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
 _MOST_MADE = 100_000
@@ -124,7 +124,7 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
 def _problems(config: RunConfig) -> list[Problem]:
     data, train = config.data, config.train
     if data.kind == "procedural":
-        from tepo.problems.procedural import generate
+        from tepo.problems.procedural.generator import generate
 
         most = min(train.steps * train.prompts_per_step * train.max_rounds, _MOST_MADE)
         return generate(data.tasks, most, derive(config.seed, "train problems"), "train")

@@ -12,19 +12,19 @@ from itertools import accumulate, chain, pairwise
 import torch
 from torch import Tensor, nn
 
-from tepo.config.schema import RunConfig
-from tepo.errors import Diverged
+from tepo.common.errors import Diverged
+from tepo.common.randomness import derive
+from tepo.config.run_config import RunConfig
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.batch import all_sum
 from tepo.objectives.plan import Plan
-from tepo.policy.hidden_states import hidden_states
-from tepo.policy.lora import adapters_off
-from tepo.policy.statistics_options import StatisticsOptions
-from tepo.policy.token_statistics import TokenStatistics, reference_logprobs, token_statistics
-from tepo.randomness import derive
+from tepo.policy.logprobs.hidden_states import hidden_states
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
+from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.training.engine import Engine
-from tepo.training.flat_rollout import FlatRollout, even_chunks
+from tepo.training.batch import FlatRollout, even_chunks
+from tepo.training.engine.engine import Engine
 
 
 @dataclass

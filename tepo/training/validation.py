@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tepo.config.schema import RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
-from tepo.sampling.shared_engine import EngineOfRank
-from tepo.training.engine import Comm
-from tepo.training.validation_problems import AVERAGE, START, validation_sets
+from tepo.sampling.engine_ranks import EngineOfRank
+from tepo.store.validation_result import AVERAGE
+from tepo.training.distributed.comm import Comm
+from tepo.training.validation_problems import START, validation_sets
 
 Measured = dict[str, Any]
 

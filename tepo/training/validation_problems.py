@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from tepo.config.schema import RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem
 
-AVERAGE = "val-core/average"
 START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
 _SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
 _HELD_OUT = "held_out"

@@ -48,9 +48,9 @@ def ablate(
 ) -> None:
     """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
     with `tune:` tries its settings first, then runs each row at the one that validation chose."""
-    from tepo.reporting.render import check_format
-    from tepo.studies.plan_all import plan_all
-    from tepo.studies.run_units import run_planned
+    from tepo.launch.run_units import run_planned
+    from tepo.reporting.tables.render import check_format
+    from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_plan import show_jobs, show_plan
     from tepo_cli.study_outputs import show_tables
 
@@ -61,7 +61,7 @@ def ablate(
     if dry_run:
         units = [unit for _, units in plan() for unit in units]
         if override:
-            from tepo.studies.preflight import check_rows  # imports torch
+            from tepo.launch.unit_checks import check_rows  # imports torch
 
             check_rows(units)
         show_plan(units)

@@ -11,8 +11,8 @@ def audit(
     ] = False,
 ) -> None:
     """Recompute the paper's averages, differences and ranks from its own columns."""
-    from tepo.reporting import audit as library
-    from tepo.reporting.audit_view import render
+    from tepo.reporting.paper import audit as library
+    from tepo.reporting.paper.audit_view import render
     from tepo.reporting.progress import Screen
     from tepo_cli.screen import screen_width
 

@@ -17,7 +17,7 @@ def check_objective(
     Exit code 1 where a check fails, 2 where the objective cannot be read."""
     from rich.table import Table
 
-    from tepo.objectives.checks import check_objective as checked
+    from tepo.objectives.testing.checks import check_objective as checked
     from tepo_cli.named_objective import named_objective
     from tepo_cli.screen import fixed, show
 

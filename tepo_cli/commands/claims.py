@@ -21,13 +21,13 @@ def claims(
 ) -> None:
     """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs
     are there. The family is always all of them."""
-    from tepo.errors import unknown_name
-    from tepo.reporting.render import check_format
+    from tepo.common.errors import unknown_name
+    from tepo.launch.run_units import Slots, run_units
+    from tepo.reporting.tables.render import check_format
+    from tepo.results.claims_table import registered_table
+    from tepo.store.cost import costs
     from tepo.studies.claims import SCALE, load_claims, study_of
-    from tepo.studies.cost import costs
-    from tepo.studies.plan_all import plan_studies
-    from tepo.studies.registered_table import registered_table
-    from tepo.studies.run_units import Slots, run_units
+    from tepo.studies.plan_studies import plan_studies
     from tepo_cli.study_outputs import show_table
 
     check_format(format)
@@ -38,7 +38,7 @@ def claims(
             raise unknown_name("claim that can be run", name, testable, where=str(loaded.path))
     planned = plan_studies([study_of(claim) for claim in testable.values()], SCALE, store=store)
     if records:
-        from tepo.studies.records import with_records
+        from tepo.studies.records.read import with_records
 
         planned = with_records(planned, SCALE)
     if run:

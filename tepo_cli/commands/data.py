@@ -24,8 +24,8 @@ def verify(
 ) -> None:
     """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not
     the pinned one is an error that names the rows; the others are checked all the same."""
-    from tepo import paths
-    from tepo.errors import UserError, unknown_name
+    from tepo.common import paths
+    from tepo.common.errors import UserError, unknown_name
     from tepo.problems.training_sets import is_file, training_names
     from tepo.reporting.progress import say
 
@@ -49,12 +49,12 @@ def verify(
 
 def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
     """Lines about one set. Raises UserError when it is broken, not there or not the pinned one."""
+    from tepo.common.text import counted
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
     from tepo.problems.sources import contradictions, read_problem_file
     from tepo.problems.training_sets import is_file, load_training_problems, training_names
-    from tepo.words import counted
 
     pinned, options = "", GraderOptions()
     differing: list[str] = []
@@ -94,7 +94,7 @@ def contamination(
 ) -> None:
     """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by
     benchmark."""
-    from tepo.files import write_atomic
+    from tepo.common.files import write_atomic
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps
     from tepo.problems.training_sets import dataset_benchmarks, load_training_problems

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo.words import counted, install_line
+from tepo.common.text import counted, install_line
 
 if TYPE_CHECKING:
     from tepo.reporting.progress import Screen
@@ -64,10 +64,10 @@ def doctor(
 
 def _store_whole(console: "Screen", store: Path) -> bool:
     """Print which runs of a store are damaged, where, and what to do; then how many there are."""
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
     from tepo.reporting.progress import say
-    from tepo.studies.store import check_contents
-    from tepo.training.find_run import runs
+    from tepo.store.find_run import runs
+    from tepo.studies.store_check import check_contents
 
     found, damaged = Counter[str](), 0
     for run in runs(store):
@@ -111,8 +111,8 @@ def _gpu_works(console: "Screen", path: Path) -> bool:
 
 def _engines_work(console: "Screen") -> bool:
     """Print for each engine whether it samples, updates, syncs, saves and resumes."""
+    from tepo.jobs.selftest import pairs, selftest
     from tepo.reporting.progress import say
-    from tepo.studies.selftest import pairs, selftest
 
     passed = True
     for sampler, engine in pairs():
@@ -132,9 +132,9 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     """Versions, and how to get what is missing: (what, state, advice)."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from tepo.backends import untested
-    from tepo.sampling.samplers import sampler_backend, sampler_kinds
-    from tepo.training.engines import engine_backend, engine_kinds
+    from tepo.common.registry import untested
+    from tepo.sampling.backends import sampler_backend, sampler_kinds
+    from tepo.training.engine.backends import engine_backend, engine_kinds
 
     engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
     engines += [engine_backend(kind).packages for kind in engine_kinds()]
@@ -163,8 +163,8 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     """What the machine has (what, state, advice)."""
     import torch
 
-    from tepo.studies.cluster import cluster
-    from tepo.studies.scales_here import scales_here
+    from tepo.launch.slurm_cluster import cluster
+    from tepo.planning.scales_here import scales_here
 
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo_cli.options import Store, Trust
 
 if TYPE_CHECKING:
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.run_folder import RunFolder
 
 
 def evaluate(
@@ -55,10 +55,10 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.settings import Settings
+    from tepo.jobs.measure import Request, models_measured
     from tepo.reporting.progress import benchmark_bar
-    from tepo.sampling.samplers import SamplerOptions
-    from tepo.studies.measure import Request, models_measured
-    from tepo.training.run_folder import RunFolder
+    from tepo.sampling.backends import SamplerOptions
+    from tepo.store.run_folder import RunFolder
     from tepo_cli.find_model import find_target
     from tepo_cli.show_scores import show_evaluations, show_scores, show_unreadable
 
@@ -90,6 +90,6 @@ def evaluate(
 def _renew_card(run: "RunFolder") -> None:
     """The card of a trained run with what is measured now; a base and a model from elsewhere have none."""
     if run.config_file.is_file():
-        from tepo.studies.model_card import write_card  # needs torch
+        from tepo.jobs.model_card import write_card  # needs torch
 
         write_card(run)

@@ -38,8 +38,8 @@ def explain(
     import shutil
     from dataclasses import replace
 
-    from tepo.objectives.explain import explain as explained
-    from tepo.objectives.explain_text import to_latex, to_text
+    from tepo.objectives.explain.explain import explain as explained
+    from tepo.objectives.explain.explain_text import to_latex, to_text
 
     this = _named(objective, overrides or (), store)
     other = _named(vs, (), store) if vs else None
@@ -55,7 +55,7 @@ def explain(
 
 def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     """The objective of that name with settings of its own, or the one that a run trained."""
-    from tepo.errors import UserError, unknown_name
+    from tepo.common.errors import UserError, unknown_name
     from tepo.objectives import names
     from tepo_cli.named_objective import check_settings, named_objective
 
@@ -63,9 +63,9 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     if name in names() or name.replace("-", "_") in names():
         objective = named_objective(name, overrides)
         return Named(objective, objective.name)
-    from tepo.objectives.kept import kept_objective
-    from tepo.training.find_run import find_run, nearest_run
-    from tepo.words import counted
+    from tepo.common.text import counted
+    from tepo.objectives.stored_kinds import kept_objective
+    from tepo.store.find_run import find_run, nearest_run
 
     run = find_run(name, store)
     if run is None:

@@ -35,9 +35,9 @@ def figure(
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings."""
-    from tepo.errors import unknown_name
-    from tepo.reporting.against import AXES
-    from tepo.studies.plan_all import plan_all
+    from tepo.common.errors import unknown_name
+    from tepo.reporting.figures.x_axes import AXES
+    from tepo.studies.plan_studies import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 
     if against not in AXES:
@@ -55,7 +55,7 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
-            from tepo.studies.own_figures import draw_study
+            from tepo.results.kind_figures import draw_study
 
             for drawn in draw_study(study, scale, units):
                 _save(drawn.figure, drawn.name, out)
@@ -63,8 +63,8 @@ def figure(
 
 def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake."""
-    from tepo.errors import UserError
-    from tepo.studies.study_figures import draw_figure
+    from tepo.common.errors import UserError
+    from tepo.results.figures import draw_figure
 
     missing: list[UserError] = []
     suffix = "" if against == "steps" else f"-{against}"
@@ -85,7 +85,7 @@ def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Un
 
 
 def _save(drawn: "Figure", name: str, out: Path) -> None:
-    from tepo.reporting.curves import save
+    from tepo.reporting.figures.curves import save
 
     for path in save(drawn, out, f"figure-{name}", "--out DIR"):
         typer.echo(path)

@@ -29,7 +29,7 @@ def grade(
     The answer of a prediction is its last box. Without any box it is what follows "answer is", or the last formula of a
     sentence, or all of the prediction if it is short.
     """
-    from tepo.files import write_atomic
+    from tepo.common.files import write_atomic
     from tepo.problems.graded_rows import pair_of
     from tepo.problems.grader import Grader, GraderOptions, given_up
     from tepo.problems.grader.options import FALLBACKS
@@ -73,7 +73,7 @@ def _rows(file: str) -> list[dict[str, Any]]:
 
     Raises UserError naming every line that cannot be graded (the first _NAMED of them).
     """
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
 
     if file != "-" and not Path(file).is_file():
         raise UserError(
@@ -103,7 +103,7 @@ def _rows(file: str) -> list[dict[str, Any]]:
 
 def _row(line: bytes) -> dict[str, Any]:
     """One row with gold and prediction. Raises UserError."""
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
     from tepo.problems.graded_rows import pair_of
 
     try:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.run_folder import RunFolder
 
 _SHOWN = 40
 
@@ -25,8 +25,8 @@ def listing(
     A name with a folder behind it is a file in a folder of TEPO_PATH."""
     from rich.table import Table
 
-    from tepo.paths import GROUPS
-    from tepo.paths import names as names_of
+    from tepo.common.paths import GROUPS
+    from tepo.common.paths import names as names_of
     from tepo.studies.study import CLAIMS
     from tepo_cli.screen import fixed, show
 
@@ -43,7 +43,7 @@ def listing(
 
 def _named(*kinds: str, without: str = "") -> list[str]:
     """Names that a command takes, one of a user's own with its folder."""
-    from tepo import paths
+    from tepo.common import paths
 
     found = {}
     for kind in kinds:
@@ -60,7 +60,7 @@ def _runs(store: Path, every: bool) -> None:
     them)."""
     from rich.table import Table
 
-    from tepo.training.find_run import runs
+    from tepo.store.find_run import runs
     from tepo_cli.screen import fixed, show
 
     there = runs(store)
@@ -90,9 +90,9 @@ def _runs(store: Path, every: bool) -> None:
 def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
     """A line for each run, with the settings that tell it from others of the same names; of a folder that was copied
     half, or that a version with other keys wrote, only that."""
-    from tepo.config.differing import settings_apart
-    from tepo.files import parse_json
-    from tepo.training.run_folder import is_configuration
+    from tepo.common.files import parse_json
+    from tepo.config.differences import settings_apart
+    from tepo.store.run_folder import is_configuration
 
     lines, configs = [], []
     for run in runs:
@@ -125,8 +125,8 @@ def _reason(error: Exception) -> str:
 
 
 def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
-    from tepo.training.run_folder import outcome_of
-    from tepo.training.run_id import RECIPE
+    from tepo.store.run_folder import outcome_of
+    from tepo.store.run_id import RECIPE
 
     manifest, total = run.manifest(), config["train"]["steps"]
     status = outcome_of(manifest) + (", by another recipe" if manifest and manifest["recipe"] != RECIPE else "")

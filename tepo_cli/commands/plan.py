@@ -26,9 +26,9 @@ def plan(
     mean of its draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.errors import UserError
-    from tepo.studies.plan_all import plan_all
-    from tepo.studies.tuned import undecided_rows
+    from tepo.common.errors import UserError
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.tuning_result import undecided_rows
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     if scale == "laptop" and (card or gpus):
@@ -41,12 +41,12 @@ def plan(
         overrides=row_overrides(override, data),
     )
     if records:
-        from tepo.studies.records import with_records
+        from tepo.studies.records.read import with_records
 
         planned = with_records(planned, scale, parse_seeds(seeds))
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
-        from tepo.studies.preflight import check_rows
+        from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
     show_plan(units, brief=brief)

@@ -21,7 +21,7 @@ def power(
     """Show the seeds and problems that a difference needs to be found with 80%, at the test and correction of the
     verdicts, and the smallest difference that the planned seeds find. Estimated from rows in the store with two seeds
     or more; runs nothing."""
-    from tepo.studies.plan_all import plan_all
+    from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_power import show_power
 
     overrides = row_overrides(override, data)

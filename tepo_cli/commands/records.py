@@ -25,9 +25,9 @@ def write(
 ) -> None:
     """Record the finished runs of a store, a file a study. A file keeps its records of runs that the store does not
     hold, so that a study can be run in parts on several machines."""
-    from tepo.studies.recording import record_study
-    from tepo.studies.records import file_of, plan_by_file
-    from tepo.words import counted
+    from tepo.common.text import counted
+    from tepo.studies.records.read import file_of, plan_by_file
+    from tepo.studies.records.write import record_study
 
     check_store_exists(store)
     for name, planned in plan_by_file(names, scale, store, override or ()).items():
@@ -67,11 +67,11 @@ def check(
     import shutil
     import tempfile
 
-    from tepo.errors import RunFailed, UserError
+    from tepo.common.errors import RunFailed, UserError
+    from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.progress import say
-    from tepo.studies.recheck import agreement, anew, drawn
-    from tepo.studies.records import plan_by_file, recorded_names
-    from tepo.studies.run_units import Slots, run_units
+    from tepo.studies.records.read import plan_by_file, recorded_names
+    from tepo.studies.records.recheck import agreement, anew, drawn
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw

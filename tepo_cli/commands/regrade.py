@@ -18,11 +18,11 @@ def regrade(
 
     from tepo.evaluation.regrade import evaluations
     from tepo.evaluation.regrade import regrade as regrade_one
-    from tepo.evaluation.result import load_result
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.grader import Grader
     from tepo.reporting.progress import Screen
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.evaluation_result import load_result
+    from tepo.store.run_folder import RunFolder
 
     console = Screen(highlight=False, soft_wrap=True)
     folder = Path(run) if Path(run).is_dir() else store / run

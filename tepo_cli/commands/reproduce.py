@@ -59,8 +59,8 @@ def reproduce(
     ] = False,
 ) -> None:
     """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
-    from tepo.studies.plan_all import plan_all
-    from tepo.studies.run_units import run_planned
+    from tepo.launch.run_units import run_planned
+    from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_plan import show_jobs, show_plan
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
@@ -74,7 +74,7 @@ def reproduce(
         return
     planned = plan()
     if records:
-        from tepo.studies.records import with_records
+        from tepo.studies.records.read import with_records
 
         planned = with_records(planned, scale, chosen)
     if dry_run:

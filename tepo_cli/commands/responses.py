@@ -8,7 +8,7 @@ import typer
 from tepo_cli.options import Store
 
 if TYPE_CHECKING:
-    from tepo.evaluation.answered import Answer
+    from tepo.store.stored_responses import Answer
 
 _RUN = "A run: its folder, its id or the beginning of it (`tepo list`), or base-… for an untrained policy."
 _SHOW = "Problems to show; right and wrong: where the run has such a response."
@@ -28,8 +28,8 @@ def responses(
     """Print the stored responses to a benchmark's problems with their verdicts: all of what the page shows a part of.
 
     `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not."""
-    from tepo.errors import UserError
-    from tepo.evaluation.answered import answered, disagree
+    from tepo.common.errors import UserError
+    from tepo.store.stored_responses import answered, disagree
 
     if show == "disagree" and vs is None:
         raise UserError("with what?", where="--show disagree", fix="--vs RUN")
@@ -63,9 +63,9 @@ def _line(entry: "tuple[Answer, int]") -> str:
 
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     """The folder of a finished evaluation."""
-    from tepo.errors import UserError, unknown_name
-    from tepo.training.find_run import find_run, nearest_run
-    from tepo.training.run_folder import RunFolder
+    from tepo.common.errors import UserError, unknown_name
+    from tepo.store.find_run import find_run, nearest_run
+    from tepo.store.run_folder import RunFolder
 
     folder = store / name
     found = RunFolder(folder) if (folder / "eval").is_dir() else find_run(name, store)

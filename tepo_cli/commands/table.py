@@ -19,8 +19,8 @@ def table(
     records: Records = False,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
-    from tepo.reporting.render import check_format
-    from tepo.studies.plan_all import plan_all
+    from tepo.reporting.tables.render import check_format
+    from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)

@@ -26,14 +26,14 @@ def warmstart(
 
     import torch
 
-    from tepo.errors import unknown_name
-    from tepo.files import write_json
-    from tepo.policy.load_policy import Policy
-    from tepo.policy.recipes import RECIPES, SIZES
-    from tepo.policy.warmstart import save_base, train
+    from tepo.common.errors import unknown_name
+    from tepo.common.files import write_json
+    from tepo.jobs.measure import measure_in_memory
+    from tepo.policy.model.load_policy import Policy
+    from tepo.policy.toy.recipes import RECIPES, SIZES
+    from tepo.policy.toy.warmstart import save_base, train
     from tepo.problems.benchmarks import load_benchmark
     from tepo.reporting.progress import bar, benchmark_bar, say
-    from tepo.studies.measure import measure_in_memory
     from tepo_cli.screen import show
 
     known = RECIPES | SIZES

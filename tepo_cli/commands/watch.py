@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tepo.reporting.progress import Screen
-    from tepo.studies.live import LiveRun
+    from tepo.store.live_runs import LiveRun
 
 _SPARKS = 16  # characters of a curve where the screen has no edge
 _LONGEST, _SHORTEST = 40, 4  # of one in a terminal
@@ -32,9 +32,9 @@ def watch(
 
     from rich.live import Live
 
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
     from tepo.reporting.progress import Screen
-    from tepo.studies.live import live_runs
+    from tepo.store.live_runs import live_runs
 
     if not store.is_dir():
         raise UserError("no such folder", where=f"--store {store}", fix="the store of the study, as given to it")
@@ -53,7 +53,7 @@ def watch(
 
 
 def _cells(run: "LiveRun", sparks: int = _SPARKS) -> list[str]:
-    from tepo.studies.live import duration, sparkline
+    from tepo.store.live_runs import duration, sparkline
 
     reward = f"{100 * run.rewards[-1]:5.1f}%" if run.rewards else ""
     entropy = f"{run.entropies[-1]:.3f}" if run.entropies else ""
@@ -70,7 +70,7 @@ def _cells(run: "LiveRun", sparks: int = _SPARKS) -> list[str]:
 
 
 def _head(runs: "Sequence[LiveRun]", store: Path) -> str:
-    from tepo.studies.live import RECENT, SILENCE, duration
+    from tepo.store.live_runs import RECENT, SILENCE, duration
 
     running = sum(run.status == "running" for run in runs)
     silent = sum(run.status.startswith(SILENCE) for run in runs)

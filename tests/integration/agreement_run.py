@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from tepo.config.compose import compose
-from tepo.policy.load_policy import load_policy
+from tepo.policy.model.load_policy import load_policy
 from tepo.sampling.sampler import Response, SamplingParams
-from tepo.training import distributed, parts
+from tepo.training import setup
+from tepo.training.distributed import process_group
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs
 
@@ -107,7 +108,7 @@ class Branching:
 
 def main(out: Path, jobs: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
-    make: Any = parts.make_sampler
+    make: Any = setup.make_sampler
     started: dict[str, Any] = {}
     for name, overrides in jobs.items():
         apart: list[float] = []
@@ -123,10 +124,10 @@ def main(out: Path, jobs: dict[str, list[str]]) -> None:
                 sampler.close = lambda: None
             return sampler if sampled else Branching(sampler, apart)
 
-        parts.make_sampler = make_sampler
+        setup.make_sampler = make_sampler
         config = compose([*(() if sampled else RUN), *overrides, f"store={out / name}"])
         train(config)
-        if distributed.rank() == 0:
+        if process_group.rank() == 0:
             (out / name / "sync.json").write_text(json.dumps(apart))
 
 

@@ -11,12 +11,12 @@ import sys
 import torch
 
 from tepo.config.compose import compose
-from tepo.training import parts
+from tepo.training import setup
 from tepo.training.loop import train
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    beside = parts.sampling_ahead
+    beside = setup.sampling_ahead
     for overlapped, words in json.loads(sys.argv[1]):
-        parts.sampling_ahead = beside if overlapped else lambda *_: None
+        setup.sampling_ahead = beside if overlapped else lambda *_: None
         train(compose(words))

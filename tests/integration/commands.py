@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from multiprocessing import forkserver, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tepo.studies import slots
+from tepo.launch import forkserver
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([*slots._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
+_SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _become(
 
 
 def _with_our_server(name: str, *words: str) -> None:
-    slots._serve = forkserver._forkserver.ensure_running = lambda: None
+    forkserver._serve = forkserver._forkserver.ensure_running = lambda: None
     _run_module(name, *words)
 
 

@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tepo.config.compose import compose
-from tepo.policy.attention import prepare
-from tepo.policy.packing import pack
-from tepo.policy.token_statistics import token_statistics
-from tepo.training import optimizer_state
-from tepo.training.checkpoint import write_files
-from tepo.training.torch_engine import TorchEngine
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.attention import prepare
+from tepo.policy.packing.packing import pack
+from tepo.store.checkpoint_files import write_files
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.torch_engine import TorchEngine
 from tests.integration.tiny import prompts, tiny_model
 
 GROUPS = 4  # of two responses each, given to the ranks in turn
@@ -49,7 +49,7 @@ def train(options: dict, out: Path) -> None:
         source = Path(sys.argv[1]) / source / "checkpoint"
         model.load_state_dict(load_file(source / "model.safetensors"))
     if options["kind"] == "deepspeed":
-        from tepo.training.deepspeed_engine import DeepSpeedEngine
+        from tepo.training.engine.deepspeed_engine import DeepSpeedEngine
 
         engine = DeepSpeedEngine(model, config)
         rank, ranks = engine.comm.rank, engine.comm.world_size

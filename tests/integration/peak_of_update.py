@@ -12,11 +12,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
-from tepo.policy.attention import prepare
-from tepo.policy.lora import add_adapters
-from tepo.policy.packing import pack
-from tepo.policy.token_statistics import token_statistics
-from tepo.training.torch_engine import TorchEngine
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.attention import prepare
+from tepo.policy.model.lora import add_adapters
+from tepo.policy.packing.packing import pack
+from tepo.training.engine.torch_engine import TorchEngine
 
 SECOND = "second update"
 

@@ -8,7 +8,7 @@ import yaml
 
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.procedural import generate
+from tepo.problems.procedural.generator import generate
 
 NAMES = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # the papers'
 

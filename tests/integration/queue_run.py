@@ -12,17 +12,17 @@ from pathlib import Path
 
 import torch
 
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
+from tepo.common.randomness import derive
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
 from tepo.problems.grader import Grader
-from tepo.randomness import derive
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
-from tepo.training.distributed import start
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
+from tepo.training.distributed.process_group import start
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
+from tepo.training.rollout.collector import Collector
+from tepo.training.step_metrics import Recorder
 from tests.unit.training.small import small
 
 

@@ -21,11 +21,12 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.config.compose import compose
-from tepo.policy import load_policy as loader
-from tepo.policy.load_policy import load_policy
-from tepo.training import distributed, model_files
-from tepo.training.checkpoint import write_files
-from tepo.training.engines import engine_backend
+from tepo.policy.model import load_policy as loader
+from tepo.policy.model.load_policy import load_policy
+from tepo.store.checkpoint_files import write_files
+from tepo.training.checkpoints import model_files
+from tepo.training.distributed import process_group
+from tepo.training.engine.backends import engine_backend
 
 
 def own_bytes() -> int:
@@ -88,10 +89,10 @@ def main(model: str, out: Path) -> None:
     same = all(torch.equal(value, saved[name]) for name, value in engine.stream().items() if name in saved)
     model_files._WORTH_SHARING = 1 << 20
 
-    checkpoint, rank, ranks = out / "checkpoint", distributed.rank(), distributed.world_size()
+    checkpoint, rank, world_size = out / "checkpoint", process_group.rank(), process_group.world_size()
 
     def write() -> None:
-        write_files(checkpoint, model_files.model_files(policy, engine.stream(), checkpoint, rank, ranks))
+        write_files(checkpoint, model_files.model_files(policy, engine.stream(), checkpoint, rank, world_size))
 
     if rank == 0:
         model_files.write_beside_weights(policy, checkpoint)
@@ -107,7 +108,7 @@ def main(model: str, out: Path) -> None:
         "names": sorted(read_weights),
         "missing": sorted(set(saved) - set(read_weights)),
     }
-    (out / f"{distributed.rank()}.json").write_text(json.dumps(found))
+    (out / f"{process_group.rank()}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

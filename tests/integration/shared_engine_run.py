@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from tepo.sampling.sampler import Job, Response, SamplingParams
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
-from tepo.training import distributed
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
+from tepo.training.distributed import process_group
 from tests.integration.tiny import EOS, nearby, prompts, save, tiny_model
 
 LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
@@ -65,10 +65,10 @@ def score(sampler: VllmSampler, drawn: Drawn, rank: int) -> Drawn:
 
 def main(out: Path, size: int) -> None:
     torch.set_num_threads(1)
-    rank, model = distributed.rank(), tiny_model(0, tied=True)
+    rank, model = process_group.rank(), tiny_model(0, tied=True)
     path = save(model, out / f"tiny_{rank}")
-    if distributed.world_size() > 1:
-        distributed.start(torch.device("cpu"))
+    if process_group.world_size() > 1:
+        process_group.start(torch.device("cpu"))
     options = EngineOptions(path, "float32", 256, max_rows=64, tensor_parallel=size)
     sampler = VllmSampler(options, [EOS], memory_fraction=0.06)
     done = {"greedy": draw(sampler, 0.0), "sampled": draw(sampler, 1.0)}

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tepo.policy.load_policy import load_policy
-from tepo.training.run_folder import RunFolder
+from tepo.policy.model.load_policy import load_policy
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks, tepo
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]

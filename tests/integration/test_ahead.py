@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tepo.policy.location import resolve
-from tepo.sampling.vllm_sampler import EngineOptions
-from tepo.sampling.vllm_server import local_server
-from tepo.training.run_folder import RunFolder
+from tepo.policy.model.model_location import resolve
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
+from tepo.sampling.vllm.vllm_server import local_server
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, program, ranks
 from tests.unit.training.small import SMALL, lasting, small, weights
 

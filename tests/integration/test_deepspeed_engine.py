@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tepo.training import optimizer_state
+from tepo.training.engine import optimizer_state
 from tests.integration.commands import program
 from tests.integration.tiny import tiny_model
 
@@ -190,7 +190,7 @@ def test_a_killed_rank_ends_the_others(tmp_path):
 def test_on_a_gpu_the_import_tries_no_compiler() -> None:
     """DeepSpeed's list of ops asks nvcc and the linker about every CUDA op, when it is first read."""
     look = """
-from tepo.training.deepspeed_engine import import_deepspeed
+from tepo.training.engine.deepspeed_engine import import_deepspeed
 import_deepspeed()
 from deepspeed import ops
 from deepspeed.accelerator import get_accelerator

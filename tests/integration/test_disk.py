@@ -43,8 +43,8 @@ def fill(store: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    from tepo.training.checkpoint import complete
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.checkpoint_files import complete
+    from tepo.store.run_folder import RunFolder
 
     with mounted(tmp_path / "small", "size=24m") as store:
         run = RunFolder.of(small(store, *LONG))
@@ -77,7 +77,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.deepspeed
 def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.run_folder import RunFolder
 
     words = ("engine=deepspeed", *LONG)
     with mounted(tmp_path / "small", "size=24m") as store:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tepo.evaluation.rows import table_of, write_table
-from tepo.policy.location import resolve
+from tepo.policy.model.model_location import resolve
+from tepo.store.samples_file import table_of, write_table
 from tests.integration.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
 

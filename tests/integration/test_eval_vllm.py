@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tepo.training.final_model import final_model
+from tepo.store.run_id import base_id
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_id import base_id
 from tests.integration.commands import started, tepo, until
 from tests.unit.training.small import small
 

@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
-from tepo.studies.measure import measure_run
-from tepo.training.final_model import final_model
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import measure_run
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
 
 SHORT = ("objective=grpo", "train.steps=2", "train.prompts_per_step=4", "train.mini_batch_prompts=2")

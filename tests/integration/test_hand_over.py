@@ -78,7 +78,7 @@ def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
 def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     """By one process, of whose memory nothing is left when it measures; its cost is one entry."""
     from tepo.config.compose import compose
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.run_folder import RunFolder
     from tests.unit.training.small import SMALL, few_problems
 
     words = [*SMALL, "sampler=vllm", "sampler.memory_fraction=0.06", "data.benchmarks=[add3]", "train.steps=1"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo import provenance
+from tepo.common import provenance
 from tests.integration.commands import OwnSignal, Started, started
 from tests.unit.training.small import SMALL, lasting, small, weights
 
@@ -27,7 +27,7 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
     ],
 )
 def test_five_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
-    from tepo.training.run_folder import RunFolder
+    from tepo.store.run_folder import RunFolder
 
     draw = random.Random(7)
     run = RunFolder.of(small(tmp_path / "killed", STEPS, *words))

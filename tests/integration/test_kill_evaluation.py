@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.settings import Settings
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
+from tepo.evaluation.writer import Task
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.sampling.vllm_sampler import EngineOptions
-from tepo.sampling.vllm_server import VllmServerSampler, local_server
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
+from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 from tests.integration.commands import OwnSignal, Started
 from tests.unit.evaluation.stand_in import LastBox
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tepo.training.run_folder import RunFolder
-from tepo.training.signs import Limits
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed.liveness import Limits
 from tests.integration.commands import ranks, started, tepo, until
 from tests.unit.training.small import SMALL, small
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tepo.config.compose import compose
-from tepo.policy.shapes import Shape
-from tepo.training.memory import memory
+from tepo.policy.model.shapes import Shape
+from tepo.training.resources.memory import memory
 from tests.integration.commands import program
 
 DEEP = {

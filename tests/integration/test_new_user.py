@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tepo.objectives.checks import CHECKS
+from tepo.objectives.testing.checks import CHECKS
 from tests.integration.own_model import save_tiny
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ STUDY = {
 
 SHELL = """
 import importlib, json, os, runpy, sys, tempfile
-from tepo.studies.slots import _WARM
+from tepo.launch.forkserver import _WARM
 for name in _WARM:
     importlib.import_module(name)
 for line in sys.stdin:

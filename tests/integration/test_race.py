@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training.checkpoint import complete
-from tepo.training.run_folder import RunFolder
+from tepo.store.checkpoint_files import complete
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import sharing, started, until
 from tests.unit.training.small import SMALL, few_problems
 

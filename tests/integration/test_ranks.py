@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import ranks
 from tests.unit.training.small import SMALL, few_problems
 

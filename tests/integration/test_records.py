@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.studies.record_file import read_records, write_records
+from tepo.store.records.archive import read_records, write_records
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 

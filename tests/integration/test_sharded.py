@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from tepo.policy.load_policy import load_policy
+from tepo.policy.model.load_policy import load_policy
 from tests.integration.commands import ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tepo.config.compose import compose
-from tepo.policy.location import resolve
-from tepo.training.run_folder import RunFolder
+from tepo.policy.model.model_location import resolve
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks
 from tests.integration.shared_engine_run import MANY, Drawn
 from tests.integration.tiny import logprobs, nearby, tiny_model

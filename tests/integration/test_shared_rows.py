@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tepo.studies.dispatch import command
+from tepo.launch.local import command
+from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_all
+from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.integration.commands import tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
 from tests.unit.training.small import SMALL, small

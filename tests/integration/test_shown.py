@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo import __version__, provenance
-from tepo.evaluation.rows import read_table
+from tepo import __version__
+from tepo.common import provenance
+from tepo.store.samples_file import read_table
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import started, tepo, until
 from tests.integration.own_model import save_family, save_words, write_words
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tepo import stopping
-from tepo.training.run_folder import RunFolder
+from tepo.common import signals
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, Started, program, started, tepo, until
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
@@ -30,7 +30,7 @@ def ended(run: RunFolder, process: Started) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("number", stopping.SIGNALS)
+@pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_run_that_is_stopped_three_times_ends_as_an_undisturbed_one(number: int, tmp_path: Path) -> None:
     draw, run = random.Random(number), RunFolder.of(small(tmp_path / "stopped", *STEPS))
     words = ("train", *SMALL, *STEPS, "--quiet")
@@ -92,7 +92,7 @@ def test_two_ranks_stop_alike_and_a_dead_one_is_no_request(tmp_path: Path) -> No
         done = len(run.metrics())
         process = start("stopped")
         until(lambda: len(run.metrics()) > done, process)
-        return process, stopping._children(process.pid)
+        return process, signals._children(process.pid)
 
     process, _ = start_and_train()
     os.kill(process.pid, signal.SIGTERM)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import load_objective, objective_mapping
 from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tepo as tepo_api
-from tepo.policy.location import resolve
+from tepo.policy.model.model_location import resolve
 from tepo_cli.main import app
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo.files import write_json
-from tepo.studies.plan_all import plan_all
-from tepo.studies.tuned import tuned_rows
+from tepo.common.files import write_json
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.tuning_result import tuned_rows
 from tests.integration.commands import Started, started, tepo
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems
@@ -88,19 +88,19 @@ def test_a_tuned_study_from_plan_to_page(tmp_path: Path) -> None:
 
 def _choose_without_tests(folder: str, answer: str) -> None:
     """In a process of its own: every command of phase 1, then the choice, where test problems cannot be loaded."""
-    from tepo.problems import procedural
+    from tepo.launch.local import command
     from tepo.problems.benchmarks import load_benchmark
-    from tepo.studies.dispatch import command
+    from tepo.problems.procedural.generator import generator
     from tepo_cli.main import app
 
-    examples = procedural.generate_examples
+    examples = generator.generate_examples
 
     def without_tests(tasks: dict, count: int, seed: int, split: str) -> list:
         if split == "test":
             raise AssertionError("a test problem was asked for")
         return examples(tasks, count, seed, split)  # type: ignore[arg-type]
 
-    procedural.generate_examples = without_tests  # type: ignore[assignment]
+    generator.generate_examples = without_tests  # type: ignore[assignment]
     with pytest.raises(AssertionError, match="a test problem"):  # so the loading of a benchmark goes through it
         load_benchmark("add3").load_problems()
     ((study, units),) = plan_all(["my-tuning"], "laptop", store=Path(folder) / "runs")

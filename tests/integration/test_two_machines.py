@@ -9,7 +9,7 @@ import pytest
 
 RANK = """\
 import os, torch
-from tepo.training.distributed import start
+from tepo.training.distributed.process_group import start
 comm = start(torch.device("cpu"))
 print(float(comm.all_sum(torch.ones(1))), os.environ.get("GLOO_SOCKET_IFNAME"))
 """

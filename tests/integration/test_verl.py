@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.readings import with_changes
 
 pytestmark = pytest.mark.verl

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.errors import RunFailed, UserError
-from tepo.policy.lora import adapters_off, add_adapters, full_state
+from tepo.common.errors import RunFailed, UserError
+from tepo.policy.model.lora import adapters_off, add_adapters, full_state
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import GivenUp, Job, SamplingParams
-from tepo.sampling.vllm_groups import sample_seed
-from tepo.sampling.vllm_sampler import EngineOptions, VllmSampler
+from tepo.sampling.vllm.response_groups import sample_seed
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
 
 pytestmark = pytest.mark.vllm

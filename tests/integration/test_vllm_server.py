@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.errors import RunFailed, UserError
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
-from tepo.sampling import vllm_server, weight_files
+from tepo.common.errors import RunFailed, UserError
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.vllm_http import Connections, ask
-from tepo.sampling.vllm_sampler import EngineOptions
-from tepo.sampling.vllm_server import VllmServerSampler, local_server
+from tepo.sampling.vllm import vllm_server, weight_files
+from tepo.sampling.vllm.http import Connections, ask
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
+from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 from tests.integration.tiny import logprobs
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

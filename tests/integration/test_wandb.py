@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import small
 
 

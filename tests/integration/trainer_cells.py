@@ -12,11 +12,11 @@ import torch
 import yaml
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.randomness import derive
 from tepo.integrations.readings import with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
-from tepo.objectives.case import LIMIT, Case, make_case
-from tepo.randomness import derive
+from tepo.objectives.testing.case import LIMIT, Case, make_case
 
 Run = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any]], None]
 READING, TOLD, ACTOR = "the reading that needs less: ", "give it here: ", "actor_rollout_ref.actor."

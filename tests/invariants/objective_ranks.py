@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import TokenBatch, load_objective
-from tepo.objectives.checks import gradient_of_part, prepared_case
-from tepo.training.distributed import TorchComm, start
+from tepo.objectives.testing.checks import gradient_of_part, prepared_case
+from tepo.training.distributed.process_group import TorchComm, start
 from tests.invariants.rows import variants
 
 

@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.objectives import Objective, load_objective
-from tepo.policy.packing import pack
-from tepo.policy.token_statistics import token_statistics
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.packing.packing import pack
 from tepo.problems.problem import Problem
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.sampler import Response
-from tepo.training.engine import Comm
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group
+from tepo.training.distributed.comm import Comm
 from tepo.training.loop import update
 from tepo.training.prompt_stream import Prompt
-from tepo.training.recorder import Recorder
+from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 from tests.unit.policy.tiny import VOCABULARY, make_model
 

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from tepo.training.distributed import start
+from tepo.training.distributed.process_group import start
 from tests.invariants.pipeline import make_groups, run
 from tests.invariants.rows import variants
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tepo.objectives import load_objective
-from tepo.objectives.checks import CHECKS, distance, micro_batches, partitions, prepared_case, split, unsplit
+from tepo.objectives.testing.checks import CHECKS, distance, micro_batches, partitions, prepared_case, split, unsplit
 from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import SPLIT_DEPENDENT, changed, variants
 

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import BUSY, UserError
-from tepo.files import commit_folder, exclusive, write_atomic, write_json
-from tepo.studies.slots import job_environment, start
-from tepo.training.heartbeat import Heartbeat
-from tepo.training.run_folder import RunFolder
-from tepo.training.signs import Limits, Watch
+from tepo.common.errors import BUSY, UserError
+from tepo.common.files import commit_folder, exclusive, write_atomic, write_json
+from tepo.launch.forkserver import job_environment, start
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Limits, Watch
 
 
 @contextmanager
 def elsewhere(block: str) -> Iterator[None]:
     """Another process, in a block of its own."""
     code = (
-        "import sys; from pathlib import Path; from tepo.files import exclusive; "
-        f"from tepo.training.run_folder import RunFolder\nwith {block}: print('in', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from tepo.common.files import exclusive; "
+        f"from tepo.store.run_folder import RunFolder\nwith {block}: print('in', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as other:
@@ -133,7 +133,7 @@ def test_a_file_that_is_swept_while_it_is_written_is_written(tmp_path: Path, mon
 
 
 KILLED = """
-import os, sys; from pathlib import Path; from tepo.files import commit_folder
+import os, sys; from pathlib import Path; from tepo.common.files import commit_folder
 target, unlink = Path(sys.argv[1]), os.unlink
 def kill(*path, **where):
     unlink(*path, **where)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import tepo
-from tepo.words import counted, install_line
+from tepo.common.text import counted, install_line
 
 ROOT = Path(tepo.__file__).parents[1]
 

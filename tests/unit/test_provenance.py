@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo import __version__, provenance
-from tepo.reporting.made_by import made_by, mixed
+from tepo import __version__
+from tepo.common import provenance
+from tepo.reporting.tables.provenance_note import made_by, mixed
 
 
 def git(folder: Path, *words: str) -> str:

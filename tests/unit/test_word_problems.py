@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tepo.policy.load_policy import load_policy
+from tepo.policy.model.load_policy import load_policy
 
 SCRIPT = Path(__file__).parents[2] / "examples/word_problems/make.py"
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\. ")

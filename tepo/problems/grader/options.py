@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from tepo.errors import UserError, unknown_name
-from tepo.files import content_hash
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.files import content_hash
 
 FALLBACKS = ("phrase", "formula", "bare")
 REVISION = 8

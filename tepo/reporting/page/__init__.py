@@ -12,17 +12,17 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tepo.config.differing import NOT_A_SETTING, flat, settings_apart
+from tepo.config.differences import NOT_A_SETTING, flat, settings_apart
 from tepo.reporting.colours import Look
-from tepo.reporting.made_by import made_by
 from tepo.reporting.page.forest import forests
 from tepo.reporting.page.head import PageHead, finding
 from tepo.reporting.page.packed import packed, script_json
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import summary, token_data
-from tepo.reporting.renderers import csv, html, latex, markdown
-from tepo.reporting.table import Table
-from tepo.reporting.token_view import TokenDump
+from tepo.reporting.page.token_view import TokenDump
+from tepo.reporting.tables.provenance_note import made_by
+from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
+from tepo.reporting.tables.table import Table
 
 _MOST_COLUMNS = 8  # of settings; more are a text a run
 STYLES = (
@@ -37,7 +37,7 @@ SCRIPTS = (
 
 @dataclass(frozen=True)
 class PageFigure:
-    """name: unique on the page. svg: as `tepo.reporting.curves.svg` gives it. charts: of `chart_data`, for curves that
+    """name: unique on the page. svg: as `figures.curves.svg` gives it. charts: of `chart_data`, for curves that
     are drawn anew where scripts run."""
 
     name: str
@@ -57,7 +57,7 @@ class PageStudy:
 @dataclass(frozen=True)
 class PageRun:
     """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
-    order. sessions: those that trained and measured it, as `tepo.provenance.sessions` gives them. recorded: it is read
+    order. sessions: those that trained and measured it, as `provenance.sessions` gives them. recorded: it is read
     from a record, without responses. command: what trains it."""
 
     id: str
@@ -75,7 +75,7 @@ class PageRun:
     @property
     def swatch(self) -> Markup:
         """A piece of its line."""
-        return Markup(html.swatch(self.look, self.method))
+        return Markup(html_table.swatch(self.look, self.method))
 
 
 def build_page(
@@ -98,7 +98,11 @@ def build_page(
         head=head,
         **_first([study.table for study in studies], head),
         studies=[
-            (study, Markup(html.render(study.table, ids)), [(figure, inline_svg(figure)) for figure in study.figures])
+            (
+                study,
+                Markup(html_table.render(study.table, ids)),
+                [(figure, inline_svg(figure)) for figure in study.figures],
+            )
             for study in studies
         ],
         texts=script_json({f"table-{study.table.name}": _texts(study.table) for study in studies}),

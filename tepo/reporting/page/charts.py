@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tepo.reporting.against import AXES, positions
 from tepo.reporting.colours import look
-from tepo.reporting.curves import TRAINING_PANELS, Panel, RunCurves, by_label, seed_band, series
+from tepo.reporting.figures.curves import TRAINING_PANELS, Panel, RunCurves, by_label, seed_band, series
+from tepo.reporting.figures.x_axes import AXES, positions
 
 
 def chart_data(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS) -> dict[str, Any]:

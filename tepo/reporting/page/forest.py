@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tepo.evaluation.comparison import Verdict
+from tepo.evaluation.statistics.comparison import Verdict
 from tepo.reporting.colours import UNTRAINED
-from tepo.reporting.renderers.html import swatch
-from tepo.reporting.table import (
+from tepo.reporting.tables.renderers.html_table import swatch
+from tepo.reporting.tables.table import (
     BASELINE,
     VERDICT,
     Block,

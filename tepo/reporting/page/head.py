@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tepo.evaluation.comparison import AVERAGE, Verdict
+from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
 from tepo.reporting.page.forest import baseline_of, compared
-from tepo.reporting.table import VERDICT, Block, Cell, Column, Kind, Row, Table, format_interval, format_value
-from tepo.words import counted
+from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Row, Table, format_interval, format_value
 
 _FEW = 3  # rows that a sentence names
 _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)

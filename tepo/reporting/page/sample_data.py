@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.page.packed import packed
+from tepo.store.stored_responses import Answer, ProblemAnswers
 
 BYTES = 3_000_000
 """Of the page, at most: about a third of what it may have."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tepo.reporting.token_view import CLASSES, TokenDump, TokenResponse, class_counts, mask_of, token_classes
+from tepo.reporting.page.token_view import CLASSES, TokenDump, TokenResponse, class_counts, mask_of, token_classes
 
 VIEWS = (
     ("entropy_change", "Entropy change", "diverging",

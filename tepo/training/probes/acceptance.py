@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tepo.files import write_json
+from tepo.common.files import write_json
 from tepo.training.probes.record import Figure, record, supervise
 
 NAMES = ("attention", "fused", "update", "sampler")

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from tepo.policy.kernel_attention import attend, varlen_available
-from tepo.policy.layout import Attention, Layout
-from tepo.policy.packing import Packed, pack
-from tepo.sampling.forward import KERNELS
+from tepo.policy.model.kernel_attention import attend, varlen_available
+from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.packing import Packed, pack
+from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling, seconds
 

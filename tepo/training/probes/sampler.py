@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tepo.policy.packing import pack
-from tepo.policy.statistics_options import StatisticsOptions
-from tepo.policy.token_statistics import token_statistics
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.packing.packing import pack
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Gap, default_bound
 from tepo.sampling.sampler import Response, SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
 from tepo.training.probes.models import GROUP, PROMPT, model_of
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import bandwidth, wait

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from tepo.objectives import load_objective
-from tepo.policy.packing import Packed
+from tepo.policy.packing.packing import Packed
 from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
-from tepo.training.recorder import Recorder
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16, vendor data sheets

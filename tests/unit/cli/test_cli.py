@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tepo_cli
-from tepo.paths import PACKAGE
-from tepo.words import install_line
+from tepo.common.paths import PACKAGE
+from tepo.common.text import install_line
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 
@@ -182,13 +182,13 @@ def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
-    from tepo.studies.selftest import what_failed
+    from tepo.jobs.selftest import what_failed
 
     error = (
         "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\n"
         "in: objective=tepo\ntry: lower train.learning_rate\n"
     )
-    assert what_failed(error) == "tepo.errors.RunFailed: step 2: the loss is nan"
+    assert what_failed(error) == "tepo.common.errors.RunFailed: step 2: the loss is nan"
     assert what_failed("[rank0]: ValueError: no\n") == "ValueError: no"
 
 
@@ -232,7 +232,7 @@ def test_text_in_brackets_is_printed_as_it_is() -> None:
     ],
 )
 def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
     from tepo_cli.commands.grade import _rows
 
     file = tmp_path / "answers.jsonl"
@@ -249,7 +249,7 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
 
 def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
     from tepo_cli.commands.grade import _rows
 
     file = tmp_path / "answers.jsonl"

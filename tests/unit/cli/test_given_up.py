@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tepo.evaluation.result import Result, save_result
 from tepo.evaluation.settings import Settings
+from tepo.jobs.measure import Request, measure_model
+from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import load_benchmark
-from tepo.sampling.samplers import SamplerOptions
-from tepo.studies.measure import Request, measure_model
-from tepo.studies.weights import Weights
-from tepo.training.run_folder import RunFolder
+from tepo.sampling.backends import SamplerOptions
+from tepo.store.evaluation_result import Result, save_result
+from tepo.store.run_folder import RunFolder
 from tepo_cli.main import app
 from tepo_cli.show_scores import show_scores
 

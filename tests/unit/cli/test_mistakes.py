@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.core import TyperCommand
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
-from tepo.studies.plan_all import plan_all
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan_studies import plan_all
 from tepo_cli.commands.ablate import ablate
 from tepo_cli.commands.eval import evaluate
 from tepo_cli.commands.figure import figure
@@ -160,7 +160,7 @@ def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
-    from tepo.files import write_atomic
+    from tepo.common.files import write_atomic
 
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):

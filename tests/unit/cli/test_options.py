@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tepo.studies.plan_all import plan_all
+from tepo.studies.plan_studies import plan_all
 from tepo_cli.options import row_overrides
 
 

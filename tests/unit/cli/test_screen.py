@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
-from tepo.errors import UserError
-from tepo.evaluation.result import RESULT
-from tepo.evaluation.rows import SAMPLES, table_of, write_table
-from tepo.files import write_json
+from tepo.common.errors import UserError
+from tepo.common.files import write_json
+from tepo.launch import slurm_job
+from tepo.launch.local import command
 from tepo.reporting.progress import Screen
-from tepo.studies import slurm_job
-from tepo.studies.dispatch import command
-from tepo.studies.plan_all import plan_all
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import RECIPE
+from tepo.store.evaluation_result import RESULT
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import RECIPE
+from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
@@ -96,7 +96,7 @@ def test_any_store_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ((_, (unit, *_)),) = plan_all(["panel-e"], "laptop", store=tmp_path / ODD)
     rest = command(unit)[1:]
     in_job = slurm_job.in_shell(tmp_path / ODD, "node", "0", "n1:15000")
-    assert shlex.split(in_job)[-5:] == ["tepo.studies.slurm_job", "node", str(tmp_path / ODD), "0", "n1:15000"]
+    assert shlex.split(in_job)[-5:] == ["tepo.launch.slurm_job", "node", str(tmp_path / ODD), "0", "n1:15000"]
     assert f"--store={tmp_path / ODD}" in "=".join(rest)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tepo
-from tepo.studies.cost import Cost, record
-from tepo.training.run_folder import RunFolder
+from tepo.store.cost import Cost, record
+from tepo.store.run_folder import RunFolder
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
 CODE = """

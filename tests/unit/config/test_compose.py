@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.config import schema
+from tepo.common.errors import UserError
+from tepo.config import run_config
 from tepo.config.compose import GROUPS, compose, options
-from tepo.errors import UserError
 from tepo.objectives import load_objective
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
 
 
 def test_defaults_are_the_laptop_run() -> None:
@@ -152,13 +152,13 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 
 def test_fewer_than_a_hundred_keys() -> None:
     groups = (
-        schema.ModelConfig,
-        schema.DataConfig,
-        schema.SamplerConfig,
-        schema.EngineConfig,
-        schema.TrainConfig,
-        schema.GraderConfig,
-        schema.WandbConfig,
+        run_config.ModelConfig,
+        run_config.DataConfig,
+        run_config.SamplerConfig,
+        run_config.EngineConfig,
+        run_config.TrainConfig,
+        run_config.GraderConfig,
+        run_config.WandbConfig,
     )
     assert sum(len(dataclasses.fields(group)) for group in groups) + 3 < 100
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tepo.config.compose import compose, to_dict
-from tepo.config.differing import settings_apart
+from tepo.config.differences import settings_apart
 
 
 def apart(*overrides: list[str]) -> list[str]:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
+from tepo.jobs.model_card import command_of
 from tepo.objectives import load_objective
-from tepo.studies.model_card import command_of
+from tepo.store.run_folder import RunFolder
 from tepo.studies.study import load_study
-from tepo.training.run_folder import RunFolder
 from tests.unit.config.test_own_groups import FILES
 
 OUTSIDE = "reads what lies outside the configuration"

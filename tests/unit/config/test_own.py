@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from tepo.common.errors import UserError
+from tepo.common.paths import PACKAGE
 from tepo.config.compose import GROUPS, compose, options
-from tepo.errors import UserError
-from tepo.paths import PACKAGE
 from tepo.problems.problem import Problem
-from tepo.studies.plan_all import plan_all
+from tepo.store.run_id import run_id
+from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
 from tepo.training.prompt_stream import PromptStream, check_letters
-from tepo.training.run_id import run_id
 
 SHIPPED = str(PACKAGE / "assets/laptop")
 

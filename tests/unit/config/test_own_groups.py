@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.objectives import load_objective
+from tepo.store.run_id import run_id
 from tepo.studies.plan import recipe_words
 from tepo.studies.study import load_study
-from tepo.training.run_id import run_id
 from tests.integration.commands import tepo
 
 OBJECTIVE = """# Mine: a narrow clip.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tepo.common.paths import CONFIG
 from tepo.config.compose import compose, options, to_dict
 from tepo.objectives import load_objective
-from tepo.paths import CONFIG
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study, study_names
 from tests.unit.config.test_small_models import MODELS as SMALL

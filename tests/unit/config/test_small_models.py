@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, Qwen2Config, Qwen3Config
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
-from tepo.policy.shapes import KNOWN, Shape, check_length, shape_of
+from tepo.policy.model.shapes import KNOWN, Shape, check_length, shape_of
 from tepo.problems.prompt_format import render_prompt
-from tepo.sampling.samplers import sampler_backend
+from tepo.sampling.backends import sampler_backend
 from tepo.sampling.stop_tokens import stop_tokens_of
-from tepo.training.run_id import run_id
+from tepo.store.run_id import run_id
 from tests.integration.own_model import TURN, make_tokenizer, save_family
 
 ROOT = Path(__file__).parents[3]

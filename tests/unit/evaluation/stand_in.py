@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from tepo.common.randomness import uniform
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
-from tepo.randomness import uniform
+from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.sampler import Job, Response, SamplingParams
-from tepo.sampling.waves import Waves
 
 
 @dataclass(frozen=True)

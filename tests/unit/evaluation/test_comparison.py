@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tepo.errors import UserError
-from tepo.evaluation.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
-from tepo.evaluation.intervals import estimate, estimate_share
-from tepo.evaluation.rows import table_of
+from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
+from tepo.evaluation.statistics.intervals import estimate, estimate_share
+from tepo.store.samples_file import table_of
 
 
 def frame(row, benchmark, correct, seeds=None):

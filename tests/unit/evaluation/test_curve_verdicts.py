@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tepo.evaluation.curve_verdicts import CurveVerdict, Measured, RowFit, Rule, fit_row, judge
-from tepo.evaluation.saturation import Curve
-from tepo.reporting.saturation import CurveRow, curve_block
+from tepo.evaluation.statistics.scaling_comparison import CurveVerdict, Measured, RowFit, Rule, fit_row, judge
+from tepo.evaluation.statistics.scaling_fit import Curve
+from tepo.reporting.tables.scaling_table import CurveRow, curve_block
 
 COMPUTE = np.arange(1, 37) * 10_000.0
 RULE = Rule(margin=0.05, factor=1.5, share=0.5)

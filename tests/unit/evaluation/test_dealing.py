@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tepo.errors import UserError
-from tepo.evaluation.begun import Task
-from tepo.evaluation.dealing import Pile, sampled
+from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate
-from tepo.evaluation.result import Result
-from tepo.evaluation.rows import read_parts
+from tepo.evaluation.scheduler import Pile, sampled
 from tepo.evaluation.settings import Settings
+from tepo.evaluation.writer import Task
 from tepo.problems.benchmarks import Benchmark
 from tepo.sampling.sampler import Response, SamplingParams
+from tepo.store.evaluation_result import Result
+from tepo.store.samples_file import read_parts
 from tests.unit.evaluation.stand_in import Crowd, CrowdQueue, Dice, LastBox, Letters, ones
 
 BENCHMARKS = [

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tepo.evaluation.comparison import AVERAGE, Difference, Verdict, holm
-from tepo.evaluation.decisions import correct_pairs, decide, equivalence_p
-from tepo.evaluation.intervals import estimate
-from tepo.evaluation.tails import Tails
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict, holm
+from tepo.evaluation.statistics.equivalence import correct_pairs, decide, equivalence_p
+from tepo.evaluation.statistics.intervals import estimate
+from tepo.evaluation.statistics.mixture_t import Tails
 
 
 def difference(delta: float, error: float, freedom: float = 10.0) -> Difference:

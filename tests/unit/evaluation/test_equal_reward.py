@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tepo.evaluation.equal_reward import entropy_difference, entropy_gap
+from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
 
 
 def run(speed: float, extra: float, steps: int = 40) -> np.ndarray:

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tepo.errors import UserError
-from tepo.evaluation.begun import Task
+from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
-from tepo.evaluation.result import load_result
-from tepo.evaluation.rows import table_of
 from tepo.evaluation.settings import Settings
+from tepo.evaluation.writer import Task
 from tepo.problems.benchmarks import Subset
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Response
+from tepo.store.evaluation_result import load_result
+from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 

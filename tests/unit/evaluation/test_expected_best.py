@@ -6,7 +6,7 @@ from math import isnan
 import numpy as np
 import pytest
 
-from tepo.evaluation.expected_best import expected_best
+from tepo.evaluation.statistics.expected_max import expected_best
 
 SCORES = [0.31, 0.62, 0.05, 0.62, 0.44, 0.58]
 

@@ -5,9 +5,9 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tepo.evaluation.comparison import AVERAGE, MEAN, compare, summarize
 from tepo.evaluation.evaluate import conclude
-from tepo.evaluation.rows import table_of
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, compare, summarize
+from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import ones
 
 

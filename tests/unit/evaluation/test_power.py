@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tepo.evaluation.comparison import Difference
-from tepo.evaluation.decisions import equivalence_p
-from tepo.evaluation.intervals import estimate
-from tepo.evaluation.power import (
+from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.equivalence import equivalence_p
+from tepo.evaluation.statistics.intervals import estimate
+from tepo.evaluation.statistics.power import (
     POWER,
     Spread,
     equivalent_from,

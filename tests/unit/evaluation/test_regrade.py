@@ -5,17 +5,17 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from tepo import provenance
-from tepo.errors import UserError
+from tepo.common import provenance
+from tepo.common.errors import UserError
 from tepo.evaluation import regrade as module
-from tepo.evaluation.begun import Task
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.regrade import evaluations, regrade
-from tepo.evaluation.result import load_result, save_result
-from tepo.evaluation.rows import table_of, write_table
 from tepo.evaluation.settings import Settings
+from tepo.evaluation.writer import Task
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.options import is_of_today
+from tepo.store.evaluation_result import load_result, save_result
+from tepo.store.samples_file import table_of, write_table
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from tepo.evaluation.saturation import Curve, Fit, fit, predict_last_third
+from tepo.evaluation.statistics.scaling_fit import Curve, Fit, fit, predict_last_third
 
 COMPUTE = np.arange(1, 37) * 10_000.0
 START, CEILING, MIDDLE, STEEPNESS = 0.3, 0.75, 40_000.0, 1.5

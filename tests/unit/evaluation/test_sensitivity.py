@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tepo.evaluation.sensitivity import sensitivity
+from tepo.evaluation.statistics.sensitivity import sensitivity
 
 ONE = {"mix": {"1e-4": np.array([0.6, 0.8]), "2e-4": np.array([0.5, 0.7]), "1e-3": np.array([0.1, 0.1])}}
 TWO = {**ONE, "sparse": {"1e-4": np.array([0.2, 0.2]), "2e-4": np.array([0.4, 0.4]), "1e-3": np.array([0.0, 0.0])}}

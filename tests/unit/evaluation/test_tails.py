@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tepo.evaluation.intervals import estimate
-from tepo.evaluation.tails import Tails
+from tepo.evaluation.statistics.intervals import estimate
+from tepo.evaluation.statistics.mixture_t import Tails
 
 
 @given(st.floats(2, 500), st.integers(1, 20), st.floats(0, 1), st.floats(0.0001, 0.9999))

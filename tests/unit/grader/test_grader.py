@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.problems.grader import Grader, GraderOptions
 
 SLOW = r"\boxed{9^{9^{9^9}}}"

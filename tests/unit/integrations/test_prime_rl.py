@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
 from tepo.integrations.readings import reads, with_changes
 from tepo.objectives import Groups, TokenBatch, load_objective, objective_mapping

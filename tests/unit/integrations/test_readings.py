@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.integrations.peer import check_version
 from tepo.integrations.peers import PRIME_RL, TRL, VERL, split
 from tepo.integrations.readings import WORDS, reads, with_changes

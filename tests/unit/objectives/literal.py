@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tepo.objectives.case import Case
+from tepo.objectives.testing.case import Case
 
 EPS = 1e-6
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tepo.randomness import mix, uniform
+from tepo.common.randomness import mix, uniform
 from tests.unit.objectives.literal import EPS, View, group_advantage, ppo, sequence_mean, token_mean
 
 

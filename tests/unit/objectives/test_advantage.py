@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, TokenBatch, load_objective
-from tepo.objectives.advantage import EntropyTerm
+from tepo.objectives.axes.advantage import EntropyTerm
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import tensor
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import load_objective
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, coefficients, tensor

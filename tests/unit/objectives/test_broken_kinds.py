@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tepo.objectives import load_objective
-from tepo.objectives.checks import Check, check_objective
+from tepo.objectives.testing.checks import Check, check_objective
 from tests.integration.commands import tepo
 
 HEAD = """
@@ -18,8 +18,8 @@ import torch
 
 from tepo.objectives import Gain, Line, Needs, Part
 from tepo.objectives.batch import all_sum
-from tepo.objectives.moments import group_moments
-from tepo.objectives.penalty import Selection, Term
+from tepo.objectives.axes.moments import group_moments
+from tepo.objectives.axes.penalty import Selection, Term
 from tepo.objectives.segments import total
 
 

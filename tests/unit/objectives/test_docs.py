@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tepo.objectives import Needs, Objective, load_objective, names
-from tepo.objectives.case import Case, make_case
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import AXES, text
+from tepo.objectives.testing.case import Case, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.tables import with_tables
 

@@ -5,9 +5,9 @@ import statistics
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, load_objective
-from tepo.objectives.entropy_reward import GtpoClipped, inverse, shares
+from tepo.objectives.axes.entropy_reward import GtpoClipped, inverse, shares
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import tensor
 

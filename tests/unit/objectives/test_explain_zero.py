@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tepo.objectives import TokenBatch, load_objective, surrogate
-from tepo.objectives.case import make_case
-from tepo.objectives.explain import explain
+from tepo.objectives import TokenBatch, load_objective
+from tepo.objectives.axes import surrogate
+from tepo.objectives.explain.explain import explain
+from tepo.objectives.testing.case import make_case
 
 LEVELS = [
     {"level": "token"},

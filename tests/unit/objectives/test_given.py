@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, TokenBatch, load_objective, names
-from tepo.objectives.case import make_case
+from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import variants
 from tests.unit.objectives.flat import by_hand, tensor
 

@@ -12,8 +12,8 @@ import yaml
 from torch import Tensor
 
 from tepo.objectives import Objective, load_objective, names
-from tepo.objectives.case import Case, make_case
 from tepo.objectives.loading import text
+from tepo.objectives.testing.case import Case, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.literal import LITERAL, View
 from tests.unit.objectives.literal_newer import NEWER, icepop, masked_sequences, opsm, rejected, tis, top_entropy

@@ -5,8 +5,8 @@ import torch
 import yaml
 
 from tepo.objectives import load_objective
-from tepo.objectives.case import Case, make_case
 from tepo.objectives.loading import text
+from tepo.objectives.testing.case import Case, make_case
 from tests.invariants.rows import changed
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 import yaml
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import load_objective, names, objective_mapping
 from tepo.objectives.loading import text
 from tests.invariants.rows import changed

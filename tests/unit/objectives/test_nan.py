@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tepo.objectives import Groups, Objective, load_objective, names
-from tepo.objectives.case import Case, make_case
+from tepo.objectives.testing.case import Case, make_case
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
 
 ROWS = {name: load_objective(name) for name in names()}

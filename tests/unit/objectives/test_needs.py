@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, Objective, TokenBatch, load_objective
-from tepo.objectives.case import Case, make_case
+from tepo.objectives.testing.case import Case, make_case
 from tests.invariants.rows import SPLIT_DEPENDENT, changed, variants
 
 ROWS = variants() | {label: changed(*change) for label, change in SPLIT_DEPENDENT.items()}

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
+from tepo.jobs.model_card import card_of, write_card
+from tepo.launch.local import why
 from tepo.objectives import load_objective, objective_mapping
-from tepo.objectives.checks import CHECKS, check_objective
-from tepo.objectives.explain import explain
-from tepo.objectives.explain_text import to_text
-from tepo.studies.dispatch import why
-from tepo.studies.model_card import card_of, write_card
+from tepo.objectives.explain.explain import explain
+from tepo.objectives.explain.explain_text import to_text
+from tepo.objectives.testing.checks import CHECKS, check_objective
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity, run_id
 from tepo.studies.plan import forget
-from tepo.studies.plan_all import plan_all
-from tepo.training.checkpoint import TensorFile
-from tepo.training.checks import check_settings
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import identity, run_id
-from tepo.training.saver import Saver
+from tepo.studies.plan_studies import plan_all
+from tepo.training.checkpoints.saver import Saver
+from tepo.training.preflight import check_settings
 from tests.integration.commands import tepo
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method"

@@ -7,11 +7,11 @@ import pytest
 import torch
 import yaml
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import load_objective
-from tepo.objectives.case import make_case
+from tepo.objectives.axes.penalty import EITHER, NEGATIVE_RISING, POSITIVE_FALLING, changed_tokens, kl_estimate
 from tepo.objectives.loading import text
-from tepo.objectives.penalty import EITHER, NEGATIVE_RISING, POSITIVE_FALLING, changed_tokens, kl_estimate
+from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, tensor
 

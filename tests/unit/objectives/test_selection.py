@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tepo.objectives import TokenBatch, load_objective
-from tepo.objectives.case import make_case
-from tepo.objectives.selection import covariance, draws, top_tokens
+from tepo.objectives.axes.selection import covariance, draws, top_tokens
+from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, tensor
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import load_objective, objective_mapping
-from tepo.objectives.explain import explain
+from tepo.objectives.explain.explain import explain
 
 BASE = {"advantage": "group_normalized", "ratio": "token", "surrogate": "ppo_clip", "aggregation": "token_mean"}
 EPS = (1e-6, 0, None)

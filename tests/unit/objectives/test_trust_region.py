@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.objectives import TokenBatch, load_objective
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, coefficients, tensor

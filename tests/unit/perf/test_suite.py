@@ -12,8 +12,8 @@ from perf.cost_growth import fit, stepper
 from perf.machine import cpu_kind
 from perf.products import SHAPES, products
 from perf.suite import Guard, Row, fused_rows
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
 
 INTEL, AMD, ARM = "Intel Xeon, AVX-512", "AMD EPYC, AVX2", "Graviton, NEON"
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.policy.allocator import grow_segments
-from tepo.sampling.samplers import sampler_backend
-from tepo.sampling.vllm_sampler import EngineOptions, vllm_folder
-from tepo.sampling.vllm_server import local_server, serve_command
+from tepo.policy.model.allocator import grow_segments
+from tepo.sampling.backends import sampler_backend
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
+from tepo.sampling.vllm.vllm_server import local_server, serve_command
 
 NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 _FAULTS = """
 import resource, sys, torch
-from tepo.policy.allocator import keep_freed_memory
+from tepo.policy.model.allocator import keep_freed_memory
 if sys.argv[1] == "keep" and not keep_freed_memory():
     sys.exit("no glibc")
 def work():

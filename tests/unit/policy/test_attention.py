@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tepo.errors import UserError
-from tepo.policy import attention, hidden_states, kernel_attention
-from tepo.policy.kernel_attention import sdpa_blocks, varlen
-from tepo.policy.layout import Attention, Layout
-from tepo.policy.packing import pack
-from tepo.policy.statistics_options import StatisticsOptions
-from tepo.policy.token_statistics import token_statistics
+from tepo.common.errors import UserError
+from tepo.policy.logprobs import hidden_states
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model import attention, kernel_attention
+from tepo.policy.model.kernel_attention import sdpa_blocks, varlen
+from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.packing import pack
 from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_statistics
 
 

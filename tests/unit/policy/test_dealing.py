@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tepo.policy.dealing import Sequences, deal
+from tepo.policy.packing.load_balance import Sequences, deal
 
 
 def paper(seed: int, groups: int = 16, size: int = 8) -> Sequences:

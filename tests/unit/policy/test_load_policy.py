@@ -3,10 +3,10 @@ import json
 import pytest
 import torch
 
-from tepo.errors import UserError
-from tepo.policy.alphabet import build_tokenizer
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
+from tepo.common.errors import UserError
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
+from tepo.policy.toy.alphabet import build_tokenizer
 from tests.unit.policy.tiny import make_model
 
 

@@ -7,18 +7,18 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
-from tepo.errors import RunFailed, UserError
-from tepo.policy.attention import prepare
-from tepo.policy.hidden_states import module_hidden, takes_fused
-from tepo.policy.layout import Layout
-from tepo.policy.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
-from tepo.policy.packing import pack
-from tepo.policy.token_statistics import token_statistics
+from tepo.policy.logprobs.hidden_states import module_hidden, takes_fused
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.attention import prepare
+from tepo.policy.model.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
+from tepo.policy.packing.block_layout import Layout
+from tepo.policy.packing.packing import pack
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.engine.torch_engine import TorchEngine
 from tests.unit.policy.tiny import gradients, make_groups
 from tests.unit.sampling.test_torch_sampler import largest_gap
 from tests.unit.sampling.tiny import FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tepo.policy.packing import pack, split_by_tokens
+from tepo.policy.packing.packing import pack, split_by_tokens
 
 
 def test_layout_of_two_groups():

@@ -13,14 +13,23 @@ from transformers import AutoModelForCausalLM
 
 from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
-from tepo.policy.alphabet import build_tokenizer
-from tepo.policy.load_policy import load_policy
-from tepo.policy.location import resolve
-from tepo.policy.recipes import RECIPES
-from tepo.policy.warmstart import Phase, Recipe, build_model, learning_rate, make_batch, response_text, save_base, train
+from tepo.jobs.measure import measure_in_memory
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.model_location import resolve
+from tepo.policy.toy.alphabet import build_tokenizer
+from tepo.policy.toy.recipes import RECIPES
+from tepo.policy.toy.warmstart import (
+    Phase,
+    Recipe,
+    build_model,
+    learning_rate,
+    make_batch,
+    response_text,
+    save_base,
+    train,
+)
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.procedural import generate, generate_examples
-from tepo.studies.measure import measure_in_memory
+from tepo.problems.procedural.generator import generate, generate_examples
 
 DATA = {  # what starts from each base
     "laptop": ["laptop"],

@@ -14,7 +14,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tepo.policy.packing import Tokens
+from tepo.policy.packing.packing import Tokens
 
 VOCABULARY = 23
 Group = tuple[Tokens, list[Tokens]]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.problems import hashes
 from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import LENGTH, SIMILAR, normalise, overlaps
 from tepo.problems.problem import Problem

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
-from tepo.policy.alphabet import CHARACTERS, build_tokenizer
+from tepo.policy.toy.alphabet import CHARACTERS, build_tokenizer
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.catalogue import TASKS
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
-from tepo.problems.procedural import Example, generate, generate_examples
+from tepo.problems.procedural.catalogue import TASKS
+from tepo.problems.procedural.generator import Example, generate, generate_examples
+from tepo.problems.procedural.tasks import Task, exact
 from tepo.problems.splits import SPLITS, split_of
-from tepo.problems.tasks import Task, exact
 
 MIXES = {"laptop": 7, "laptop_sparse": 3, "chains_25": 1, "chains_70": 1, "chains_200": 1}  # benchmarks of each
 OLDER = tuple(name for name in TASKS if not name.startswith("run"))

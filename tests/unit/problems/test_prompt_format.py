@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, encode_prompts, render_prompt
 
 PLAIN = "{% for m in messages %}<user>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"

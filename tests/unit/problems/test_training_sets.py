@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.problems import hashes, training_sets
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import overlaps

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tepo.reporting.build_table import TableSpec, build_table
-from tepo.reporting.reference import RowKey, reference_row
-from tepo.reporting.table import Table
+from tepo.reporting.paper.reference import RowKey, reference_row
+from tepo.reporting.tables.build_table import TableSpec, build_table
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page, chromium
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from tepo.evaluation.answered import Answer, ProblemAnswers
-from tepo.reporting.curves import RunCurves, svg, training_figure
+from tepo.reporting.figures.curves import RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
-from tepo.reporting.table import Table
-from tepo.reporting.token_view import TokenDump, parse_dump
+from tepo.reporting.page.token_view import TokenDump, parse_dump
+from tepo.reporting.tables.table import Table
+from tepo.store.stored_responses import Answer, ProblemAnswers
 
 NASTY = "</script><b>&amp;\u2028"
 LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"

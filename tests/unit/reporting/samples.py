@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from tepo.reporting.build_table import RowSpec
+from tepo.reporting.tables.build_table import RowSpec
 
 BENCHMARKS = {"add3": "add3", "gcd": "gcd"}
 ROWS = (

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tepo.reporting.audit import (
+from tepo.reporting.paper.audit import (
     OMNI_BY_CELLS,
     WEIGHTS,
     Audit,
@@ -16,8 +16,8 @@ from tepo.reporting.audit import (
     omni_sizes,
     rows_following,
 )
-from tepo.reporting.audit_view import render
-from tepo.reporting.reference import RowKey, all_rows, reference_row
+from tepo.reporting.paper.audit_view import render
+from tepo.reporting.paper.reference import RowKey, all_rows, reference_row
 
 
 @pytest.fixture(scope="module")

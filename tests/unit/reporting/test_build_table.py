@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tepo.errors import UserError
-from tepo.reporting.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.reference import PAPER_BENCHMARKS, RowKey, reference_row
-from tepo.reporting.table import Block, Cell, Row, Table
+from tepo.common.errors import UserError
+from tepo.reporting.paper.reference import PAPER_BENCHMARKS, RowKey, reference_row
+from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.table import Block, Cell, Row, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from tepo.evaluation.comparison import AVERAGE, Difference, Verdict
-from tepo.reporting.build_table import TableSpec, build_table
-from tepo.reporting.claims import claims_table, outcome
-from tepo.reporting.reference import PAPER_BENCHMARKS, PaperRow
-from tepo.reporting.table import Cell, Table
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict
+from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
+from tepo.reporting.tables.build_table import TableSpec, build_table
+from tepo.reporting.tables.claims_rows import claims_table, outcome
+from tepo.reporting.tables.table import Cell, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 VERDICTS = {

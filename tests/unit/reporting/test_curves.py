@@ -9,7 +9,16 @@ import numpy as np
 
 import tepo
 from tepo.reporting import colours
-from tepo.reporting.curves import STEP, TRAINING_PANELS, RunCurves, save, seed_band, series, svg, training_figure
+from tepo.reporting.figures.curves import (
+    STEP,
+    TRAINING_PANELS,
+    RunCurves,
+    save,
+    seed_band,
+    series,
+    svg,
+    training_figure,
+)
 
 
 def run(label: str, method: str, seed: int, values: list[float | None], metric: str = "critic/score/mean") -> RunCurves:

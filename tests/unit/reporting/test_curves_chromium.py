@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.reporting.curves import STEP, RunCurves, svg, training_figure
+from tepo.reporting.figures.curves import STEP, RunCurves, svg, training_figure
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
-from tepo.reporting.table import Table
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]

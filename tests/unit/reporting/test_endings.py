@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tepo.errors import UserError
-from tepo.reporting.build_table import TableSpec, build_table
-from tepo.reporting.curves import STEP, RunCurves, training_figure
-from tepo.reporting.figures import paper_figure
-from tepo.reporting.reference import RowKey, reference_row
-from tepo.reporting.render import as_text
+from tepo.common.errors import UserError
+from tepo.reporting.figures.curves import STEP, RunCurves, training_figure
+from tepo.reporting.figures.figures import paper_figure
+from tepo.reporting.paper.reference import RowKey, reference_row
+from tepo.reporting.tables.build_table import TableSpec, build_table
+from tepo.reporting.tables.render import as_text
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tepo.evaluation.comparison import holm
-from tepo.reporting.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.family import one_family
-from tepo.reporting.table import Table
+from tepo.evaluation.statistics.comparison import holm
+from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.multiple_comparisons import one_family
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.samples import BENCHMARKS, samples
 
 SAMPLES = samples({"base": 0.45, "near": 0.495, **{f"same{i}": 0.45 for i in range(6)}, "far": 0.8}, problems=60)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tepo.errors import UserError
-from tepo.reporting.benchmarks_figure import benchmark_figure
-from tepo.reporting.curves import RunCurves, svg
-from tepo.reporting.figures import FIGURES, paper_figure
-from tepo.reporting.table import Table
+from tepo.common.errors import UserError
+from tepo.reporting.figures.benchmarks_figure import benchmark_figure
+from tepo.reporting.figures.curves import RunCurves, svg
+from tepo.reporting.figures.figures import FIGURES, paper_figure
+from tepo.reporting.tables.table import Table
 
 
 def runs(*metrics: str) -> list[RunCurves]:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.evaluation.comparison import Verdict
+from tepo.evaluation.statistics.comparison import Verdict
 from tepo.reporting.colours import UNTRAINED, look, looks
 from tepo.reporting.page.forest import Forest, forests
 from tepo.reporting.page.head import finding
-from tepo.reporting.renderers import html
-from tepo.reporting.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Row, Table
+from tepo.reporting.tables.renderers import html_table
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Row, Table
 
 
 def compared(*rows: tuple[str, float, str], paper: float | None = None, method: str = "tepo") -> Table:
@@ -108,18 +108,18 @@ def test_rows_that_were_not_run_show_a_command_and_no_dashes() -> None:
     block = table.blocks[0]
     lacking = Row("x", "not run", (Cell(), Cell(), Cell()), "gspo")
     table = replace(table, blocks=(replace(block, rows=(*block.rows, lacking)),), command="tepo ablate 'a study'")
-    text = html.render(table)
+    text = html_table.render(table)
     assert '<td class="missing none" colspan="3">not measured</td>' in text
     assert "1 row not measured yet. Run this to fill the table: " in text
     assert '<code class="command">tepo ablate &#x27;a study&#x27;</code>' in text
-    assert "Some seeds or benchmarks not measured yet." in html.render(replace(table, blocks=(block,)))
-    assert "Run this" not in html.render(replace(table, command=""))
+    assert "Some seeds or benchmarks not measured yet." in html_table.render(replace(table, blocks=(block,)))
+    assert "Run this" not in html_table.render(replace(table, command=""))
 
 
 def test_a_row_links_to_a_run_that_the_page_has() -> None:
     table = compared(("a", -1.0, "worse"))
-    assert html.render(table, {"r"}).count('<a href="#run-r">') == 2
-    assert "<a " not in html.render(table, {"other"})
+    assert html_table.render(table, {"r"}).count('<a href="#run-r">') == 2
+    assert "<a " not in html_table.render(table, {"other"})
 
 
 def test_fifty_rows_of_one_method_look_different() -> None:
@@ -129,7 +129,7 @@ def test_fifty_rows_of_one_method_look_different() -> None:
 
 
 def test_the_swatch_has_the_dash_of_the_curves() -> None:
-    assert "stroke-dasharray" not in html.swatch(look("tepo"), "")
+    assert "stroke-dasharray" not in html_table.swatch(look("tepo"), "")
     dash = look("tepo_no_kl").dash
-    assert f'stroke-dasharray="{" ".join(f"{2 * part:g}" for part in dash)}"' in html.swatch(None, "tepo_no_kl")
-    assert html.swatch(None, "") == ""
+    assert f'stroke-dasharray="{" ".join(f"{2 * part:g}" for part in dash)}"' in html_table.swatch(None, "tepo_no_kl")
+    assert html_table.swatch(None, "") == ""

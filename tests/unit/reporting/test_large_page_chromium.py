@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose, to_dict
-from tepo.evaluation.answered import Answer, ProblemAnswers
-from tepo.reporting.curves import STEP, RunCurves, svg, training_figure
+from tepo.reporting.figures.curves import STEP, RunCurves, svg, training_figure
+from tepo.reporting.figures.downsample import thinned
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
-from tepo.reporting.table import Table
-from tepo.reporting.thin import thinned
-from tepo.reporting.token_view import TokenDump, TokenResponse
+from tepo.reporting.page.token_view import TokenDump, TokenResponse
+from tepo.reporting.tables.table import Table
+from tepo.store.stored_responses import Answer, ProblemAnswers
 from tests.unit.reporting.chromium import SHEET, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]

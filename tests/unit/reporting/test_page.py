@@ -11,7 +11,7 @@ import pytest
 
 from tepo.reporting.page import build_page
 from tepo.reporting.page.head import PageHead
-from tepo.reporting.table import Table
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page
 
 _VOID = {"meta", "link", "input", "br", "hr", "img"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.reporting.table import Table
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page
 from tests.unit.reporting.pages import NASTY, page
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.reporting.table import Table
+from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import SHEET, Page
 from tests.unit.reporting.pages import page
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.reporting.reference import PAPER_BENCHMARKS, TABLES, RowKey, all_rows, load_table, reference_row
+from tepo.common.errors import UserError
+from tepo.reporting.paper.reference import PAPER_BENCHMARKS, TABLES, RowKey, all_rows, load_table, reference_row
 
 
 def test_shape_of_the_printed_tables() -> None:

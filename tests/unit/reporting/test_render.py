@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tepo.errors import UserError
-from tepo.reporting.render import FORMATS, as_text, render
-from tepo.reporting.renderers.latex import escape
-from tepo.reporting.table import Block, Cell, Column, Kind, Row, Table, format_interval, format_value, ranked
+from tepo.common.errors import UserError
+from tepo.reporting.tables.render import FORMATS, as_text, render
+from tepo.reporting.tables.renderers.latex import escape
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Row, Table, format_interval, format_value, ranked
 
 
 def test_unknown_format_names_the_nearest(table: Table) -> None:

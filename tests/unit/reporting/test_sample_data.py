@@ -5,8 +5,8 @@ import gzip
 import json
 import random
 
-from tepo.evaluation.answered import Answer, ProblemAnswers
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
+from tepo.store.stored_responses import Answer, ProblemAnswers
 
 
 def answer(text: str, right: bool) -> Answer:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tepo.reporting.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.curves import svg
-from tepo.reporting.plane_figure import plane_figure
-from tepo.reporting.sensitivity import sensitivity_blocks
-from tepo.reporting.sweep import sweep_blocks
-from tepo.reporting.sweep_figure import sweep_figure
-from tepo.reporting.table import Block, Table
+from tepo.reporting.figures.curves import svg
+from tepo.reporting.figures.plane_figure import plane_figure
+from tepo.reporting.figures.sweep_figure import sweep_figure
+from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.sensitivity_table import sensitivity_blocks
+from tepo.reporting.tables.sweep_table import sweep_blocks
+from tepo.reporting.tables.table import Block, Table
 from tests.unit.reporting.samples import BENCHMARKS, samples
 
 RATES = ("1e-4", "2e-4", "1e-3")

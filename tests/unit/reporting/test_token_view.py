@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.reporting.token_view import class_counts, mask_of, parse_dump, read_dump, token_classes
+from tepo.common.errors import UserError
+from tepo.reporting.page.token_view import class_counts, mask_of, parse_dump, read_dump, token_classes
 
 
 def response(tokens: list[str], **values: list) -> dict:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tepo.sampling.cache import Arena, KeyValueCache
+from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
 
 LAYERS, HEADS, WIDTH = 6, 2, 4
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tepo.errors import RunFailed
+from tepo.common.errors import RunFailed
 from tepo.sampling.gap import Evidence, Gap, GapAlarm, borrowed_weights, default_bound
 from tests.unit.sampling.tiny import tiny_model
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.sampling import generation
-from tepo.sampling.cache import Arena, KeyValueCache
-from tepo.sampling.decoder import Decoder
-from tepo.sampling.forward import Stepper, Workspace
-from tepo.sampling.generation import Generation, Shared
-from tepo.sampling.graphed import StaticStep
+from tepo.sampling.embedded import generation
+from tepo.sampling.embedded.cuda_graph import StaticStep
+from tepo.sampling.embedded.decode_forward import Stepper, Workspace
+from tepo.sampling.embedded.decoder import Decoder
+from tepo.sampling.embedded.generation import Generation, Shared
+from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 ROWS, START, WINDOW = 5, 4, 16

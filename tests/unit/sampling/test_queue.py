@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tepo.errors import RunFailed, UserError
-from tepo.sampling import torch_sampler
+from tepo.common.errors import RunFailed, UserError
+from tepo.sampling.embedded import torch_sampler
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import KEYS, PROMPTS, TOKENIZER, tiny_model
 
 PARAMS = SamplingParams(n=2, temperature=1.0, max_new_tokens=6)

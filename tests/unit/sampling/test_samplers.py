@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.common.errors import UserError
 from tepo.config.compose import options
-from tepo.errors import UserError
-from tepo.sampling import vllm_server
-from tepo.sampling.samplers import SamplerOptions, sampler_backend, sampler_kinds
-from tepo.sampling.vllm_sampler import EngineOptions
-from tepo.training.engines import engine_kinds
+from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
+from tepo.sampling.vllm import vllm_server
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
+from tepo.training.engine.backends import engine_kinds
 
 
 def test_every_file_has_its_yaml() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tepo.sampling.shared_engine import EngineOfRank
+from tepo.sampling.engine_ranks import EngineOfRank
 
 
 @dataclass

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.errors import RunFailed, UserError
-from tepo.randomness import derive
-from tepo.sampling.generation import Generation
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.randomness import derive
+from tepo.sampling.embedded.generation import Generation
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.torch_sampler import TorchSampler
 from tests.unit.sampling.tiny import EOS, FAMILIES, KEYS, PROMPTS, TOKENIZER, tiny_model
 
 SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=8)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.backends import TESTED, untested
-from tepo.errors import UserError
-from tepo.sampling import vllm_sampler
-from tepo.sampling.vllm_calls import _CALLS, missing_calls
-from tepo.sampling.vllm_sampler import check_installed, vllm_folder
+from tepo.common.errors import UserError
+from tepo.common.registry import TESTED, untested
+from tepo.sampling.vllm import vllm_sampler
+from tepo.sampling.vllm.engine_calls import _CALLS, missing_calls
+from tepo.sampling.vllm.vllm_sampler import check_installed, vllm_folder
 
 RUNNERS = ("v1/worker/gpu_model_runner.py", "v1/worker/gpu/model_runner.py")
 
@@ -47,7 +47,7 @@ def test_either_model_runner_without_weights_from_memory_is_refused(
 
 def test_another_version_than_the_tested_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for found, said in (("0.32.0", []), ("0.32.1", []), ("0.33.0", ["vllm 0.33.0: tested with 0.32"])):
-        monkeypatch.setattr("tepo.backends.version", lambda name, found=found: found)
+        monkeypatch.setattr("tepo.common.registry.version", lambda name, found=found: found)
         assert [sentence.partition(";")[0] for sentence in untested({"vllm": ""})] == said
     monkeypatch.undo()
     assert untested({"no-such-package": ""}) == []

@@ -11,8 +11,8 @@ from socketserver import TCPServer
 
 import pytest
 
-from tepo.errors import RunFailed, UserError
-from tepo.sampling.vllm_http import Connections, ask, socket_url
+from tepo.common.errors import RunFailed, UserError
+from tepo.sampling.vllm.http import Connections, ask, socket_url
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tepo.sampling import weight_files
-from tepo.sampling.weight_files import write_weights
+from tepo.sampling.vllm import weight_files
+from tepo.sampling.vllm.weight_files import write_weights
 
 
 @pytest.mark.parametrize(("bucket", "files"), [(1, 4), (500, 2), (10_000, 1)])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.objectives import load_objective
 from tepo.problems import training_sets
 from tepo.problems.benchmarks import parse_benchmark

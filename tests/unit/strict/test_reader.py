@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import pytest
 
-from tepo.config.schema import Prompt, RunConfig
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema.document import load
+from tepo.config.run_config import Prompt, RunConfig
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.training_sets import TrainingSet
-from tepo.strict import REQUIRED, Exclusive, Location, derived, option, read
-from tepo.strict.document import load
 from tepo.studies.study import Study
 
 

@@ -4,11 +4,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from tepo.evaluation.result import Result
-from tepo.evaluation.rows import SAMPLES, table_of, write_table
+from tepo.common.files import write_json
 from tepo.evaluation.scores import score
-from tepo.files import write_json
 from tepo.problems.benchmarks import load_benchmark
+from tepo.store.evaluation_result import Result
+from tepo.store.samples_file import SAMPLES, table_of, write_table
 from tepo.studies.plan import Unit
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.studies.batches import Batch, batch_command, batches
+from tepo.common.errors import UserError
+from tepo.launch.batches import Batch, batch_command, batches
+from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_studies
+from tepo.studies.plan_studies import plan_studies
 from tepo.studies.study import parse_study
-from tepo.training.run_folder import RunFolder
 from tepo_cli.measure_runs import compose_one
 
 STUDY = """

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.policy.shapes import shape_of
-from tepo.studies.card_hours import CardHours, card_hours
-from tepo.studies.fit import fit
-from tepo.studies.machines import cards
+from tepo.planning.fit import fit
+from tepo.planning.gpu_hours import CardHours, card_hours
+from tepo.planning.gpus import cards
+from tepo.planning.step_time import benchmark_time
+from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import make_plan
-from tepo.studies.step_time import benchmark_time
 from tepo.studies.study import load_study
 
 CARDS = {card.gpu: card for card in cards()}

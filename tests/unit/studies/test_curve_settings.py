@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.results.scaling_fits import read_run
 from tepo.studies.curve_settings import CurveSettings
-from tepo.studies.curve_study import read_run
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import Study, parse_study
 

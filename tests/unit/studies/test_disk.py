@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.policy.shapes import shape_of
-from tepo.studies.disk import study_disk
-from tepo.studies.plan_all import plan_all
-from tepo.training.checkpoint import complete
+from tepo.planning.disk import study_disk
+from tepo.policy.model.shapes import shape_of
+from tepo.store.checkpoint_files import complete
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
-from tepo.training.run_disk import run_disk
-from tepo.training.run_folder import RunFolder
+from tepo.training.resources.run_disk import run_disk
 from tests.unit.training.small import small
 
 

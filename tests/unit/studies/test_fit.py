@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose, options
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
-from tepo.policy.shapes import KNOWN, Shape, shape_of
-from tepo.studies.fit import _changed, fit, needs_reference
-from tepo.studies.gpu_peaks import measured_peaks
-from tepo.studies.machines import Machine, machine_here, machines
+from tepo.config.run_config import RunConfig
+from tepo.planning.fit import _changed, fit, needs_reference
+from tepo.planning.gpu_peaks import measured_peaks
+from tepo.planning.gpus import Machine, machine_here, machines
+from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tepo.training.engines import engine_backend
-from tepo.training.memory import GIB, TAKEN, Gpus, memory
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.studies.live import RECENT, SILENT, duration, live_runs, sparkline
-from tepo.training.run_folder import RunFolder
+from tepo.store.live_runs import RECENT, SILENT, duration, live_runs, sparkline
+from tepo.store.run_folder import RunFolder
 
 
 def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 0.0) -> RunFolder:

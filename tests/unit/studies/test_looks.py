@@ -5,12 +5,12 @@ from html import escape
 from pathlib import Path
 
 from tepo.reporting.colours import look
-from tepo.reporting.curves import STEP, training_figure
-from tepo.reporting.renderers import html
-from tepo.studies.plan_all import plan_all
+from tepo.reporting.figures.curves import STEP, training_figure
+from tepo.reporting.tables.renderers import html_table
+from tepo.results.figures import curves
+from tepo.results.tables import study_table
+from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, study_names
-from tepo.studies.study_figures import curves
-from tepo.studies.study_table import study_table
 
 
 def test_no_two_rows_of_a_study_look_alike() -> None:
@@ -34,7 +34,7 @@ def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
     drawn = training_figure(
         [replace(curve, rows=[{STEP: step, "critic/score/mean": 0.5} for step in (1, 2)]) for curve in curves(some)]
     )
-    page = html.render(study_table(study, "laptop", units))
+    page = html_table.render(study_table(study, "laptop", units))
     lines = {str(line.get_label()): line for line in drawn.axes[0].lines}
     legend = dict(
         zip((text.get_text() for text in drawn.legends[0].get_texts()), drawn.legends[0].get_lines(), strict=True)
@@ -45,4 +45,4 @@ def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
         assert style is not None
         assert line.get_color() == legend[label].get_color() == style.colour
         assert line.is_dashed() == legend[label].is_dashed() == bool(style.dash)
-        assert f"{html.swatch(style, '')}<span>{escape(label)}</span>" in page
+        assert f"{html_table.swatch(style, '')}<span>{escape(label)}</span>" in page

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
-from tepo.evaluation.result import load_result
 from tepo.evaluation.settings import Settings
+from tepo.jobs.measure import Request, measure, measure_model, trainers_sampler
+from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.sampling.samplers import SamplerOptions
-from tepo.studies.measure import Request, measure, measure_model, trainers_sampler
-from tepo.studies.weights import Weights
-from tepo.training.run_folder import RunFolder
+from tepo.sampling.backends import SamplerOptions
+from tepo.store.evaluation_result import load_result
+from tepo.store.run_folder import RunFolder
 from tepo_cli.find_model import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
@@ -113,7 +113,7 @@ def test_the_stored_definition_of_add3_is_the_shipped_one() -> None:
 def test_an_engine_that_measures_does_not_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else needs its memory: vLLM's own allocator, which sleeping takes, is left out. It decodes as many rows as
     in training."""
-    from tepo.sampling import vllm_sampler
+    from tepo.sampling.vllm import vllm_sampler
 
     class Asked(Exception):
         """With what vLLM would be opened."""

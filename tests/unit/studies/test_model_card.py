@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from tepo.config.compose import compose
-from tepo.evaluation.result import Result, save_result
-from tepo.studies.model_card import base_licence, card_of, command_of, write_card
-from tepo.training.checkpoint import TensorFile, complete
-from tepo.training.run_folder import RunFolder
-from tepo.training.saver import Saver
+from tepo.jobs.model_card import base_licence, card_of, command_of, write_card
+from tepo.store.checkpoint_files import TensorFile, complete
+from tepo.store.evaluation_result import Result, save_result
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.saver import Saver
 
 WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from tepo.errors import UserError
-from tepo.evaluation.rows import SAMPLES, read_table
+from tepo.common.errors import UserError
 from tepo.evaluation.settings import Settings
-from tepo.policy.load_policy import load_policy
+from tepo.jobs.measure import Request, measure, measure_model
+from tepo.jobs.shared_engine import OneEngine, check_alike
+from tepo.jobs.weights import Weights
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
-from tepo.sampling.samplers import SamplerOptions
-from tepo.studies.measure import Request, measure, measure_model
-from tepo.studies.one_engine import OneEngine, check_alike
-from tepo.studies.weights import Weights
-from tepo.training.run_folder import RunFolder
+from tepo.sampling.backends import SamplerOptions
+from tepo.store.run_folder import RunFolder
+from tepo.store.samples_file import SAMPLES, read_table
 
 LIMIT = 3
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.evaluation.regrade import regrade
+from tepo.jobs.measure import measure_run
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
-from tepo.studies.measure import measure_run
-from tepo.studies.plan_all import plan_all
-from tepo.training.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan_studies import plan_all
 from tepo_cli.commands.data import verify
 
 DECLARED = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
-from tepo.errors import RunFailed, UserError
-from tepo.studies.own_process import in_own_process, measures_apart
+from tepo.jobs.child_process import in_own_process, measures_apart
 
 pytestmark = pytest.mark.slow
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "KEPT")
@@ -77,8 +77,8 @@ def running(processes: Sequence[Path]) -> list[str]:
     return [str(state) for state in states if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"]
 
 
-TWO = "from tepo.studies.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
-OWN = "from tepo.studies.own_process import in_own_process\nin_own_process(hold, both[0])"
+TWO = "from tepo.common.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
+OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, both[0])"
 
 
 @pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])

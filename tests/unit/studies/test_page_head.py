@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.files import write_json
-from tepo.studies.assemble import render_all
-from tepo.studies.fill import fill_command
-from tepo.studies.page_head import head_of, ranges
+from tepo.results.fill_command import fill_command
+from tepo.results.page import render_all
+from tepo.results.page_head import head_of, ranges
+from tepo.results.tables import study_table
+from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_studies
+from tepo.studies.plan_studies import plan_studies
 from tepo.studies.study import Study, load_study, parse_study
-from tepo.studies.study_table import study_table
-from tepo.training.run_id import run_id
 from tests.unit.studies.measured import finish
 
 OWN = """

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.launch.run_units import Slots, run_units
+from tepo.launch.slurm_options import SlurmOptions
+from tepo.launch.unit_checks import check_study
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_all
-from tepo.studies.preflight import check_study
-from tepo.studies.run_units import Slots, run_units
-from tepo.studies.slurm_options import SlurmOptions
+from tepo.studies.plan_studies import plan_all
 
 STUDY = """
 title: rows
@@ -88,7 +88,7 @@ def test_a_policy_that_main_memory_does_not_hold(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's jobs train at once: two units of three checkpoints each. One after another: one of three checkpoints,
     beside the weights of the other. 7B parameters of 2 bytes; 12 more each in a checkpoint."""
-    from tepo.policy.shapes import KNOWN
+    from tepo.policy.model.shapes import KNOWN
 
     planned = units(tmp_path, scale="paper")
     weights = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters

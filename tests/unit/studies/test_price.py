@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.studies import price
-from tepo.studies.cost import Cost, record, work_of
+from tepo.planning import laptop_cost
+from tepo.planning.laptop_cost import unpriced
+from tepo.store.cost import Cost, record, work_of
+from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_all
-from tepo.studies.price import unpriced
-from tepo.training.run_folder import RunFolder
+from tepo.studies.plan_studies import plan_all
 from tepo_cli.show_plan import show_price
 
 COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4, tokens=36_000, core_s=35)
@@ -39,7 +39,9 @@ def test_runs_on_other_data_do_not(
 ) -> None:
     probed = []
     monkeypatch.setattr(
-        price, "probe", lambda unit: (probed.append(unit), replace(COST, data=unit.config.data.name, training_s=72))[1]
+        laptop_cost,
+        "probe",
+        lambda unit: (probed.append(unit), replace(COST, data=unit.config.data.name, training_s=72))[1],
     )
     text = shown("laptop", store, capsys, "data=laptop_sparse")
     assert len(probed) == 1
@@ -67,7 +69,7 @@ def test_each_setting_that_does_other_work_is_probed(
         probed.append(unit.label)
         return replace(COST, training_s=4 * COST.training_s, cpu_s=149, work=work_of(unit.config))
 
-    monkeypatch.setattr(price, "probe", probe)
+    monkeypatch.setattr(laptop_cost, "probe", probe)
     show_price(units, "laptop", store)
     text = " ".join(capsys.readouterr().err.split())
     assert probed == ["a, epochs=8, learning_rate=1e-4"]

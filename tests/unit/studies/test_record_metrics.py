@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tepo.reporting.against import positions
-from tepo.reporting.curves import TRAINING_PANELS
-from tepo.studies.record_metrics import pack, unpack
+from tepo.reporting.figures.curves import TRAINING_PANELS
+from tepo.reporting.figures.x_axes import positions
+from tepo.store.records.thinned_metrics import pack, unpack
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:

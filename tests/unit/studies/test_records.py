@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tepo import paths
-from tepo.errors import BUSY, UserError
-from tepo.files import write_json
+from tepo.common import paths
+from tepo.common.errors import BUSY, UserError
+from tepo.common.files import write_json
+from tepo.launch.cost_summary import spent
 from tepo.problems.grader.options import REVISION
+from tepo.results.claims_table import registered_table
+from tepo.results.tables import read_samples, study_table
+from tepo.store.cost import Cost, record
+from tepo.store.records.archive import read_records, write_records
 from tepo.studies.claims import load_claims, study_of
-from tepo.studies.cost import Cost, record
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import Planned, plan_all, plan_studies
-from tepo.studies.record_file import read_records, write_records
-from tepo.studies.recording import record_study
-from tepo.studies.records import file_of, plan_by_file, record_files, recorded_names, with_records
-from tepo.studies.registered_table import registered_table
-from tepo.studies.spent import spent
-from tepo.studies.study_table import read_samples, study_table
+from tepo.studies.plan_studies import Planned, plan_all, plan_studies
+from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
+from tepo.studies.records.write import record_study
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_registered import text
 from tests.unit.studies.test_tune import validate

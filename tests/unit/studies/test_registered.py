@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tepo import paths
-from tepo.errors import UserError
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
-from tepo.reporting.table import Table
+from tepo.reporting.tables.table import Table
+from tepo.results.claim_outcomes import judge
+from tepo.results.claims_table import registered_table, sentences
+from tepo.results.registration import registered
 from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
-from tepo.studies.judged import judge
 from tepo.studies.plan import make_plan
-from tepo.studies.plan_all import plan_all, plan_studies
-from tepo.studies.registered_table import registered_table, sentences
-from tepo.studies.registration import registered
+from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import load_study, study_names
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tepo.store.run_id import RECIPE
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.study import load_study
-from tepo.training.run_id import RECIPE
 
 
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:

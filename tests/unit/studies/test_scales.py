@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.scales import scale_studies
 from tepo.studies.study import load_study, parse_study, printed

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
-from tepo.studies.plan_all import plan_all
+from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, parse_study
 
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"

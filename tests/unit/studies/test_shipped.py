@@ -7,14 +7,14 @@ import pytest
 
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.claims import claims_table
-from tepo.reporting.reference import load_table
+from tepo.reporting.paper.reference import load_table
+from tepo.reporting.tables.claims_rows import claims_table
+from tepo.results.figures import curves
+from tepo.results.tables import study_table
 from tepo.studies.plan import Unit, make_plan
-from tepo.studies.plan_all import plan_all
-from tepo.studies.records import plan_by_file, recorded_names, with_records
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.records.read import plan_by_file, recorded_names, with_records
 from tepo.studies.study import SCALES, load_study, study_names
-from tepo.studies.study_figures import curves
-from tepo.studies.study_table import study_table
 
 
 def _check(unit: Unit) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.studies.slots import devices, job_environment, start
+from tepo.launch.forkserver import devices, job_environment, start
 
 
 def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_slots_than_devices_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tepo.errors import UserError
+    from tepo.common.errors import UserError
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(UserError, match="2 visible"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.studies import slurm_job
-from tepo.studies.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
+from tepo.common.errors import UserError
+from tepo.launch import slurm_job
+from tepo.launch.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
 from tests.integration.commands import tepo
 
 CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]

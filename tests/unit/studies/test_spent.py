@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.studies.cost import Cost, costs, record
+from tepo.common.errors import UserError
+from tepo.launch.cost_summary import spent
+from tepo.store.cost import Cost, costs, record
 from tepo.studies.plan import make_plan
-from tepo.studies.spent import spent
 from tepo.studies.study import load_study
 
 

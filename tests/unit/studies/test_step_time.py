@@ -8,13 +8,13 @@ from statistics import fmean
 import pytest
 
 from tepo.config.compose import compose
-from tepo.config.schema import chosen
-from tepo.policy.shapes import KNOWN
-from tepo.studies import step_time
-from tepo.studies.fit import fit
-from tepo.studies.machines import KEPT_SHARE, machines
-from tepo.studies.simulator import cards, rollouts, updates
-from tepo.studies.simulator.workload import PROMPT, Lognormal
+from tepo.config.run_config import chosen
+from tepo.planning import step_time
+from tepo.planning.fit import fit
+from tepo.planning.gpus import KEPT_SHARE, machines
+from tepo.planning.simulator import cards, rollouts, updates
+from tepo.planning.simulator.workload import PROMPT, Lognormal
+from tepo.policy.model.shapes import KNOWN
 
 SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8")
 SHORT = (*SMALL, "train.max_new_tokens=1024")
@@ -74,9 +74,9 @@ def test_a_reference_policy_is_a_second_pass_and_recomputation_one_more_in_updat
     assert anchored.time.logprobs == pytest.approx(2 * plain.time.logprobs)
     kept = fit(compose(["scale=paper", *SHORT, "model.gradient_checkpointing=false"]), BY_NAME["8 H200"])
     again = fit(plain.config, BY_NAME["8 H200"])
-    card = replace(cards.H100, bandwidth=BY_NAME["8 H200"].bandwidth)
+    fast = replace(cards.H100, bandwidth=BY_NAME["8 H200"].bandwidth)
     train = plain.config.train
-    optimiser = train.epochs * train.mini_batches * cards.Training(card, SEVEN, 8).optimiser_step()
+    optimiser = train.epochs * train.mini_batches * cards.Training(fast, SEVEN, 8).optimiser_step()
     assert (again.time.updates - optimiser) == pytest.approx(4 / 3 * (kept.time.updates - optimiser))
 
 
@@ -164,8 +164,8 @@ def test_a_benchmark_is_read_and_drawn_to_its_end() -> None:
 def test_whether_it_fits_is_said_without_a_simulation() -> None:
     """The simulation imports torch."""
     code = (
-        "import sys; from tepo.config.compose import compose; from tepo.studies.fit import fit; "
-        "from tepo.studies.machines import machines; "
+        "import sys; from tepo.config.compose import compose; from tepo.planning.fit import fit; "
+        "from tepo.planning.gpus import machines; "
         "assert any(not fit(compose(['scale=paper']), one).problem for one in machines()); "
         "sys.exit('torch' in sys.modules)"
     )

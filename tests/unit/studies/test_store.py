@@ -14,21 +14,21 @@ import pytest
 import torch
 import typer
 
-from tepo.errors import UserError
-from tepo.evaluation.answered import answered
-from tepo.evaluation.result import Result
-from tepo.evaluation.rows import SAMPLES, table_of, write_table
-from tepo.files import write_json
-from tepo.studies.cost import costs_of
+from tepo.common.errors import UserError
+from tepo.common.files import write_json
+from tepo.results.tables import read_samples, study_table
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.cost import costs_of
+from tepo.store.evaluation_result import Result
+from tepo.store.run_folder import RunFolder
+from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_all
-from tepo.studies.recording import record_study
-from tepo.studies.store import check_store, other_versions
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.records.write import record_study
+from tepo.studies.store_check import check_store, other_versions
 from tepo.studies.study import load_study
-from tepo.studies.study_table import read_samples, study_table
-from tepo.training.checkpoint import TensorFile
-from tepo.training.run_folder import RunFolder
-from tepo.training.saver import Saver
+from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.list import listing
 from tests.integration.commands import tepo

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.evaluation.comparison import pair_rows
-from tepo.evaluation.power import found_from, smallest, spread_of
-from tepo.studies.plan_all import Planned, plan_all
-from tepo.studies.study_power import study_power
-from tepo.studies.study_table import read_samples, row_key
+from tepo.evaluation.statistics.comparison import pair_rows
+from tepo.evaluation.statistics.power import found_from, smallest, spread_of
+from tepo.results.study_power import study_power
+from tepo.results.tables import read_samples, row_key
+from tepo.studies.plan_studies import Planned, plan_all
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tepo.errors import UserError
-from tepo.files import write_json
-from tepo.reporting.render import as_text
-from tepo.studies.dispatch import command
-from tepo.studies.own_figures import draw_study
+from tepo.common.errors import UserError
+from tepo.common.files import write_json
+from tepo.jobs.validate import problems_hash
+from tepo.launch.local import command
+from tepo.reporting.tables.render import as_text
+from tepo.results.kind_figures import draw_study
+from tepo.results.tables import study_table
 from tepo.studies.plan import Unit
-from tepo.studies.plan_all import plan_all, plan_studies
+from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
-from tepo.studies.study_table import study_table
-from tepo.studies.tuned import tuned_rows, undecided_rows
-from tepo.studies.validate import problems_hash
+from tepo.studies.tuning_result import tuned_rows, undecided_rows
 from tests.unit.studies.measured import finish
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"

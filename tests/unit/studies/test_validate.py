@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.files import read_jsonl
-from tepo.policy.load_policy import load_policy
+from tepo.common.errors import UserError
+from tepo.common.files import read_jsonl
+from tepo.common.provenance import sessions
+from tepo.jobs.validate import final_validation, validate_run
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
-from tepo.provenance import sessions
-from tepo.studies.validate import final_validation, validate_run
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
 from tepo.training.validation_problems import validation_sets
 from tests.unit.training.small import small, weights
 

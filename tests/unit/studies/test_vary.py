@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
+from tepo.common.errors import UserError
+from tepo.results.tables import study_table
 from tepo.studies.plan import make_plan
-from tepo.studies.plan_all import plan_all
+from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import Study, parse_study
-from tepo.studies.study_table import study_table
 
 ROWS = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"

@@ -25,16 +25,16 @@ from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.plan import Plan
-from tepo.policy import tile
-from tepo.policy.fused import linear_statistics
-from tepo.policy.kernel_attention import varlen_available
-from tepo.policy.statistics_options import StatisticsOptions
+from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.model.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
-from tepo.training import optimizer_state
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import accumulate
 from tepo.training.probes.models import Case, model_of, rollout_of, run_config
-from tepo.training.recorder import Recorder
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 DEVICE = "gpu:0"

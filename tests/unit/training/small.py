@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from tepo import paths
+from tepo.common import paths
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
-from tepo.training.metrics_log import VOLATILE
-from tepo.training.run_folder import RunFolder
+from tepo.config.run_config import RunConfig
+from tepo.store.run_folder import RunFolder
+from tepo.training.metrics.metrics_log import VOLATILE
 
 SMALL = (
     "train.prompts_per_step=8",

@@ -19,23 +19,23 @@ from typing import Any, Literal
 
 import pytest
 
-from tepo import paths, stopping
-from tepo.config.schema import RunConfig
-from tepo.errors import Diverged, RunFailed
-from tepo.sampling import samplers
+from tepo.common import paths, signals
+from tepo.common.errors import Diverged, RunFailed
+from tepo.config.run_config import RunConfig
+from tepo.sampling import backends
+from tepo.store.early_stop import Ended
+from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.activity import ACTIVITY
-from tepo.training.earlier import Earlier
-from tepo.training.ending import Ended
+from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.loop import train
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector, UnderWay
-from tepo.training.run_folder import RunFolder
+from tepo.training.rollout.behavior_weights import Earlier
+from tepo.training.rollout.collector import Collector, UnderWay
+from tepo.training.step_metrics import Recorder
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = """
-from tepo.policy.load_policy import load_policy
-from tepo.sampling.torch_sampler import TorchSampler
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 
 
 class Backend:
@@ -76,11 +76,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "samplers" / f"{name}.py").write_text(SAMPLER.format(remote=name == "far"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "CONFIG", folder / "config")
-        patch.setattr(samplers, "__path__", [*samplers.__path__, str(folder / "samplers")])
+        patch.setattr(backends, "__path__", [*backends.__path__, str(folder / "samplers")])
         importlib.invalidate_caches()
         yield folder / "runs"
     for name in ("near", "far"):
-        sys.modules.pop(f"tepo.sampling.samplers.{name}", None)
+        sys.modules.pop(f"tepo.sampling.backends.{name}", None)
 
 
 class Order:
@@ -216,7 +216,7 @@ def test_a_run_that_is_asked_to_stop_finishes_the_step_and_its_rollout(
     with monkeypatch.context() as patch:
         order = Order(config, "training", patch)
         order.on_sample = lambda step: os.kill(os.getpid(), signal.SIGUSR2) if step == 3 else None
-        with pytest.raises(stopping.Stopped):
+        with pytest.raises(signals.Stopped):
             train(config)
     assert RunFolder.of(config).checkpoints() == [2]
     Order(config, "training", monkeypatch)

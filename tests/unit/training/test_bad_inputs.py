@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.text import install_line
 from tepo.config.compose import compose
-from tepo.errors import RunFailed, UserError
-from tepo.policy.shapes import KNOWN
-from tepo.sampling.samplers import sampler_backend
-from tepo.sampling.vllm_sampler import import_vllm
-from tepo.studies.measure_run import After
-from tepo.training import distributed
-from tepo.training.checks import check_disk
-from tepo.training.deepspeed_engine import import_deepspeed
-from tepo.training.engines import engine_backend
+from tepo.jobs.measure_run import After
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling.backends import sampler_backend
+from tepo.sampling.vllm.vllm_sampler import import_vllm
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed import process_group
+from tepo.training.engine.backends import engine_backend
+from tepo.training.engine.deepspeed_engine import import_deepspeed
 from tepo.training.loop import train
-from tepo.training.parts import pick_device, threads_of_a_rank
-from tepo.training.run_folder import RunFolder
-from tepo.words import install_line
+from tepo.training.preflight import check_disk
+from tepo.training.setup import pick_device, threads_of_a_rank
 from tests.unit.training.small import small
 
 
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         }.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
-            distributed.start(torch.device("cpu"))
+            process_group.start(torch.device("cpu"))
     assert "--master-port" in caught.value.fix
 
 
@@ -169,16 +169,16 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
             pytest.raises(
                 RunFailed, match=r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)"
             ) as caught,
-            distributed.lost_ranks(),
+            process_group.lost_ranks(),
         ):
             raise RuntimeError(
                 "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. "
                 "This generally indicates a remote worker hanging"
             )
         assert "goes on from the last checkpoint" in caught.value.fix
-        with pytest.raises(RuntimeError, match="shapes"), distributed.lost_ranks():
+        with pytest.raises(RuntimeError, match="shapes"), process_group.lost_ranks():
             raise RuntimeError("shapes do not match")
-        with pytest.raises(RunFailed, match="ended from outside"), distributed.lost_ranks():
+        with pytest.raises(RunFailed, match="ended from outside"), process_group.lost_ranks():
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.training.final_model import final_model
+from tepo.common.errors import UserError
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, lasting, small, weights
 

@@ -5,9 +5,9 @@ import pytest
 
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.drawn import Counts, Rollout
-from tepo.training.flat_rollout import Group
+from tepo.training.batch import Group
 from tepo.training.prompt_stream import Prompt
+from tepo.training.rollout.group_stats import Counts, Rollout
 
 
 def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:

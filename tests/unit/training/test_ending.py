@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
-from tepo.paths import PACKAGE
+from tepo.common.errors import RunFailed
+from tepo.common.paths import PACKAGE
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import measure_run
 from tepo.problems.benchmarks import load_benchmark
-from tepo.studies.measure import measure_run
+from tepo.store.early_stop import Ended, check_rewards
+from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-from tepo.studies.store import check_store
+from tepo.studies.store_check import check_store
 from tepo.studies.study import Row
-from tepo.training.ending import Ended, check_rewards
-from tepo.training.final_model import final_model
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import few_problems, lasting, small, weights
 
 COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")

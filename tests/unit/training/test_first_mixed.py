@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo.training.first_mixed import FirstMixed
+from tepo.training.rollout.dynamic_sampling import FirstMixed
 
 SIZE = 4
 

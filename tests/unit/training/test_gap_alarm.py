@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
-from tepo.policy.lora import adapters_off, full_state
+from tepo.common.errors import RunFailed
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.lora import adapters_off, full_state
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import MEAN
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training import parts, torch_engine
+from tepo.store.run_folder import RunFolder
+from tepo.training import setup
+from tepo.training.engine.engine import torch_engine
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import small
 
 RATE = "train.learning_rate=1e-6"
@@ -30,7 +31,7 @@ Skip = Callable[[Container[int]], None]
 @pytest.fixture(autouse=True)
 def own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler gets a model of its own, as beside an engine that shards the trainer's."""
-    monkeypatch.setattr(parts, "shares_weights", lambda config: False)
+    monkeypatch.setattr(setup, "shares_weights", lambda config: False)
     torch.set_num_threads(1)
 
 
@@ -95,8 +96,8 @@ def test_a_first_sync_that_is_stale_is_found(tmp_path: Path, monkeypatch: pytest
     config = small(tmp_path, RATE)
     with pytest.raises(KeyboardInterrupt):
         train(config, stop_after(1))
-    make: Any = parts.make_sampler
-    monkeypatch.setattr(parts, "make_sampler", lambda c, policy, source, x: make(c, policy, "package:laptop", x))
+    make: Any = setup.make_sampler
+    monkeypatch.setattr(setup, "make_sampler", lambda c, policy, source, x: make(c, policy, "package:laptop", x))
     folder = RunFolder.of(config).checkpoint(1)
     assert "step 1" in failure(small(tmp_path, RATE, f"model={folder}"))
     assert "step 2" in failure(config)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose
-from tepo.errors import RunFailed, UserError
-from tepo.paths import PACKAGE
 from tepo.problems.training_sets import load_training_problems, training_fingerprint
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id, settings
 from tepo.training import loop
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id, settings
 from tests.unit.training.small import SMALL, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]

@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tepo.errors import UserError
-from tepo.provenance import sessions
-from tepo.sampling.samplers import sampler_backend
-from tepo.training.checkpoint import complete
-from tepo.training.final_model import final_model
+from tepo.common.errors import UserError
+from tepo.common.provenance import sessions
+from tepo.sampling.backends import sampler_backend
+from tepo.store.checkpoint_files import complete
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
 from tests.unit.training.small import lasting, small, weights
 
 
@@ -206,7 +206,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
     config = small(tmp_path)
     run = RunFolder.of(config)
     code = (
-        "import sys; from pathlib import Path; from tepo.training.run_folder import RunFolder; "
+        "import sys; from pathlib import Path; from tepo.store.run_folder import RunFolder; "
         f"lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

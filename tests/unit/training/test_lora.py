@@ -8,17 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
 from tepo.objectives import load_objective
-from tepo.policy.load_policy import load_policy
-from tepo.policy.lora import full_state
-from tepo.training import parts
-from tepo.training.checks import check_backends, check_settings
-from tepo.training.final_model import final_model
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.lora import full_state
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
+from tepo.training import setup
+from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
+from tepo.training.preflight import check_backends, check_settings
 from tests.unit.training.small import lasting, small, weights
 
 LORA = ("model.lora_rank=4", "train.learning_rate=1e-3")
@@ -86,7 +86,7 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
         assert one.keys() == saved.keys()
         assert all(torch.equal(value, saved[key]) for key, value in one.items())
 
-    again = parts.open_policy(config, last, torch.device("cpu"))  # what training would go on with
+    again = setup.open_policy(config, last, torch.device("cpu"))  # what training would go on with
     merged, base = (load_policy(path, dtype=config.model.dtype) for path in (str(last), "package:laptop"))
     assert merged.model.state_dict().keys() == base.model.state_dict().keys()
     for name, value in full_state(again.model).items():
@@ -106,7 +106,7 @@ def test_the_initial_policy_is_the_trained_one_without_its_adapters(
     config = small(tmp_path / "off", *words)
     off = lasting(train(config))
     copy = load_policy("package:laptop").model.requires_grad_(False)
-    monkeypatch.setattr(parts, "initial_policy", lambda config, objective, policy: copy)
+    monkeypatch.setattr(setup, "initial_policy", lambda config, objective, policy: copy)
     second = lasting(train(small(tmp_path / "copy", *words)))
     assert load_objective(config.objective).needs.initial_policy
     assert off[-1]["actor/kl_loss"] > 1e-4

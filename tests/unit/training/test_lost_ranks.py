@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from tepo.errors import RunFailed
-from tepo.training.distributed import lost_ranks
+from tepo.common.errors import RunFailed
+from tepo.training.distributed.process_group import lost_ranks
 
 
 def test_sigterm_in_a_run_over_several_ranks_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.config.schema import RunConfig
-from tepo.errors import UserError
-from tepo.policy.shapes import KNOWN
-from tepo.sampling.cache_size import gpu_cache_bytes
-from tepo.training.memory import (
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling.embedded.cache_size import gpu_cache_bytes
+from tepo.training.resources.memory import (
     GIB,
     Gpus,
     choose,

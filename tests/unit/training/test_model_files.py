@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tepo.policy.load_policy import Policy, load_policy
-from tepo.policy.lora import full_state
-from tepo.training import model_files as module
-from tepo.training.checkpoint import write_files
-from tepo.training.model_files import model_files, write_beside_weights
+from tepo.policy.model.load_policy import Policy, load_policy
+from tepo.policy.model.lora import full_state
+from tepo.store.checkpoint_files import write_files
+from tepo.training.checkpoints import model_files as module
+from tepo.training.checkpoints.model_files import model_files, write_beside_weights
 from tests.integration.tiny import tiny_model
 
 

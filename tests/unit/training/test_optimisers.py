@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.config.schema import EngineConfig, RunConfig
-from tepo.errors import UserError
-from tepo.policy.location import resolve
-from tepo.training import optimizer_state
-from tepo.training.checkpoint import write_files
-from tepo.training.engines import engine_backend
+from tepo.config.run_config import EngineConfig, RunConfig
+from tepo.policy.model.model_location import resolve
+from tepo.store.checkpoint_files import write_files
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.backends import engine_backend
+from tepo.training.engine.master_adamw import MasterAdamW
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
-from tepo.training.master_adamw import MasterAdamW
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
-from tepo.training.torch_engine import TorchEngine
 from tests.integration.tiny import tiny_model
 from tests.unit.training.small import lasting, small, weights
 
@@ -185,7 +185,7 @@ def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch reads how it should grow when it takes memory of a GPU for the first time."""
-    from tepo.training import adamw_8bit
+    from tepo.training.engine.engine import adamw_8bit
 
     check, seen = adamw_8bit.check_8bit, []
     monkeypatch.setattr(adamw_8bit, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))
@@ -198,7 +198,7 @@ def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
 
 @pytest.mark.bitsandbytes
 def test_a_device_without_its_library_is_said() -> None:
-    from tepo.training.adamw_8bit import check_8bit
+    from tepo.training.engine.adamw_8bit import check_8bit
 
     check_8bit("cpu")
     with pytest.raises(UserError, match="does not update on meta"):

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tepo import paths
+from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.errors import UserError
-from tepo.policy.shapes import KNOWN
-from tepo.sampling import samplers
-from tepo.studies.fit import fit
-from tepo.studies.machines import machines
-from tepo.studies.selftest import pairs, selftest
-from tepo.training import engines
+from tepo.jobs.selftest import pairs, selftest
+from tepo.planning.fit import fit
+from tepo.planning.gpus import machines
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling import backends as samplers
+from tepo.training.engine import backends as engines
 from tepo.training.loop import train
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = '''
 """It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
 import contextlib
-from tepo.errors import UserError
-from tepo.policy.load_policy import load_policy
-from tepo.sampling.samplers import SamplerMemory
-from tepo.sampling.torch_sampler import TorchSampler
+from tepo.common.errors import UserError
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.backends import SamplerMemory
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 
 
 class Backend:
@@ -72,9 +72,9 @@ ENGINE = '''
 """The embedded engine under another name, for at most two ranks, with an optimiser that needs twice the room."""
 from contextlib import nullcontext
 
-from tepo.errors import UserError
-from tepo.training.engines import EngineMemory
-from tepo.training.torch_engine import TorchEngine
+from tepo.common.errors import UserError
+from tepo.training.engine.backends import EngineMemory
+from tepo.training.engine.torch_engine import TorchEngine
 
 
 class Backend:
@@ -122,7 +122,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / group)])
     importlib.invalidate_caches()
     yield
-    for name in ("tepo.sampling.samplers.copied", "tepo.training.engines.doubled"):
+    for name in ("tepo.sampling.backends.copied", "tepo.training.engine.backends.doubled"):
         sys.modules.pop(name, None)
 
 
@@ -186,8 +186,8 @@ def test_doctor_tries_them() -> None:
 def test_what_is_declared_costs_no_import() -> None:
     """A plan reads every backend's declaration, and must not wait for torch."""
     code = (
-        "import sys\nfrom tepo.sampling.samplers import sampler_backend, sampler_kinds\n"
-        "from tepo.training.engines import engine_backend, engine_kinds\nimport tepo.studies.fit\n"
+        "import sys\nfrom tepo.sampling.backends import sampler_backend, sampler_kinds\n"
+        "from tepo.training.engine.backends import engine_backend, engine_kinds\nimport tepo.planning.fit\n"
         "print(*map(sampler_backend, sampler_kinds()), *map(engine_backend, engine_kinds()))\n"
         "sys.exit(str({'torch', 'numpy', 'transformers', 'vllm', 'deepspeed'} & set(sys.modules)))"
     )

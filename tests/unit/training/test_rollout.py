@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tepo.config.schema import RunConfig
-from tepo.errors import Diverged
-from tepo.policy.load_policy import load_policy
+from tepo.common.errors import Diverged
+from tepo.common.randomness import derive
+from tepo.config.run_config import RunConfig
+from tepo.planning.simulator.clocked_sampler import AtOnce
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
-from tepo.randomness import derive
-from tepo.sampling import torch_sampler
+from tepo.sampling.embedded import torch_sampler
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.studies.simulator.clocked import AtOnce
+from tepo.store.early_stop import Ended, Ending
 from tepo.training import prompt_stream
-from tepo.training.drawn import Rollout
-from tepo.training.ending import Ended, Ending
 from tepo.training.prompt_stream import Prompt, PromptStream
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
+from tepo.training.rollout.collector import Collector
+from tepo.training.rollout.group_stats import Rollout
+from tepo.training.step_metrics import Recorder
 from tests.unit.evaluation.stand_in import LastBox
 from tests.unit.training.small import small
 

@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tepo.errors import UserError
-from tepo.files import file_digest
-from tepo.training import optimizer_state
-from tepo.training import saver as saver_module
-from tepo.training.checkpoint import TensorFile, complete, write_files
-from tepo.training.optimizer_state import Piece
-from tepo.training.run_folder import RunFolder
-from tepo.training.saver import Saver
+from tepo.common.errors import UserError
+from tepo.common.files import file_digest
+from tepo.store.checkpoint_files import TensorFile, complete, write_files
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints import saver as saver_module
+from tepo.training.checkpoints.saver import Saver
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.optimizer_state import Piece
 
 SEVERAL = 2
 
@@ -110,7 +110,7 @@ def test_a_digest_is_of_what_training_had_and_is_computed_beside_it(
         yield TensorFile("model.safetensors", tensors)
         yield TensorFile("optimizer/large.safetensors", {"a": torch.empty(1 << 20, dtype=torch.int8)})
 
-    monkeypatch.setattr("tepo.training.saver._room", lambda ranks: 1000.0)
+    monkeypatch.setattr("tepo.training.checkpoints.saver._room", lambda ranks: 1000.0)
     run = RunFolder(tmp_path)
     with Saver(run) as saver:
         saver.save(1, {}, files)
@@ -151,7 +151,7 @@ def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
 
 
 def test_without_the_files_of_a_lost_rank_nothing_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tepo.training.saver._GRACE", 0.3)
+    monkeypatch.setattr("tepo.training.checkpoints.saver._GRACE", 0.3)
     run, gone = RunFolder(tmp_path), threading.Event()
 
     def endless(folder: Path) -> Iterator[TensorFile]:
@@ -196,9 +196,9 @@ def test_a_rank_that_cannot_write_ends_all_with_its_message(tmp_path: Path) -> N
 FULL = """
 import resource, signal, sys, torch
 from pathlib import Path
-from tepo.training.checkpoint import TensorFile
-from tepo.training.run_folder import RunFolder
-from tepo.training.saver import Saver
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.saver import Saver
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 run = RunFolder(Path(sys.argv[1]))
 try:
@@ -226,7 +226,7 @@ def test_a_file_that_the_system_cuts_leaves_the_last_checkpoint(tmp_path: Path) 
 
 def test_without_memory_for_copies_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, alive = RunFolder(tmp_path), []
-    monkeypatch.setattr("tepo.training.saver._SHARE", 0.0)
+    monkeypatch.setattr("tepo.training.checkpoints.saver._SHARE", 0.0)
 
     def files(folder: Path) -> Iterator[TensorFile]:
         for name in "ab":

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tepo.config.compose import compose
-from tepo.objectives.simulated_ranks import SimulatedRank, on_ranks
-from tepo.policy.shapes import KNOWN
-from tepo.studies.simulator.cards import H100, Decoding
-from tepo.studies.simulator.clocked import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
-from tepo.studies.simulator.workload import PROMPT, Lognormal
-from tepo.training.drawn import Rollout
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
-from tepo.training.shared_queue import SharedQueue
+from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
+from tepo.planning.simulator.cards import H100, Decoding
+from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
+from tepo.planning.simulator.workload import PROMPT, Lognormal
+from tepo.policy.model.shapes import KNOWN
+from tepo.training.rollout.collector import Collector
+from tepo.training.rollout.group_stats import Rollout
+from tepo.training.rollout.prompt_queue import SharedQueue
+from tepo.training.step_metrics import Recorder
 
 SIZE = 4
 FAST = Decoding(H100, KNOWN["Qwen/Qwen2.5-7B"], 0.4, max_rows=8)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training import activity as activity_module
-from tepo.training import signs
-from tepo.training.activity import ACTIVITY, Activity
-from tepo.training.heartbeat import Heartbeat
-from tepo.training.signs import Limits, Sign, Watch
+from tepo.training.distributed import activity as activity_module
+from tepo.training.distributed import liveness
+from tepo.training.distributed.activity import ACTIVITY, Activity
+from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Limits, Sign, Watch
 
 QUICK = Limits(every=0.02, silent=0.15, slack=1.0, times=2.0, token=0.5)
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen", waiting=False, stay=0.0)
@@ -57,7 +57,7 @@ def test_a_rank_without_a_sign_is_missing_after_a_while(
     tmp_path: Path, signs_of_rank_2: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(signs, "time", clock)
+    monkeypatch.setattr(liveness, "time", clock)
     one = watch(tmp_path, 3)
     for number in range(12):
         write(one, replace(SIGN, number=number))
@@ -187,8 +187,8 @@ def test_a_run_of_one_rank_writes_no_signs(tmp_path: Path) -> None:
 END = """
 import sys, time
 from pathlib import Path
-from tepo.training.heartbeat import Heartbeat
-from tepo.training.signs import Limits, Watch
+from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Limits, Watch
 watch = Watch(Path(sys.argv[1]), 0, 2, 10, Limits(every=0.02, silent=0.3))
 with Heartbeat(watch, lambda error: Path(sys.argv[1], "said").write_text(error)):
     watch.file(1).write_text(sys.argv[2])
@@ -227,7 +227,7 @@ def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_process_has_one_activity() -> None:
-    from tepo.training.recorder import Recorder
+    from tepo.training.step_metrics import Recorder
 
     recorder = Recorder()
     with recorder.time("gen"):

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from tepo.config.schema import RunConfig
-from tepo.errors import RunFailed
-from tepo.policy.load_policy import load_policy
-from tepo.policy.token_statistics import token_statistics
+from tepo.common.errors import RunFailed
+from tepo.config.run_config import RunConfig
+from tepo.policy.logprobs.token_statistics import token_statistics
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.loop import train
 from tepo.training.progress import Pending, read_pending
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.recorder import Recorder
-from tepo.training.rollout import Collector
-from tepo.training.run_folder import RunFolder
+from tepo.training.rollout.collector import Collector
+from tepo.training.step_metrics import Recorder
 from tests.unit.training.small import lasting, small, weights
 
 CPU = torch.device("cpu")

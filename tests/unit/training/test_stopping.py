@@ -10,26 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from tepo import stopping
-from tepo.errors import RunFailed
-from tepo.training import distributed
+from tepo.common import signals
+from tepo.common.errors import RunFailed
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed import process_group
 from tepo.training.loop import train
-from tepo.training.rollout import Collector
-from tepo.training.run_folder import RunFolder
+from tepo.training.rollout.collector import Collector
 from tests.unit.training.small import lasting, small, weights
 
 
 @pytest.fixture(autouse=True)
 def handlers_of_before() -> Iterator[None]:
-    before = [(number, signal.getsignal(number)) for number in stopping.SIGNALS]
+    before = [(number, signal.getsignal(number)) for number in signals.SIGNALS]
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests themselves run under nohup
     yield
     for number, handler in before:
         signal.signal(number, handler)
-    stopping._noted.clear()
+    signals._noted.clear()
 
 
-@pytest.mark.parametrize("number", stopping.SIGNALS)
+@pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_run_that_is_asked_to_stop_saves_what_it_has(number: int, tmp_path: Path) -> None:
     """Between the checkpoints that it writes anyway; the code says that the same command goes on."""
 
@@ -38,7 +38,7 @@ def test_a_run_that_is_asked_to_stop_saves_what_it_has(number: int, tmp_path: Pa
             os.kill(os.getpid(), number)
 
     words = ("train.steps=5", "train.checkpoint_every=4")
-    with pytest.raises(stopping.Stopped) as caught:
+    with pytest.raises(signals.Stopped) as caught:
         train(small(tmp_path / "a", *words), ask)
     assert caught.value.code == 75
     run = RunFolder.of(small(tmp_path / "a", *words))
@@ -60,7 +60,7 @@ def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypa
 
     words = ("train.steps=4", "train.checkpoint_every=4", "train.staleness=1")
     monkeypatch.setattr(Collector, "_verdicts", asked_in_the_middle)
-    with pytest.raises(stopping.Stopped):
+    with pytest.raises(signals.Stopped):
         train(small(tmp_path / "a", *words))
     monkeypatch.undo()
     run = RunFolder.of(small(tmp_path / "a", *words))
@@ -74,13 +74,13 @@ def test_a_run_that_is_asked_in_its_last_step_is_finished(tmp_path: Path) -> Non
     config = small(tmp_path)
     train(config, lambda step, row: os.kill(os.getpid(), signal.SIGTERM) if step == 3 else None)
     assert RunFolder.of(config).finished()
-    with pytest.raises(stopping.Stopped):  # before its measurement
-        stopping.end_if_asked()
+    with pytest.raises(signals.Stopped):  # before its measurement
+        signals.end_if_asked()
 
 
 def test_outside_of_training_a_request_ends_the_command() -> None:
-    stopping.at_once()
-    with pytest.raises(stopping.Stopped, match=r"asked to stop \(SIGTERM\)"):
+    signals.at_once()
+    with pytest.raises(signals.Stopped, match=r"asked to stop \(SIGTERM\)"):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)  # a second one does not disturb the end
 
@@ -91,8 +91,8 @@ def test_under_nohup_the_end_of_a_terminal_is_no_request(tmp_path: Path) -> None
     train(config, lambda step, row: os.kill(os.getpid(), signal.SIGHUP))
     assert RunFolder.of(config).finished()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    code = "import signal; from tepo import stopping; stopping.at_once(); signal.raise_signal(1); print('goes on')"
-    for before, ended in (("nohup", (0, "goes on\n")), ("env", (stopping.EXIT_CODE, ""))):
+    code = "import signal; from tepo import stopping; signals.at_once(); signal.raise_signal(1); print('goes on')"
+    for before, ended in (("nohup", (0, "goes on\n")), ("env", (signals.EXIT_CODE, ""))):
         done = subprocess.run([before, sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == ended
 
@@ -101,13 +101,13 @@ def test_sigterm_after_the_death_of_another_rank_is_no_request(monkeypatch: pyte
     """torchrun sends the same signal in both cases: what differs is whether the ranks are still there."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    with stopping.deferred(distributed.check_neighbours):
+    with signals.deferred(process_group.check_neighbours):
         signal.raise_signal(signal.SIGTERM)
-        assert stopping.asked()
+        assert signals.asked()
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "100000")  # more than whoever started the tests has children
     with (
         pytest.raises(RunFailed, match="as the launcher does when another rank died"),
-        stopping.deferred(distributed.check_neighbours),
+        signals.deferred(process_group.check_neighbours),
     ):
         signal.raise_signal(signal.SIGTERM)
 

@@ -9,22 +9,22 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tepo.policy.shapes import Shape
+from tepo.planning.simulator.clocked_sampler import response
+from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
+from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
-from tepo.sampling.torch_sampler import TorchSampler
-from tepo.studies.simulator.clocked import response
-from tepo.training import activity
-from tepo.training.activity import ACTIVITY
-from tepo.training.flat_rollout import FlatRollout, Group
+from tepo.store.run_folder import RunFolder
+from tepo.training.batch import FlatRollout, Group
+from tepo.training.distributed import activity
+from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.loop import train
-from tepo.training.metrics_log import VOLATILE
-from tepo.training.peaks import peak_operations
+from tepo.training.metrics.metrics_log import VOLATILE
+from tepo.training.metrics.token_counts import Size, Work
 from tepo.training.prompt_stream import Prompt
-from tepo.training.recorder import Recorder
-from tepo.training.run_folder import RunFolder
-from tepo.training.telemetry import RankFigures, _given_up, _memory, _waiting, phases
-from tepo.training.work import Size, Work
+from tepo.training.resources.peaks import peak_operations
+from tepo.training.step_metrics import Recorder
+from tepo.training.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tests.unit.training.small import small
 
 
@@ -164,7 +164,7 @@ def test_no_peak_is_made_up() -> None:
 
 def test_the_embedded_sampler_loses_nothing_of_its_own() -> None:
     """Its batches run to their end, and waves that were not begun have no tokens."""
-    from tepo.policy.load_policy import load_policy
+    from tepo.policy.model.load_policy import load_policy
 
     policy = load_policy("tepo/assets/laptop", dtype="float32", device="cpu")
     queue = TorchSampler(policy.model, policy.tokenizer).start(SamplingParams(n=2, temperature=1.0, max_new_tokens=8))

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tepo.config.compose import compose
-from tepo.training import update_size
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.engine import update_rms
+from tepo.training.engine.torch_engine import TorchEngine
 
 
 class _One(torch.nn.Module):
@@ -62,7 +62,7 @@ def test_the_size_of_an_update_is_what_the_weights_moved(
     dtype: torch.dtype, decay: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over all parameters, of which one has no gradient, however few numbers are looked at at a time."""
-    monkeypatch.setattr(update_size, "_CHUNK", chunk)
+    monkeypatch.setattr(update_rms, "_CHUNK", chunk)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3), torch.nn.Linear(2, 2)).to(dtype)
     engine = TorchEngine(model, compose([f"train.weight_decay={decay}", "train.grad_clip=0.5"]).train)

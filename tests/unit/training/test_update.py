@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
+from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
-from tepo.errors import Diverged, RunFailed
 from tepo.objectives import load_objective
-from tepo.policy.fused import linear_statistics
-from tepo.policy.hidden_states import hidden_states, output_matrix
-from tepo.policy.packing import pack
-from tepo.policy.token_statistics import reference_logprobs, token_statistics
+from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
+from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
+from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.flat_rollout import FlatRollout, Group, even_chunks
+from tepo.training.batch import FlatRollout, Group, even_chunks
+from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
-from tepo.training.recorder import Recorder
-from tepo.training.run_folder import RunFolder
-from tepo.training.torch_engine import TorchEngine
+from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed, variants

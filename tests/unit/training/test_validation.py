@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tepo.errors import UserError
-from tepo.evaluation.begun import Task
+from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
-from tepo.policy.load_policy import load_policy
+from tepo.evaluation.writer import Task
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.problems.procedural import generate
+from tepo.problems.procedural.generator import generate
 from tepo.problems.splits import split_of
-from tepo.sampling.torch_sampler import TorchSampler
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.prompt_stream import PromptStream
-from tepo.training.run_folder import RunFolder
-from tepo.training.run_id import run_id
 from tepo.training.validation import Validation, validation_sets
 from tests.unit.training.small import lasting, small, weights
 from tests.unit.training.test_rollout import Exchange

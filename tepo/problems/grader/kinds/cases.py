@@ -2,9 +2,9 @@
 
 import re
 
-from tepo.problems.grader.kinds.pairing import pair_off
+from tepo.problems.grader.kinds.collections.pairing import pair_off
 from tepo.problems.grader.kinds.protocol import Comparison
-from tepo.problems.grader.text.layout import ROW
+from tepo.problems.grader.text.latex_layout import ROW
 
 _IF = re.compile(r"^(?:\\text\{,? ?(?:if|for|when|whenever|where) ?([^{}]*)\}|\\text\{,? ?(?:otherwise|else)\})")
 _CASES = re.compile(r"\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)

@@ -2,7 +2,7 @@
 
 import re
 
-from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.numbers.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import TEXT
 

@@ -5,21 +5,21 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from tepo.problems.grader.kinds.answer_words import same_words, without_articles
 from tepo.problems.grader.kinds.cases import same_cases
 from tepo.problems.grader.kinds.choice import same_choice
-from tepo.problems.grader.kinds.clock import same_clock, same_date
-from tepo.problems.grader.kinds.interval import is_set_builder, same_sets, solution_set
-from tepo.problems.grader.kinds.list import same_lists
-from tepo.problems.grader.kinds.matrix import matrix, same_matrices
-from tepo.problems.grader.kinds.number import parse_number, same_number
-from tepo.problems.grader.kinds.number_base import same_in_base
-from tepo.problems.grader.kinds.quantity import same_amount
-from tepo.problems.grader.kinds.ratio import same_ratio
+from tepo.problems.grader.kinds.collections.interval import is_set_builder, same_sets, solution_set
+from tepo.problems.grader.kinds.collections.lists import same_lists
+from tepo.problems.grader.kinds.collections.matrix import matrix, same_matrices
+from tepo.problems.grader.kinds.collections.proportion import same_ratio
+from tepo.problems.grader.kinds.collections.sequence import DOTS
+from tepo.problems.grader.kinds.collections.tuples import same_groups, tuple_items, unnamed_point
+from tepo.problems.grader.kinds.numbers.clock import same_clock, same_date
+from tepo.problems.grader.kinds.numbers.number import parse_number, same_number
+from tepo.problems.grader.kinds.numbers.number_base import same_in_base
+from tepo.problems.grader.kinds.numbers.quantity import same_amount
+from tepo.problems.grader.kinds.numbers.simple_expression import differ
 from tepo.problems.grader.kinds.relation import congruence, exact_side, has_modulus, same_relation, with_constant
-from tepo.problems.grader.kinds.sequence import DOTS
-from tepo.problems.grader.kinds.simple_expression import differ
-from tepo.problems.grader.kinds.tuple import same_groups, tuple_items, unnamed_point
-from tepo.problems.grader.kinds.words import same_words, without_articles
 from tepo.problems.grader.text.remarks import declared_integer, renamed_integer
 from tepo.problems.grader.text.spelling import canonical
 from tepo.problems.grader.text.split import (

@@ -2,9 +2,9 @@ r"""Two answers of which at least one is a relation: equations, inequalities, me
 
 import re
 
-from tepo.problems.grader.kinds.interval import FLIPPED, ORDER, same_sets, solution_set
-from tepo.problems.grader.kinds.name import is_name, is_one_unknown, is_symbol
-from tepo.problems.grader.kinds.number import parse_number
+from tepo.problems.grader.kinds.collections.interval import FLIPPED, ORDER, same_sets, solution_set
+from tepo.problems.grader.kinds.names import is_name, is_one_unknown, is_symbol
+from tepo.problems.grader.kinds.numbers.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import relation
 

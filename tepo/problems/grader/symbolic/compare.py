@@ -7,8 +7,8 @@ import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import verify
 
-from tepo.problems.grader.kinds.number import ANSWER_DIGITS, GOLD_DIGITS, parse_number
-from tepo.problems.grader.kinds.simple_expression import Arithmetic, same
+from tepo.problems.grader.kinds.numbers.number import ANSWER_DIGITS, GOLD_DIGITS, parse_number
+from tepo.problems.grader.kinds.numbers.simple_expression import Arithmetic, same
 from tepo.problems.grader.symbolic.allowance import unpaid
 from tepo.problems.grader.symbolic.parser import to_sympy
 from tepo.problems.grader.symbolic.values import as_fraction, constant, is_scalar, ratio, same_value

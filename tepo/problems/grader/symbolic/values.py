@@ -10,7 +10,7 @@ from fractions import Fraction
 import sympy
 from sympy.core.function import AppliedUndef
 
-from tepo.problems.grader.kinds.simple_expression import sample
+from tepo.problems.grader.kinds.numbers.simple_expression import sample
 from tepo.problems.grader.symbolic.allowance import OutOfWork
 
 DIGITS = 40

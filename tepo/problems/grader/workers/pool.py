@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tepo.errors import RunFailed
+from tepo.common.errors import RunFailed
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.verdict import OUT_OF_BUDGET
 

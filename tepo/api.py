@@ -1,0 +1,100 @@
+"""tepo from Python: each function is the command of the same name, without its printing. docs/python.md shows them."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.common.trust import caller, say
+from tepo.config.compose import compose
+from tepo.launch.run_units import Slots, run_planned
+from tepo.problems.graded_rows import pair_of
+from tepo.problems.grader import Grader, GraderOptions, Verdict
+from tepo.problems.grader.options import FALLBACKS
+from tepo.results.run_result import RunResult
+from tepo.results.study_result import StudyResult
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan import forget
+from tepo.studies.plan_studies import plan_all
+
+
+def run(
+    study: str,
+    *,
+    scale: str = "laptop",
+    seeds: Sequence[int] | None = None,
+    store: str | Path = "runs",
+    overrides: Sequence[str] = (),
+    jobs: int = 1,
+    progress: bool = True,
+    trust: bool = False,
+) -> StudyResult:
+    """Train and measure what the store lacks of a study, and give its table: `tepo ablate`.
+
+    seeds: default: the study's. overrides: for every row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
+    jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
+    trust: execute Python that the study names, as `--trust` does.
+
+    Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
+    """
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    forget()
+    plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
+    with caller():
+        say(overrides, trusts=trust)
+        return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
+
+
+def train(
+    overrides: Sequence[str] = (),
+    *,
+    store: str | Path | None = None,
+    evaluate: bool = False,
+    validate: bool = False,
+    progress: bool = True,
+) -> RunResult:
+    """Train one run in this process, or find it where it is finished: `tepo train`.
+
+    overrides: `objective=gspo`, `seed=3`, `train.steps=40` … store: default: runs/. evaluate, validate: measure it on
+    the benchmarks of its data, on validation problems. torch's threads and random state are as before when it returns.
+
+    Raises UserError for what cannot be meant or a run that another process has, RunFailed when the run failed.
+    """
+    import torch
+
+    from tepo.jobs.measure_run import After
+    from tepo.jobs.train import train_run
+    from tepo.planning.fit import planned_seconds
+
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    after = After(evaluate, validate, time.process_time())
+    config = compose(overrides)
+    config = replace(config, store=str(store)) if store else config
+    threads = torch.get_num_threads()
+    try:
+        with torch.random.fork_rng():
+            train_run(config, after, planned_seconds, quiet=not progress)
+    finally:
+        torch.set_num_threads(threads)
+    return RunResult(RunFolder.of(config).path)
+
+
+def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = None) -> list[Verdict]:
+    """A verdict for each row of {"gold", "prediction"}, in order: `tepo grade`.
+
+    options: default: a prediction without a box may say its answer in other ways. Of a pandas frame:
+    `frame.to_dict("records")`. Raises UserError naming the first row that cannot be graded.
+    """
+    pairs = []
+    for number, row in enumerate(rows):
+        try:
+            pairs.append(pair_of(row))
+        except UserError as error:
+            raise UserError(error.what, where=f"row {number}", fix=error.fix) from None
+    with Grader(options or GraderOptions(fallbacks=FALLBACKS)) as grader:
+        return grader.grade(pairs)

@@ -1,0 +1,1 @@
+"""Base modules that every layer may import."""

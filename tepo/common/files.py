@@ -1,0 +1,275 @@
+"""Files that appear whole or not at all (commit by rename), locks, and stable hashes of what files hold.
+
+What is being written or removed has a hidden name beside its own, `.NAME.` and eight hex digits: a kill leaves that,
+and whoever holds the lock next removes it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any
+
+from tepo.common.errors import BUSY, UserError
+
+_HEX = "[0-9a-f]" * 8
+_DEEPEST = 100  # levels of JSON
+_SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
+_EXPLAINED = {
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "no permission to write",
+    errno.EDQUOT: "the disk quota is used up",
+}
+_EXPLAINED |= {
+    errno.EPERM: "no permission to write",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EEXIST: "a file is in the way",
+    errno.EISDIR: "a folder is in the way",
+}
+_EXPLAINED |= {
+    errno.ENOENT: "the folder is gone, or cannot be made there",
+    errno.EFBIG: "the file is larger than the system allows",
+    errno.ELOOP: "a symbolic link is in the way, or links in the path go round in a circle",
+}
+
+STORE = "--store DIR"
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
+    """Turn a full or read-only disk into a UserError that names the place, and the option that names another."""
+    try:
+        yield
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else _native_errno(error)
+        if number not in _EXPLAINED:
+            raise
+        space = "free some space, or " if number in (errno.ENOSPC, errno.EDQUOT) else ""
+        kept = "; finished steps are kept" if option == STORE else ""
+        fix = f"{space}choose another place with {option}{kept}"
+        raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix=fix, exit_code=1) from error
+
+
+def _native_errno(error: Exception) -> int | None:
+    """The error number in the text of a native library's exception, such as SafetensorError's "(os error 28)"."""
+    number = re.search(r"os error (\d+)", str(error))
+    return int(number.group(1)) if number else None
+
+
+def no_link(path: str, flags: int) -> int:
+    """Open a file, as the `opener` of `open`, unless its name is a symbolic link: in a folder from elsewhere that could
+    lead to any file of ours."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
+    """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part.
+
+    option: what names another place on the command line, for the UserError where this one cannot be written.
+    """
+    payload = data.encode() if isinstance(data, str) else data
+    with explain_write_errors(path, option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_and_rename(path, payload)
+        except FileNotFoundError:  # taken for what a killed process left: see `remove_leftovers`
+            _write_and_rename(path, payload)
+
+
+def _write_and_rename(path: Path, payload: bytes) -> None:
+    hidden = _hidden(path)
+    try:
+        with open(hidden, "xb") as file:  # unlike tempfile's, with the rights that the umask leaves
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(hidden, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise
+
+
+def _hidden(path: Path) -> Path:
+    """A new name beside a file or folder, for as long as it is written or removed."""
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, keys in the order given."""
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def commit_folder(target: Path) -> Iterator[Path]:
+    """A scratch folder that becomes `target` (replacing it) when the block ends without an error,
+    and vanishes otherwise. Raises UserError with exit code BUSY when another process writes this target."""
+    with explain_write_errors(target), exclusive(target):
+        remove_leftovers(target.parent, f".{glob.escape(target.name)}.{_HEX}")
+        scratch = _hidden(target)
+        scratch.mkdir()
+        try:
+            yield scratch
+            replace_folder(scratch, target)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+def replace_folder(finished: Path, target: Path) -> None:
+    """Give a finished folder the name of another one, which goes if it is there."""
+    hidden = _hidden(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(target, hidden)
+    os.replace(finished, target)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if it is there, under a hidden name: a kill in the middle leaves no half of it under its own."""
+    hidden = _hidden(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, *patterns: str) -> None:
+    """Remove files and folders that a killed process left, by glob patterns. For who holds the lock that all who write
+    them hold; of the others `write_atomic` alone takes no harm."""
+    for path in (path for pattern in patterns for path in list(folder.glob(pattern))):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def take_lock(path: Path) -> IO[str] | None:
+    """An exclusive lock, held until the returned file is closed or this process dies; None where another process has
+    it. POSIX record locks: they also work on network file systems.
+
+    Raises UserError on a file system without them. A file with the holder's name and a heartbeat would not do in their
+    place: after a kill on another machine only clocks could tell it from a live one's, and two would train one run.
+    """
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = open(path, "a", opener=no_link)  # noqa: SIM115
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return None
+        raise UserError(
+            f"the file system does not lock files: {error.strerror}",
+            where=str(path),
+            fix="mount it with locks (Lustre with the option `flock`; NFS with a lock service, or with `nolock` or "
+            "`local_lock=posix` where this machine alone uses it), or choose a place on another one",
+            exit_code=1,
+        ) from error
+    return handle
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep other processes out of the same block for a file or folder, by a lock beside it that goes with the block.
+    Raises UserError with exit code BUSY when one is in it."""
+    lock = path.with_name(f".{path.name}.lock")
+    while (handle := take_lock(lock)) and not _is(handle, lock):
+        handle.close()  # another process removed it after we had opened it
+    if handle is None:
+        raise UserError("another process writes this", where=str(path), fix="try again when it is done", exit_code=BUSY)
+    with handle:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _is(handle: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text, from bytes in UTF-8. Raises ValueError, in words for people, also for one that is
+    nested more deeply than any of ours, which no code that walks it survives, and for half a character (\\ud800), which
+    nothing can print."""
+    try:
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    except UnicodeDecodeError:
+        raise ValueError("not text in UTF-8") from None
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+        raise ValueError(f"nested more than {_DEEPEST} deep")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"not JSON from {line}column {error.colno} on" if text.strip() else "empty") from None
+    if re.search(r"\\u[dD][89a-fA-F]", text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"half a character: {error.object[error.start]!a}") from None
+    return value
+
+
+def _depth(text: str) -> int:
+    brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text))
+    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Rows of a JSON-lines file; a half-written last line (a killed writer) is left out. Splits on newline only."""
+    if not path.exists():
+        return []
+    rows = []
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            if number < len(lines) - 1:
+                what = f"line {number + 1} is not JSON of ours: {error}"
+                raise UserError(what, where=str(path), fix="repair or delete that line") from None
+            continue
+        if not isinstance(row, dict):
+            raise UserError(
+                f"line {number + 1} is not a JSON object", where=str(path), fix="repair or delete that line"
+            )
+        rows.append(row)
+    return rows
+
+
+def content_hash(value: Any, length: int = 12) -> str:
+    """Hex digest of a JSON-able value, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes. A large file is read again only when its size, time stamps or inode changed."""
+    state = path.stat()
+    if state.st_size < _SMALL:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return _large_digest(path.absolute(), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=1024)
+def _large_digest(path: Path, *state: int) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

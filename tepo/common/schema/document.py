@@ -1,0 +1,105 @@
+"""YAML files that know their lines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tepo.common.errors import UserError
+from tepo.common.schema.location import Keys, Location
+
+_DEEPEST = 50  # levels
+
+
+class _Twice(yaml.MarkedYAMLError):
+    """A key is written twice in one mapping; plain YAML keeps the last one."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            here = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEEPEST} deep", problem_mark=here)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        names = [name for name, _ in node.value if isinstance(name, yaml.ScalarNode)]
+        for index, name in enumerate(names):
+            if name.value in (other.value for other in names[:index]):
+                raise _Twice(problem=f"the key {name.value!r} is there twice", problem_mark=name.start_mark)
+        return node
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file: the mapping it holds, and its nodes, which know their lines."""
+
+    path: Path
+    data: dict[str, Any]
+    root: Any
+
+    @property
+    def at(self) -> Location:
+        return Location(self._origin)
+
+    def line(self, keys: Keys) -> int | None:
+        """The line of a key, from 1; None where it is not written."""
+        node, line = self.root, self.root.start_mark.line
+        for key in keys:
+            child = _child(node, key)
+            if child is None:
+                return None
+            line, node = child
+        return int(line) + 1
+
+    def _origin(self, keys: Keys) -> str:
+        """`file:line` of a key, or of the nearest one above it that is written."""
+        line = self.line(keys)
+        return f"{self.path}:{line}" if line else self._origin(keys[:-1])
+
+
+def _child(node: Any, key: str | int) -> tuple[int, Any] | None:
+    """The line of a key and the node that it holds."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key].start_mark.line, node.value[key]
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return next(((name.start_mark.line, value) for name, value in pairs if name.value == str(key)), None)
+
+
+def load(path: Path) -> Document:
+    """The mapping in a YAML file. Raises UserError naming the line for anything else and for a key written twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        data = None if root is None else loader.construct_document(root)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a day that no calendar has
+        raise _broken(error, path, text) from None
+    if not isinstance(data, dict):
+        raise UserError("the file must hold a mapping of keys to values", where=str(path))
+    return Document(path, data, root)
+
+
+def _broken(error: Exception, path: Path, text: str) -> UserError:
+    """Error with YAML's own message, and its line where it knows one."""
+    mark, index = getattr(error, "problem_mark", None), getattr(error, "position", None)
+    line = mark.line if mark else None if index is None else text.count("\n", 0, index)
+    where = str(path) if line is None else f"{path}:{line + 1}"
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if isinstance(error, _Twice):
+        return UserError(problem, where=where, fix="join them: YAML would keep the last one")
+    return UserError(f"not valid YAML: {problem}", where=where, fix="check indentation, quotes, colons and brackets")

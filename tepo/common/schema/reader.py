@@ -1,0 +1,198 @@
+"""From plain values to typed dataclasses: keys, types, choices and bounds are checked here and nowhere else."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from tepo.common.errors import UserError
+from tepo.common.schema.fields import Exclusive
+from tepo.common.schema.location import Location
+
+T = TypeVar("T")
+Schema = Mapping[str, tuple[Any, Field[Any]]]
+
+
+def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
+    """The dataclass that a mapping means; dataclasses, lists and mappings below it are checked too.
+
+    owner: what has the keys in a message, where their full dotted names do not say it. Raises UserError for an unknown
+    or missing key and a value of the wrong type or range, or that the class itself refuses."""
+    if not isinstance(value, Mapping):
+        raise _wrong("is a mapping", value, {}, at)
+    schema = _schema(cast(Any, kind))
+    _check_keys(schema, value, at, owner)
+    found = {}
+    for name, (hint, part) in schema.items():
+        required = part.default is MISSING and part.default_factory is MISSING
+        if name not in value and required:
+            meaning = part.metadata.get("meaning")
+            raise at.error(f"{at.at(name).key} is missing" + (f": {meaning}" if meaning else ""), fix=f"add {name}: …")
+        nothing = value.get(name) is None and get_origin(hint) in (tuple, list, dict)  # `rows:` with nothing below
+        if name in value and (required or not nothing):
+            found[name] = _value(hint, value[name], part.metadata, at.at(name))
+    with at.named():
+        return kind(**found)
+
+
+def _check_keys(schema: Schema, value: Mapping[Any, Any], at: Location, owner: str) -> None:
+    """Each key is one that may be written."""
+    prefix = "" if owner or not at.keys else f"{at.key}."
+    for key in value:
+        meta = schema[key][1].metadata if key in schema else None
+        if meta is None:
+            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
+            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
+        if meta.get("derived"):
+            raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
+
+
+def read_kind(kinds: Mapping[str, type], value: Any, at: Location, tag: str = "kind") -> Any:
+    """The dataclass that `{kind: NAME, key: value …}`, or NAME alone, means. tag: the key that names the kind."""
+    if isinstance(value, str):
+        value = {tag: value}
+    if not isinstance(value, Mapping):
+        raise _wrong(f"must be a mapping like {{{tag}: {next(iter(kinds))}}}", value, {}, at)
+    given = dict(value)
+    name = given.pop(tag, None)
+    if name is None:
+        valid = f"add {at.at(tag).key}=…; valid: {', '.join(sorted(kinds))}"
+        raise at.error(f"{at.at(tag).key} is missing", fix=valid)
+    if not isinstance(name, str) or name not in kinds:
+        raise at.at(tag).unknown(at.at(tag).key, name, kinds)
+    for key in given:  # a kind was changed and the keys of the old one stayed
+        owners = [other for other, kind in kinds.items() if key in _schema(kind)]
+        if owners and name not in owners:
+            what = f"{at.key}.{key} belongs to {tag}: {', '.join(owners)}, not to {tag}: {name}"
+            command = f"on the command line objective.{at.key}={name}"
+            fix = f"write {at.key}: {{{tag}: {name}}} ({command}), which starts the axis anew"
+            raise at.at(key).error(what, fix=fix)
+    return read(kinds[name], given, at, owner=f"{at.key} ({tag}: {name})")
+
+
+@cache
+def _schema(kind: Any) -> Schema:
+    """Name -> type and field."""
+    hints = get_type_hints(kind)
+    return {part.name: (hints[part.name], part) for part in fields(kind)}
+
+
+# types ----------------------------------------------------------------------------------------------------------------
+def _value(hint: Any, value: Any, meta: Mapping[str, Any], at: Location) -> Any:
+    """A value in the type of its field."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (types.UnionType, Union):
+        if value is None and type(None) in arguments:
+            return None
+        return _value(_arm(arguments, value, meta, at), value, meta, at)
+    if origin is Literal:
+        return _chosen(value, arguments, at)
+    if is_dataclass(hint):
+        return read(cast(type, hint), value, at)
+    if origin in (tuple, list):
+        if not isinstance(value, list | tuple):
+            raise _wrong("is a list", value, meta, at)
+        return origin(_value(arguments[0], part, meta, at.at(index)) for index, part in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong("is a mapping", value, meta, at)
+        for key in value if get_origin(arguments[0]) is Literal else ():
+            _chosen(key, get_args(arguments[0]), at.at(str(key)), f"key of {at.key}")
+        return {str(key): _value(arguments[1], part, meta, at.at(str(key))) for key, part in value.items()}
+    return _scalar(hint, value, meta, at)
+
+
+def _arm(arms: tuple[Any, ...], value: Any, meta: Mapping[str, Any], at: Location) -> Any:
+    """The type among several that a value is meant for."""
+    arms = tuple(arm for arm in arms if arm is not type(None))
+    shapes: dict[Any, Any] = {float: int | float, dict: Mapping, tuple: list}
+    for arm in arms:
+        plain = get_origin(arm) or arm
+        if len(arms) == 1 or isinstance(value, shapes.get(plain, plain)):
+            return arm
+    raise _wrong("must be " + " or ".join(_WANTED[get_origin(arm) or arm] for arm in arms), value, meta, at)
+
+
+def _chosen(value: Any, choices: tuple[Any, ...], at: Location, kind: str = "") -> Any:
+    if value not in choices:
+        raise at.unknown(kind or at.key, value, choices)
+    return value
+
+
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_WANTED = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    tuple: "a list",
+    dict: "a mapping",
+}
+
+
+def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> Any:
+    """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if kind is str and plain:
+        return _chosen(str(value), meta["choices"], at) if meta.get("choices") else str(value)
+    if kind is bool:
+        truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(truth, bool):
+            return truth
+    if kind in (int, float) and plain:
+        return _number(kind, value, meta, at)
+    raise _wrong(f"must be {_WANTED[kind]}", value, meta, at)
+
+
+def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> float:
+    """A number inside its bounds."""
+    low, high = meta.get("low"), meta.get("high")
+    try:
+        number = _whole(value) if kind is int else float(value)
+        taken = kind is int or math.isfinite(number) or number == high or not isinstance(value, float)
+    except (ValueError, OverflowError):
+        taken = False
+    if not taken:
+        raise _wrong(f"must be {_WANTED[kind]}", value, meta, at)
+    under = low is not None and (number <= low if isinstance(low, Exclusive) else number < low)
+    over = high is not None and (number >= high if isinstance(high, Exclusive) else number > high)
+    if under or over:
+        raise _wrong(f"must be {_bounds(low, high, under)}", number, meta, at)
+    return number
+
+
+def _whole(value: str | float) -> int:
+    """1000, and so 1e3, in digits or as a number. Raises ValueError for another."""
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+def _bounds(low: Any, high: Any, under: bool) -> str:
+    """Bounds in words: both of a closed interval, else the one that was crossed."""
+    if low is not None and high is not None and not isinstance(low, Exclusive) and not isinstance(high, Exclusive):
+        return f"between {low:g} and {high:g}"
+    if under:
+        return f"at least {low:g}" if not isinstance(low, Exclusive) else "positive" if low == 0 else f"above {low:g}"
+    shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
+    return f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
+
+
+_HOW = {"is a list": "write [first, second]", "is a mapping": "write {key: value}"}
+
+
+def _wrong(wanted: str, value: Any, meta: Mapping[str, Any], at: Location) -> UserError:
+    """The error for a value that is not what its field takes."""
+    shown = "nothing" if value is None else f"{value:g}" if isinstance(value, float) else repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+    fixes = (_HOW.get(wanted), meta.get("meaning") and f"what it is for: {meta['meaning']}")
+    return at.error(f"{at.key or 'this'} {wanted}, not {shown}", fix="; ".join(filter(None, fixes)))

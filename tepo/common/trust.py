@@ -1,0 +1,68 @@
+"""Whose word it takes to execute code that lies outside the package: the caller's of this command, and nobody else's.
+
+A stored run, a study and a record may name code (`trust_remote_code`, `kinds:`); none of them can permit it. The caller
+permits it with `--trust`, by writing the override himself, or by the Python being in his TEPO_PATH.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tepo.common.errors import UserError
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the caller of this process has said. words: overrides that he wrote."""
+
+    trusts: bool = False
+    words: frozenset[str] = frozenset()
+
+
+_said = _Said()
+_noted: set[str] = set()
+
+
+@contextmanager
+def caller() -> Iterator[None]:
+    """A block at whose end is forgotten what the caller said in it: a command, a call from Python."""
+    global _said
+    before = _said
+    try:
+        yield
+    finally:
+        _said = before
+
+
+def say(words: Iterable[str] = (), *, trusts: bool = False) -> None:
+    """The caller wrote these overrides, or trusts what is named (`--trust`)."""
+    global _said
+    _said = replace(_said, trusts=_said.trusts or trusts, words=_said.words | frozenset(map(str.strip, words)))
+
+
+def given() -> bool:
+    """Whether the caller trusts all that is named."""
+    return _said.trusts
+
+
+def wrote(word: str) -> bool:
+    """Whether the caller himself wrote an override."""
+    return word.strip() in _said.words
+
+
+def ask(what: str, where: str, fix: str) -> None:
+    """Have the caller's permission to execute code, and log that it was given.
+
+    what: says that something names code, where: its place. Raises UserError without permission: nothing waits for an
+    answer, as a Slurm job has nobody to give one."""
+    if not given():
+        raise UserError(what, where=where, fix=f"{fix}; --trust executes it")
+    note(f"executed, as --trust says: {what}, in {where}")
+
+
+def note(text: str) -> None:
+    """Log once in a process what is executed."""
+    if text not in _noted:
+        _noted.add(text)
+        logging.getLogger(__name__).warning(text)

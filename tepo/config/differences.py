@@ -1,0 +1,62 @@
+"""Settings that tell configurations apart that are called the same."""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from tepo.common.files import content_hash
+
+NOT_A_SETTING = ("seed", "store", "wandb.", "train.token_dump_every")
+"""Beginnings of keys that are shown by themselves, or have no say in what is trained."""
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested keys joined by dots, values as text; of a text of many lines (a Python file) its hash."""
+    result: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            text = "" if value is None else str(value)
+            result[prefix + str(key)] = content_hash(text) if "\n" in text else text
+    return result
+
+
+def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings (`train.epochs=1 …`) in which each configuration differs from the most usual value among those that are
+    called the same; empty for those that are alike."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, name in enumerate(called):
+        groups[name].append(index)
+    result = [""] * len(configs)
+    for members in (members for members in groups.values() if len(members) > 1):
+        settings = _differing([configs[index] for index in members])
+        keys = [key for key in dict.fromkeys(itertools.chain(*settings)) if not key.startswith(NOT_A_SETTING)]
+        usual = {key: _usual([one.get(key, "") for one in settings]) for key in keys}
+        for index, one in zip(members, settings, strict=True):
+            apart = [f"{key}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
+            result[index] = " ".join(apart)
+    return result
+
+
+def _usual(values: Sequence[str]) -> str:
+    """The most frequent value; of equally frequent ones the one that nobody set, then the first."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value == ""))
+
+
+def _differing(configs: Sequence[Mapping[str, Any]], prefix: str = "") -> list[dict[str, str]]:
+    """Each configuration flat, without the sections that are the same in all: of thousands of runs most are."""
+    first, result = configs[0], [dict[str, str]() for _ in configs]
+    for key in dict.fromkeys(itertools.chain(*configs)):
+        if all(key in config and config[key] == first.get(key) for config in configs):
+            continue
+        sections = [value for config in configs if isinstance(value := config.get(key), Mapping) and value]
+        if len(sections) == len(configs):
+            parts = _differing(sections, f"{prefix}{key}.")
+        else:
+            parts = [flat({key: config[key]}, prefix) if key in config else {} for config in configs]
+        for one, part in zip(result, parts, strict=True):
+            one |= part
+    return result

@@ -1,0 +1,103 @@
+"""A user's own problems and model: `data=FILE.jsonl`, `data.problems=NAME`, `model=FOLDER` or a hub id,
+and what follows from them.
+
+Such a value stands for the option `_own` of its group, whose file holds the defaults. Labels come from what is named.
+Words that contradict each other are refused, because one of them would be ignored.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError
+
+OPTION = "_own"
+LEAF = {"data": "data.problems", "model": "model.path"}  # the key that holds what the value names
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_SHIPPED = "package:"
+
+
+def is_own(group: str, value: str) -> bool:
+    """Tell whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape; whether it is there,
+    its reader says."""
+    value = unquoted(value)
+    if group == "data":
+        return value.endswith(".jsonl")
+    if group != "model":
+        return False
+    shaped = value.startswith((_SHIPPED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
+    return shaped or (bool(value) and Path(value).is_dir())
+
+
+def unquoted(value: str) -> str:
+    """The value without the quotes that Hydra's grammar may have asked for."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+
+
+def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> dict[str, str]:
+    """The overrides (key -> value; of a key given twice the last) with own places put as an option and a key.
+
+    Raises UserError where the same thing is named twice, in two ways.
+    """
+    words = dict(given)
+    for group, leaf in LEAF.items():
+        value = words.get(group)
+        if value is None or value in options[group] or not is_own(group, value):
+            continue
+        if unquoted(given.get(leaf, value)) != unquoted(value):
+            raise UserError(f"{group}={value} and {leaf}={given[leaf]} name two", fix="keep one of them")
+        words |= {group: OPTION, leaf: unquoted(value)}
+    return words
+
+
+def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
+    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks.
+
+    `data`: the section composed so far.
+    Raises UserError for words that say both that problems are read and that they are generated.
+    """
+    if not data.get("problems"):
+        return False
+    tasks = [key for key in given if key.startswith("data.tasks.")]
+    named = f"data.problems={data['problems']}"
+    if tasks or given.get("data.kind") == "procedural":
+        other = tasks[0] if tasks else "data.kind=procedural"
+        raise UserError(f"{named} reads problems, and {other} generates them", fix="keep one of them")
+    if not data.get("tasks"):
+        return False
+    if "data" not in given:
+        return True
+    if given.get("data.kind") != "problems":
+        raise UserError(
+            f"{named} reads problems, and data={given['data']} generates them",
+            fix="leave data= out, or add data.kind=problems to keep its other settings",
+        )
+    return False
+
+
+def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
+    """Fill in what follows from the composed data and model: kind, prompt and labels.
+
+    Raises UserError for a base that is not used.
+    """
+    data, model = plain["data"], plain["model"]
+    if data.get("problems") and data.get("kind") == "problems":
+        data["tasks"] = {}
+        if "data.problems" in given and "data.name" not in given:
+            data["name"] = Path(data["problems"]).stem
+    if "data.base" in given and model.get("path") != data["base"]:
+        raise UserError(
+            "data.base is what model=laptop starts from, and another model was chosen",
+            where=f"data.base={data['base']}",
+            fix="model=FOLDER",
+        )
+    if {"model.path", "data.base"} & set(given) and "model.name" not in given:
+        model["name"] = label(model["path"])
+    if data.get("prompt") == "auto":  # the alphabet of a shipped base has no letters for the instruction
+        data["prompt"] = "raw" if str(model["path"]).startswith(_SHIPPED) else "boxed"
+
+
+def label(path: str) -> str:
+    """Short name of a model in lists and tables: the last part of its path or hub id."""
+    return path.removeprefix(_SHIPPED) if path.startswith(_SHIPPED) else Path(path).expanduser().absolute().name or path

@@ -1,0 +1,1 @@
+"""Intervals, comparisons, equivalence, power and scaling fits."""

@@ -1,0 +1,226 @@
+"""Scores of rows with 95% intervals, and paired comparisons between rows.
+Formulas and their reasons: docs/evaluation.md.
+
+Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+from tepo.common.errors import UserError, unknown_name
+from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, Estimate, estimate, estimate_share
+from tepo.evaluation.statistics.mixture_t import UNKNOWN, Tails
+
+AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
+MEAN = "mean"  # over benchmarks, each counting alike
+COLUMNS = ("row", "seed", "benchmark", "problem", "sample", "correct")
+
+
+def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+    """Every row on every benchmark, on `average` and on `mean`.
+
+    Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a
+    benchmark (or has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another
+    number. low, high and half are NaN for fewer than FEWEST problems.
+    """
+    check_frame(frame)
+    everything = frame["benchmark"].unique().tolist()
+    lines = []
+    for row, cells in _cells(frame).items():
+        counts = frame[frame["row"] == row].groupby("benchmark").size()
+        for name, table in cells.items():
+            lines.append(
+                _line(
+                    row,
+                    name,
+                    estimate_share({name: table.to_numpy()}, draws=draws, seed=seed),
+                    table.shape,
+                    counts[name],
+                )
+            )
+        joint = _joint(cells, everything)
+        if joint:
+            shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
+            weights = {name: counts[name] / len(cells[name]) for name in everything}
+            lines.append(
+                _line(row, AVERAGE, estimate_share(joint, weights, draws=draws, seed=seed), shape, counts.sum())
+            )
+            lines.append(_line(row, MEAN, estimate_share(joint, draws=draws, seed=seed), shape, counts.sum()))
+    return pd.DataFrame(lines)
+
+
+class Verdict(StrEnum):
+    """Words for a difference."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.statistics.equivalence
+    UNDECIDED = "undecided"
+    WITHIN_NOISE = "within noise"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares.
+
+    delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
+    interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
+    seeds: how many the rows share. error and tails: the standard error of delta, and of (delta - truth) / error.
+    """
+
+    row: str
+    benchmark: str
+    delta: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    half: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+    seeds: int = 0
+    error: float = math.nan
+    tails: Tails = UNKNOWN
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse only where the corrected p is below 5%."""
+        if math.isnan(self.p_holm):
+            return Verdict.NOT_COMPARABLE
+        if self.p_holm >= 1 - LEVEL:
+            return Verdict.WITHIN_NOISE
+        return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
+
+
+def compare(
+    frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
+) -> list[Difference]:
+    """Every other row against `baseline`, row after row, Holm-corrected over everything returned.
+
+    on: benchmarks, AVERAGE or MEAN. Raises UserError for a baseline that is not there.
+    """
+    differences = []
+    for pair in pair_rows(frame, baseline, on):
+        if pair.cells is None:
+            differences.append(Difference(pair.row, pair.benchmark))
+            continue
+        one = estimate(pair.cells, pair.weights, draws=draws, seed=seed)
+        differences.append(
+            Difference(
+                pair.row, pair.benchmark, one.mean, one.low, one.high, one.half, one.p,
+                seeds=pair.seeds, error=one.error, tails=one.tails,
+            )
+        )  # fmt: skip
+    return corrected(differences)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row minus the baseline: benchmark -> x[s, p] - base[s, p] over the seeds that both have; None where seeds or
+    problems are not shared. weights: of the benchmarks, None where all count alike."""
+
+    row: str
+    benchmark: str
+    cells: dict[str, np.ndarray] | None
+    weights: dict[str, float] | None
+
+    @property
+    def seeds(self) -> int:
+        return len(next(iter(self.cells.values()))) if self.cells else 0
+
+
+def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
+    """Pairs of runs that `compare` estimates from, in its order. Raises as it does."""
+    check_frame(frame)
+    by_row = _cells(frame)
+    if baseline not in by_row:
+        raise unknown_name("row", baseline, by_row)
+    everything = frame["benchmark"].unique().tolist()
+    sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
+    pairs = []
+    for row, cells in by_row.items():
+        for column in () if row == baseline else on:
+            wanted = everything if column in (AVERAGE, MEAN) else [column]
+            differences = _paired(cells, by_row[baseline], wanted)
+            weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
+            pairs.append(Pair(row, column, differences, weights))
+    return pairs
+
+
+def corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The differences with Holm's correction over all of them."""
+    adjusted = holm(np.array([one.p for one in differences], dtype=float))
+    return [replace(one, p_holm=float(p)) for one, p in zip(differences, adjusted, strict=True)]
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Holm's step-down adjusted p-values [n]; NaN stays NaN and does not count. Holm 1979."""
+    adjusted = np.full(len(p), np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    factors = len(order) - np.arange(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return adjusted
+
+
+def check_frame(frame: pd.DataFrame) -> None:
+    """Raise UserError unless the columns are there, there are rows,
+    and every seed of a row has the same problems on a benchmark."""
+    missing = [column for column in COLUMNS if column not in frame.columns]
+    if missing:
+        raise UserError(f"samples lack the column {missing[0]!r}", fix=f"needed: {', '.join(COLUMNS)}")
+    if frame.empty:
+        raise UserError("there are no samples to summarize", fix="evaluate something first")
+
+
+def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
+    """row -> benchmark -> x[s, p] with labelled seeds and problems, sorted; rows and benchmarks as they appear."""
+    means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean().reset_index()
+    parts = dict(iter(means.groupby(["row", "benchmark"], sort=False)))
+    cells: dict[str, dict[str, pd.DataFrame]] = {}
+    for row, name in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
+        part = parts[row, name]
+        seeds, problems = pd.Index(part["seed"].unique()), pd.Index(part["problem"].unique())
+        if len(part) != len(seeds) * len(problems):
+            raise UserError(
+                "the seeds of a row were evaluated on different problems",
+                where=f"row {row}, benchmark {name}",
+                fix="use the same --limit for every seed",
+            )
+        cells.setdefault(row, {})[name] = pd.DataFrame(
+            part["correct"].to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems
+        )
+    return cells
+
+
+def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
+    """x[s, p] of all wanted benchmarks over the seeds that have all of them, or None."""
+    if any(name not in cells for name in wanted):
+        return None
+    shared = functools.reduce(lambda left, right: left.intersection(right), (cells[name].index for name in wanted))
+    return {name: cells[name].loc[shared].to_numpy() for name in wanted} if len(shared) else None
+
+
+def _paired(
+    cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]
+) -> dict[str, np.ndarray] | None:
+    """Differences x[s, p] - base[s, p] over the seeds both have everywhere,
+    or None when seeds or problems are not shared."""
+    if any(
+        name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted
+    ):
+        return None
+    return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
+
+
+def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
+    return {
+        "row": row, "benchmark": name, "mean": estimate.mean, "low": estimate.low, "high": estimate.high,
+        "half": estimate.half,
+        "seeds": shape[0], "problems": shape[1], "samples": int(samples),
+    }  # fmt: skip

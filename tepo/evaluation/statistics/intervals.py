@@ -1,0 +1,146 @@
+"""The mean over seeds and problems with its 95% interval. Formulas and their reasons: docs/evaluation.md.
+
+Seeds (training runs) and problems are both samples from something larger, and every seed meets the same problems,
+so the two are crossed:
+
+    x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
+
+The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn
+seed), n - 1 out of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance
+counts e three times (Owen 2007, the pigeonhole bootstrap), which would hide real differences between paired rows,
+and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to as many standard
+errors of the crossed design as its tails ask for (tepo.evaluation.statistics.mixture_t).
+"""
+
+import functools
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri  # not scipy.stats, whose import takes half a second
+
+from tepo.evaluation.statistics.mixture_t import UNKNOWN, Tails
+
+DRAWS = 2000
+LEVEL = 0.95
+FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95% interval, standard error and the tails of (mean - truth) / error;
+    `p` is two-sided, for the hypothesis that the mean is 0.
+
+    All but the mean are NaN where there are too few problems to say.
+    """
+
+    mean: float
+    low: float
+    high: float
+    error: float
+    tails: Tails
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval, for printing mean ± half."""
+        return (self.high - self.low) / 2
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of mean = 0."""
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * self.tails.below(-abs(self.mean) / self.error))
+
+
+def estimate(
+    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
+    """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
+
+    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
+    the bootstrap draws indices. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
+    come in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible
+    and rows are resampled alike. Fewer than FEWEST problems in all: no interval.
+    """
+    names = sorted(cells)
+    share = np.array([1.0 if weights is None else weights[name] for name in names])
+    share = share / share.sum()
+    seeds = len(cells[names[0]])
+    mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
+    if _problems(cells) < FEWEST:
+        return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
+    outer = _unit_weights("seeds", seeds, draws, seed)
+    values = np.zeros(draws)
+    for name, part in zip(names, share, strict=True):
+        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        norm = part / (inner[0].sum() * outer[0].sum())
+        values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
+    error, tails = _crossed_error([cells[name] for name in names], share)
+    spread = float(values.std())
+    if spread == 0:
+        return Estimate(mean, mean, mean, 0.0, tails)
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    scale = error / spread * float(tails.quantile((1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2))
+    return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, tails)
+
+
+def estimate_share(
+    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> Estimate:
+    """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing
+    varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934)."""
+    plain = estimate(cells, weights, draws=draws, seed=seed)
+    if plain.error == 0 and round(plain.mean, 9) in (0, 1):
+        far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
+        return replace(plain, low=far) if plain.mean > 0.5 else replace(plain, high=1 - far)
+    return replace(plain, low=max(plain.low, 0.0), high=min(plain.high, 1.0))  # NaN stays NaN
+
+
+def _problems(cells: Mapping[str, np.ndarray]) -> int:
+    return sum(x.shape[1] for x in cells.values())
+
+
+def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
+    """Standard error of the weighted mean, and its tails.
+
+    Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise
+    e / (SP), so it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few
+    seeds happen to agree (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
+    """
+    parts = [
+        (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)
+        for w, x in zip(share, cells, strict=True)
+        if x.shape[1] > 1
+    ]
+    variances, freedoms = np.array(parts).reshape(-1, 2).T
+    of_problems, seeds = float(variances.sum()), len(cells[0])
+    problems = float(satterthwaite(variances, freedoms))
+    if seeds == 1:
+        return of_problems**0.5, Tails(problems)
+    means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
+    of_seeds = float(means.var(ddof=1)) / seeds
+    total = of_seeds + of_problems
+    return total**0.5, Tails(problems, seeds - 1, of_seeds / total if total else 0.0)
+
+
+def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of the sum of variances [..., n], each with its own [n]; infinite where nothing varies."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        degrees = variances.sum(axis=-1) ** 2 / (variances**2 / freedoms).sum(axis=-1)
+    return np.nan_to_num(degrees, nan=np.inf, posinf=np.inf)
+
+
+@functools.lru_cache(maxsize=32)
+def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
+    """Number of times that each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
+    size = max(units - 1, 1)
+    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
+    weights = np.empty((draws, units))
+    for start in range(0, draws, 250):
+        rows = min(250, draws - start)
+        drawn = random.integers(0, units, (rows, size)) + np.arange(rows)[:, None] * units
+        weights[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+    return weights

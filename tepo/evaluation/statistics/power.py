@@ -1,0 +1,139 @@
+"""Power of a comparison: the smallest difference that a number of seeds and problems finds with 80%, from the variances
+of measured differences. The estimator is written down in docs/evaluation.md.
+
+The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, satterthwaite
+from tepo.evaluation.statistics.mixture_t import Tails
+
+POWER = 0.8
+FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)
+MOST_SEEDS = 200
+MOST_FACTOR = 100.0
+_DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variances of a difference between rows. seed: of a_s, averaged over benchmarks by weight; problem, rest: of b_p
+    and e_sp on each benchmark; weights (they sum to 1) and problems: of each benchmark."""
+
+    seed: float
+    problem: np.ndarray
+    rest: np.ndarray
+    weights: np.ndarray
+    problems: np.ndarray
+
+    def times(self, factor: float) -> "Spread":
+        """With so many times the problems of every benchmark."""
+        return replace(self, problems=np.maximum(np.rint(self.problems * factor), 2))
+
+
+def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None) -> Spread | None:
+    """The variances behind differences x [S, P] on each benchmark, by mean squares (Henderson's method for a crossed
+    design). One may come out below 0, and counts as 0 only after pooling: else the pool would be too wide. None for one
+    seed, a benchmark of one problem, or fewer than FEWEST problems in all."""
+    names = sorted(cells)
+    sizes = np.array([cells[name].shape[1] for name in names])
+    seeds = len(cells[names[0]])
+    if seeds < 2 or sizes.min() < 2 or sizes.sum() < FEWEST:
+        return None
+    share = np.array([1.0 if weights is None else weights[name] for name in names])
+    share = share / share.sum()
+    rest = np.array([_rest(cells[name]) for name in names])
+    problem = np.array([cells[name].mean(axis=0).var(ddof=1) for name in names]) - rest / seeds
+    of_seeds = sum(w * cells[name].mean(axis=1) for w, name in zip(share, names, strict=True))
+    seed = float(np.var(of_seeds, ddof=1) - (share**2 * rest / sizes).sum())
+    return Spread(seed, problem, rest, share, sizes)
+
+
+def spread_of_seeds(deviation: float) -> Spread:
+    """Spread of a figure of a run, without problems: only seeds vary, by this standard deviation."""
+    none = np.zeros(1)
+    return Spread(deviation**2, none, none, np.ones(1), np.full(1, 2.0))
+
+
+def _rest(x: np.ndarray) -> float:
+    """Variance of e: what seed and problem leave of x [S, P]."""
+    left = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
+    return float((left**2).sum() / ((x.shape[0] - 1) * (x.shape[1] - 1)))
+
+
+def pooled(spreads: Sequence[Spread]) -> Spread:
+    """The mean variances of several differences on the same benchmarks."""
+    return Spread(*(np.mean([getattr(one, field.name) for one in spreads], axis=0) for field in fields(Spread)))
+
+
+def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
+    """From which difference on each of 10,000 simulated comparisons finds it: quantile x error - luck, in shares. Their
+    quantile of 80% is the smallest difference found with 80%."""
+    luck, reach = _simulated(spread, seeds, level)
+    return reach - luck
+
+
+def equivalent_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
+    """From which margin on each of 10,000 simulated comparisons of equal rows calls them equivalent."""
+    luck, reach = _simulated(spread, seeds, level)
+    return reach + np.abs(luck)
+
+
+def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Error of the mean, and the quantile of its tails times its estimated standard error as
+    `tepo.evaluation.statistics.intervals` estimates them; the mean squares of normal a, b and e are independent and
+    chi-squared."""
+    random = np.random.default_rng(0)
+    per_problem = spread.weights**2 / spread.problems
+    rest = float((per_problem * spread.rest).sum())
+    of_problems = per_problem * (np.maximum(spread.problem, 0.0) + spread.rest / seeds)
+    of_seeds = max(spread.seed, 0.0)
+    luck = random.standard_normal(_DRAWS) * (of_seeds / seeds + of_problems.sum()) ** 0.5
+    seed_part = (of_seeds + rest) / seeds * random.chisquare(seeds - 1, _DRAWS) / (seeds - 1)
+    freedoms = spread.problems - 1
+    parts = of_problems * random.chisquare(freedoms, (_DRAWS, len(freedoms))) / freedoms
+    total = seed_part + parts.sum(axis=1)
+    tails = Tails(satterthwaite(parts, freedoms), seeds - 1, seed_part / total)
+    return luck, tails.quantile(1 - level / 2) * total**0.5
+
+
+def smallest(thresholds: np.ndarray) -> float:
+    """The difference, or the margin, that 80% of simulated comparisons find."""
+    return float(np.quantile(thresholds, POWER))
+
+
+def seeds_needed(
+    spread: Spread, wanted: float, level: float = 1 - LEVEL, thresholds: Callable[..., np.ndarray] = found_from
+) -> int | None:
+    """The fewest seeds that find `wanted` with 80%, at the same problems; None for more than MOST_SEEDS."""
+
+    def enough(seeds: int) -> bool:
+        return smallest(thresholds(spread, seeds, level)) <= wanted
+
+    if not enough(MOST_SEEDS):
+        return None
+    low, high = FEWEST_SEEDS - 1, MOST_SEEDS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def problems_needed(spread: Spread, seeds: int, wanted: float, level: float = 1 - LEVEL) -> int | None:
+    """The fewest problems in all, every benchmark growing alike, that find `wanted` with 80% at the same seeds; None
+    where MOST_FACTOR times as many do not."""
+
+    def enough(factor: float) -> bool:
+        return smallest(found_from(spread.times(factor), seeds, level)) <= wanted
+
+    if not enough(MOST_FACTOR):
+        return None
+    low, high = 0.0, MOST_FACTOR
+    while high - low > 0.01 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return int(spread.times(high).problems.sum())

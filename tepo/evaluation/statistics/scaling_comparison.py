@@ -1,0 +1,167 @@
+"""Higher ceiling, faster, the same or undecided: rows of a study by their saturating fits (docs/evaluation.md)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from tepo.evaluation.statistics.comparison import Difference, Verdict
+from tepo.evaluation.statistics.equivalence import Decision, decide
+from tepo.evaluation.statistics.intervals import Estimate, estimate
+from tepo.evaluation.statistics.scaling_fit import Curve, Fit, Prediction, Problems, fit, predict_last_third
+
+
+class CurveVerdict(StrEnum):
+    """Words for a row beside the baseline."""
+
+    HIGHER = "higher ceiling"
+    LOWER = "lower ceiling"
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "the same"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The curve of one run. problems: benchmark -> [n + 1, P], the share of right responses to each validation problem,
+    untrained and at each score. ended: how the run ended before its last step, "" otherwise."""
+
+    curve: Curve
+    problems: Problems
+    ended: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """margin: ceilings within it (in shares) are equivalent. factor: computes within it are. share: of the way to the
+    ceiling, at which compute is compared."""
+
+    margin: float
+    factor: float
+    share: float
+
+
+@dataclass(frozen=True)
+class RowFit:
+    """A row's fits, by seed. ceiling in shares, log_compute at the rule's share of the way, with 95% intervals over
+    seeds and validation problems, NaN where a fit holds the parameter at its bound. doubt: why the fit is not trusted,
+    "" where it is."""
+
+    fits: Mapping[int, Fit]
+    ceiling: Estimate
+    log_compute: Estimate
+    prediction: Prediction
+    doubt: str
+
+    @property
+    def compute_at_bound(self) -> bool:
+        """That of a seed or more."""
+        return any(one.compute_at_bound for one in self.fits.values())
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row beside the baseline. ceiling: its minus the baseline's. speed: log compute likewise, so negative is faster.
+    None where a fit of the two is not trusted, or no seed is shared; speed also where a C_mid is at its bound."""
+
+    ceiling: Decision | None
+    speed: Decision | None
+
+    @property
+    def verdict(self) -> CurveVerdict:
+        """Speeds are compared between equivalent ceilings alone."""
+        match self.ceiling and self.ceiling.verdict:
+            case Verdict.BETTER:
+                return CurveVerdict.HIGHER
+            case Verdict.WORSE:
+                return CurveVerdict.LOWER
+            case Verdict.EQUIVALENT if self.speed:
+                return _SPEED.get(self.speed.verdict, CurveVerdict.UNDECIDED)
+        return CurveVerdict.UNDECIDED
+
+
+# `better` is more compute
+_SPEED = {
+    Verdict.BETTER: CurveVerdict.SLOWER,
+    Verdict.WORSE: CurveVerdict.FASTER,
+    Verdict.EQUIVALENT: CurveVerdict.SAME,
+}
+
+
+def fit_row(runs: Mapping[int, Measured], rule: Rule) -> RowFit:
+    """runs: by seed. Raises ValueError for too few scores."""
+    fits = {seed: fit(run.curve) for seed, run in runs.items()}
+    prediction = predict_last_third([run.curve for run in runs.values()])
+    ceiling, speed = (estimate(_stacked(cells, list(runs))) for cells in _cells(fits, runs, rule))
+    if any(one.ceiling_at_bound for one in fits.values()):
+        ceiling = _unknown_error(ceiling)
+    if any(one.compute_at_bound for one in fits.values()):
+        speed = _unknown_error(speed)
+    return RowFit(fits, ceiling, speed, prediction, _doubt(fits, runs, prediction, rule.margin))
+
+
+def _unknown_error(one: Estimate) -> Estimate:
+    """A parameter at its bound does not move with the scores, which is not a small error but an unknown one."""
+    return replace(one, low=math.nan, high=math.nan, error=math.nan)
+
+
+def judge(
+    rows: Mapping[str, RowFit], runs: Mapping[str, Mapping[int, Measured]], against: Mapping[str, str], rule: Rule
+) -> dict[str, Judged]:
+    """Each row of `against` beside its baseline, ceilings and speeds as one family: a row that is not there, or not
+    trusted, counts in it."""
+    ceilings: list[Difference | None] = []
+    speeds: list[Difference | None] = []
+    for name, baseline in against.items():
+        trusted = all(one in rows and not rows[one].doubt for one in (name, baseline))
+        shared = sorted(set(runs[name]) & set(runs[baseline])) if trusted else []
+        if not shared:
+            ceilings.append(None)
+            speeds.append(None)
+            continue
+        own, base = (
+            [_stacked(cells, shared) for cells in _cells(rows[one].fits, runs[one], rule)] for one in (name, baseline)
+        )
+        ceilings.append(_difference(name, "ceiling", own[0], base[0]))
+        known = not any(rows[one].fits[seed].compute_at_bound for one in (name, baseline) for seed in shared)
+        speeds.append(_difference(name, "speed", own[1], base[1]) if known else None)
+    margins = [rule.margin] * len(ceilings) + [math.log(rule.factor)] * len(speeds)
+    decisions = decide([*ceilings, *speeds], margins)
+    return {name: Judged(decisions[i], decisions[i + len(against)]) for i, name in enumerate(against)}
+
+
+def _difference(row: str, what: str, own: Problems, base: Problems) -> Difference:
+    """On the same validation problems and seeds."""
+    one = estimate({name: own[name] - base[name] for name in own})
+    return Difference(
+        row, what, one.mean, one.low, one.high, one.half, one.p,
+        seeds=len(next(iter(own.values()))), error=one.error, tails=one.tails,
+    )  # fmt: skip
+
+
+def _cells(
+    fits: Mapping[int, Fit], runs: Mapping[int, Measured], rule: Rule
+) -> tuple[dict[int, Problems], dict[int, Problems]]:
+    """By seed: what each problem contributes to the ceiling, and to the log compute."""
+    return (
+        {seed: one.ceiling_cells(runs[seed].problems) for seed, one in fits.items()},
+        {seed: one.speed_cells(rule.share, runs[seed].problems) for seed, one in fits.items()},
+    )
+
+
+def _stacked(cells: Mapping[int, Problems], seeds: Sequence[int]) -> dict[str, np.ndarray]:
+    """Benchmark -> [S, P]."""
+    return {name: np.stack([cells[seed][name] for seed in seeds]) for name in cells[seeds[0]]}
+
+
+def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, Measured], prediction: Prediction, margin: float) -> str:
+    if ended := [f"seed {seed}: {run.ended}" for seed, run in runs.items() if run.ended]:
+        return ", ".join(ended)
+    if no_ceiling := [seed for seed, one in fits.items() if one.no_ceiling]:
+        return f"no ceiling in sight (seed {', '.join(map(str, no_ceiling))})"
+    if prediction.noise > margin:
+        return f"noise alone could miss the last third by {100 * prediction.noise:.1f} points"
+    return "" if prediction.good else "the last third is missed by more than noise"

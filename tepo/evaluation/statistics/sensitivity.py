@@ -1,0 +1,86 @@
+"""Dependence of a method's score on a setting.
+
+Adkins, Bowling and White 2024 (arXiv 2412.07165): sensitivity is what is lost when one setting must serve all
+environments, where each could have its own,
+
+    mean over e of max over h of p(e, h)  -  max over h of mean over e of p(e, h),
+
+with p(e, h) the mean score in environment e at setting h. In a single environment that is 0. Beside it stands what a
+setting drawn blindly from the grid loses: mean over e of (max over h of p(e, h) - mean over h of p(e, h)).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tepo.evaluation.statistics.intervals import LEVEL
+
+_DRAWS = 2000
+
+Scores = Mapping[str, Mapping[str, np.ndarray]]  # environment -> setting -> score of each seed [S]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure in shares with its interval from the bootstrap over seeds; NaN ends where a setting has one seed."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """best: with each environment at its own best setting. lost: by a setting drawn blindly from the grid.
+    one_for_all: what one setting for all environments loses. means: each setting's, over the environments."""
+
+    best: Interval
+    lost: Interval
+    one_for_all: Interval
+    means: dict[str, float]
+
+    def within(self, points: float) -> list[str]:
+        """The settings whose mean is at most so many points below the best one's."""
+        highest = max(self.means.values())
+        return [name for name, mean in self.means.items() if 100 * (highest - mean) <= points]
+
+
+def sensitivity(scores: Scores) -> Sensitivity:
+    """The same settings in every environment. The interval draws seeds anew in each cell and looks for the best setting
+    anew, with deviations widened by n / (n - 1) as few seeds need. It describes; it tests nothing."""
+    settings = list(next(iter(scores.values())))
+    cells = [[scores[environment][setting] for setting in settings] for environment in scores]
+    means = np.array([[values.mean() for values in row] for row in cells])  # [E, H]
+    drawn = np.stack([np.stack([_redrawn(values, at) for at, values in enumerate(row)], -1) for row in cells], -2)
+    known = min(len(values) for row in cells for values in row) > 1
+    best, lost, one_for_all = (
+        _interval(float(figure(means)), figure(drawn), known) for figure in (_best, _lost, _one_for_all)
+    )
+    return Sensitivity(best, lost, one_for_all, dict(zip(settings, means.mean(axis=0).tolist(), strict=True)))
+
+
+def _best(p: np.ndarray) -> np.ndarray:
+    """Best setting for p [..., E, H]."""
+    return p.max(axis=-1).mean(axis=-1)
+
+
+def _lost(p: np.ndarray) -> np.ndarray:
+    return (p.max(axis=-1) - p.mean(axis=-1)).mean(axis=-1)
+
+
+def _one_for_all(p: np.ndarray) -> np.ndarray:
+    return _best(p) - p.mean(axis=-2).max(axis=-1)
+
+
+def _redrawn(values: np.ndarray, stream: int) -> np.ndarray:
+    """Means [_DRAWS] of seeds drawn with replacement from values [S]."""
+    seeds = len(values)
+    random = np.random.default_rng([stream, seeds])
+    means = values[random.integers(0, seeds, (_DRAWS, seeds))].mean(axis=1)
+    return values.mean() + (means - values.mean()) * (seeds / max(seeds - 1, 1)) ** 0.5
+
+
+def _interval(value: float, drawn: np.ndarray, known: bool) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if known else (np.nan, np.nan)
+    return Interval(value, float(low), float(high))

@@ -1,0 +1,1 @@
+"""One unit of work: train a run, measure it, validate it."""

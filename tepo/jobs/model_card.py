@@ -1,0 +1,197 @@
+"""The model card of a trained run: `README.md` beside its last weights, as the hub shows it."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import yaml
+
+from tepo.common import provenance
+from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
+from tepo.common.plugin_files import foreign_files
+from tepo.common.schema import Location, read
+from tepo.common.text import counted
+from tepo.config.compose import compose, options, to_dict
+from tepo.config.run_config import RunConfig
+from tepo.objectives import load_objective
+from tepo.objectives.explain.explain import Explanation, explain
+from tepo.policy.model.model_location import resolve
+from tepo.store.checkpoint_files import ADAPTER
+from tepo.store.evaluation_result import Result, load_result
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
+
+CARD = "README.md"
+_PAPERS = {  # the objectives that these two papers define, by how their names begin
+    "tepo": ("TEPO", "https://arxiv.org/abs/2604.12736"),
+    "gtpo": ("GTPO / GRPO-S", "https://arxiv.org/abs/2508.04349"),
+    "grpo_s": ("GTPO / GRPO-S", "https://arxiv.org/abs/2508.04349"),
+}
+
+
+def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
+    """Write the card of a run beside its last weights, from what its folder holds now. No file that a checkpoint lists
+    is touched. own: texts of Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run
+    without a complete checkpoint."""
+    card = final_model(run.path) / CARD
+    write_atomic(card, card_of(run, own))
+    return card
+
+
+def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
+    """The card as text."""
+    config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
+    results = [one for name in run.measured() if (one := load_result(run.evaluations / name))]
+    base, licence = config.model.path, base_licence(config.model.path)
+    name = str(config.objective["name"])
+    steps, ending = len(run.metrics()), run.ending()
+    parts = [
+        _front(base, licence),
+        f"# {name} on {config.model.name}, seed {config.seed}",
+        f"Trained by reinforcement learning with verifiable rewards with tepo, as run `{run.path.name}`: "
+        f"{counted(steps, 'step')}"
+        + (f"; training ended early with {ending}" if ending else "")
+        + "."
+        + _adapters(config),
+        _kept(run, name) if foreign_files(config.objective, own) else _explained(config, name),
+        f"## Data\n\n{_data(config)}",
+        f"## Benchmarks\n\n{_benchmarks(results)}",
+        f"## Command\n\n```\n{command_of(config, run)}\n```",
+        f"## Versions\n\n{_versions(run)}",
+        f"## Licence\n\nThe weights come from `{base}`, whose licence is "
+        + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _adapters(config: RunConfig) -> str:
+    rank, alpha = config.model.lora_rank, config.model.lora_alpha
+    if not rank:
+        return ""
+    return (
+        f" Trained were LoRA's adapters of rank {rank} and alpha {alpha:g} on all linear layers but the output matrix. "
+        f"These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
+    )
+
+
+def _front(base: str, licence: str) -> str:
+    """The metadata that the hub reads."""
+    known = {"library_name": "transformers", "tags": ["reinforcement-learning", "tepo"]}
+    known |= {"license": licence} if licence else {}
+    known |= {"base_model": base} if _on_hub(base) else {}
+    return f"---\n{yaml.safe_dump(known, sort_keys=False)}---"
+
+
+def _on_hub(path: str) -> bool:
+    return not path.startswith("package:") and not Path(path).expanduser().exists()
+
+
+def base_licence(path: str) -> str:
+    """The licence that the card of a base names; empty where none is on this machine, or it names none."""
+    if path.startswith("package:"):
+        return "apache-2.0"  # ours
+    if _on_hub(path):
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(path, CARD)
+        card = Path(cached) if isinstance(cached, str) else None
+    else:
+        card = Path(resolve(path)) / CARD
+    text = card.read_text(encoding="utf-8", errors="replace") if card and card.is_file() else ""
+    front = text.split("---", 2)[1] if text.startswith("---") and text.count("---") > 1 else ""
+    try:
+        stated = yaml.safe_load(front)
+    except yaml.YAMLError:
+        return ""
+    return str(stated.get("license") or "") if isinstance(stated, dict) else ""
+
+
+def _explained(config: RunConfig, name: str) -> str:
+    return _objective(name, explain(load_objective(config.objective)))
+
+
+def _kept(run: RunFolder, name: str) -> str:
+    """What the present card says of an objective whose Python is not the reader's own, which is not executed."""
+    card = final_model(run.path) / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    _, heading, rest = text.partition("## Objective\n")
+    said = heading + rest.partition("\n\n## ")[0]
+    return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
+
+
+def _objective(name: str, explained: Explanation) -> str:
+    lines = [f"## Objective\n\n`{name}`: {explained.title}" if explained.title else f"## Objective\n\n`{name}`"]
+    paper = next((paper for start, paper in _PAPERS.items() if name.startswith(start)), None)
+    lines += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []
+    lines.append(f"$$\n{explained.formula.latex}\n$$")
+    lines += [f"- {line.text}" for line in explained.definitions]
+    constants = [f"`{one.key}` = {one.value}" for one in explained.constants]
+    lines.append(f"Settings: {', '.join(constants)}. `tepo explain {name}` says what each is and where it comes from.")
+    return "\n\n".join(lines).replace("\n\n- ", "\n- ")
+
+
+def _data(config: RunConfig) -> str:
+    train = config.train
+    return (
+        f"`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x {train.samples_per_prompt} "
+        f"samples a step, at most {counted(train.max_new_tokens, 'token')} a response."
+    )
+
+
+def _benchmarks(results: Sequence[Result]) -> str:
+    if not results:
+        return "Not measured."
+    lines = ["| benchmark | problems | samples | accuracy % | 95% interval |", "|---|---|---|---|---|"]
+    for one in results:
+        ends = "–" if one.interval is None else " – ".join(f"{100 * end:.1f}" for end in one.interval)
+        lines.append(f"| {one.benchmark} | {one.problems} | {one.samples} | {100 * one.accuracy:.1f} | {ends} |")
+    return "\n".join([*lines, "", "Intervals are over problems; another training seed is not in them."])
+
+
+def command_of(config: RunConfig, run: RunFolder) -> str:
+    """The command that trains this run: checked by composing it. Without one, where its configuration lies."""
+    model = config.model.name if config.model.name in options("model") else config.model.path
+    data = config.data.name if config.data.name in options("data") else config.data.problems
+    words = [f"objective={config.objective['name']}", f"scale={config.scale}", f"model={model}", f"data={data}"]
+    try:
+        words.append(f"seed={config.seed}")
+        plain, wanted = (dict(_leaves(to_dict(one))) for one in (compose(words), config))
+        words += [f"{key}={_word(value)}" for key, value in wanted.items() if plain.get(key, ()) != value]
+        trained = RunFolder.of(replace(compose(words), store=config.store))
+    except UserError:  # such as: its file of problems has been moved
+        trained = None
+    if trained is None or trained.path.name != run.path.name:
+        return f"# its configuration is in {run.config_file.name}"
+    return " ".join(["tepo train", *map(quote, words)])
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of what trains, with their values."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if f"{key}{name}" not in ("store", "scale", "objective.name", "model.name", "data.name", "data.problems"):
+                yield from _leaves(inner, f"{key}{name}.")
+    else:
+        yield key[:-1], list(value) if isinstance(value, list | tuple) else value
+
+
+def _word(value: Any) -> str:
+    """A value as Hydra reads it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{','.join(map(_word, value))}]"
+    return str(value)
+
+
+def _versions(run: RunFolder) -> str:
+    """Of the processes that trained it."""
+    keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
+    said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
+    return "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."

@@ -1,0 +1,104 @@
+"""A self-test of each installed engine: sample, update, sync, checkpoint, kill, resume, on the shipped laptop policy.
+
+A sampler with weights of its own is tried as runs on GPUs use it: in bfloat16, asleep during the updates, and once more
+after training to measure what came out.
+"""
+
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from tepo.common.registry import installed
+from tepo.config.run_config import EngineConfig, SamplerConfig
+from tepo.jobs.child_process import in_own_process
+from tepo.jobs.measure import measure_run
+from tepo.sampling.backends import sampler_backend, sampler_kinds
+from tepo.training.engine.backends import engine_backend, engine_kinds
+
+TINY = (
+    "train.prompts_per_step=8",
+    "train.samples_per_prompt=4",
+    "train.mini_batch_prompts=4",
+    "train.max_new_tokens=40",
+    "train.steps=2",
+)
+_IMPORTS = ["tepo.training.loop", "tepo.training.setup", "transformers.models.qwen2.modeling_qwen2", "hydra"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """passed: None where something is not installed. detail: seconds, or what went wrong."""
+
+    passed: bool | None
+    detail: str
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Sampler and engine of each test: the embedded ones, then every other beside one of them. Servers are left out."""
+    sampler, engine = SamplerConfig().kind, EngineConfig().kind
+    samplers = [kind for kind in sampler_kinds() if not sampler_backend(kind).remote]
+    every = [(sampler, engine), *((sampler, kind) for kind in engine_kinds()), *((kind, engine) for kind in samplers)]
+    return list(dict.fromkeys(every))
+
+
+def selftest(sampler: str, engine: str) -> Outcome:
+    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own,
+    forked by one that has imported torch and transformers for all of them."""
+    needed = {sampler: sampler_backend(sampler).packages, engine: engine_backend(engine).packages}
+    missing = [kind for kind, packages in needed.items() if not installed(packages)]
+    if missing:
+        return Outcome(None, f"{', '.join(missing)} not installed")
+    started = time.monotonic()
+    server = get_context("forkserver")
+    server.set_forkserver_preload(_IMPORTS)
+    own = not sampler_backend(sampler).shares_weights
+    with tempfile.TemporaryDirectory() as store:
+        words, said = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"], Path(store) / "said.txt"
+        words += ["model.dtype=bfloat16"] if own else []
+        for stop, expected in ((1, 9), (0, 0)):
+            process = server.Process(target=_train, args=(stop, words, str(said)))
+            process.start()
+            process.join()
+            if process.exitcode != expected:
+                part = "first step" if stop else "resume"
+                return Outcome(False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}")
+        if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
+            return Outcome(False, "no checkpoint at the end")
+        if own and not list(Path(store).glob("*/eval/*/result.json")):
+            return Outcome(False, "no result of measuring")
+    done = "sampled, updated, synced, saved and resumed" + (", and measured, in bfloat16," if own else "")
+    return Outcome(True, f"{done} in {time.monotonic() - started:.0f} s{_sleep_said() if own else ''}")
+
+
+def _sleep_said() -> str:
+    import torch
+
+    return "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
+
+
+def _train(stop: int, words: list[str], said: str) -> None:
+    """In a process of its own: end without a word after step `stop`; what is printed goes to a file."""
+    with open(said, "wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    from tepo.config.compose import compose
+    from tepo.training.loop import train
+
+    config = compose(words)
+    train(config, lambda step, row: os._exit(9) if step == stop else None)
+    if not sampler_backend(config.sampler.kind).shares_weights:
+        in_own_process(partial(measure_run, trained=True, limit=4), config, ("add3",))
+
+
+def what_failed(text: str) -> str:
+    """The sentence of the error that ends a traceback;
+    where and what to do, which our errors add below it, left out."""
+    lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in text.splitlines()]
+    return next(
+        (line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), ""
+    )

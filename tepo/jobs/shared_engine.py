@@ -1,0 +1,98 @@
+"""One loaded engine for several models of one architecture: loading vLLM takes a minute or two, handing it other
+weights a second."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tepo.common.errors import UserError
+from tepo.jobs.weights import Weights, tokenizer_of
+
+if TYPE_CHECKING:
+    from tepo.sampling.sampler import Sampler
+
+Generator = AbstractContextManager[tuple["Sampler", Any]]
+"""A sampler with the policy's tokenizer, closed at the end."""
+
+_ORIGIN = ("_name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype", "use_cache")
+
+
+class OneEngine(AbstractContextManager["OneEngine"]):
+    """Opens a sampler for the first model that asks, gives it the weights of the others, and closes it at the end.
+
+    failed: the sampler did not open; it would not for the others.
+    """
+
+    def __init__(self) -> None:
+        self.failed = False
+        self._stack = ExitStack()
+        self._sampler: Sampler | None = None
+        self._first: Weights | None = None
+        self._held: Weights | None = None
+
+    @contextmanager
+    def holding(self, weights: Weights, dtype: str, opened: Callable[[], Generator]) -> Iterator[tuple["Sampler", Any]]:
+        """The sampler with these weights, and their tokenizer. dtype: float32 or bfloat16. opened: a sampler of these
+        weights, with room for what all models are asked.
+
+        Raises UserError for a model of another architecture than the first, and for one that does not load.
+        """
+        if self._sampler is None:
+            self.failed = True
+            self._sampler, tokenizer = self._stack.enter_context(opened())
+            self.failed = False
+            self._first = self._held = weights
+        else:
+            assert self._first is not None
+            check_alike([self._first, weights])
+            tokenizer = tokenizer_of(weights)
+            if self._held != weights:
+                self._held = None  # until it has all of them
+                _hand_over(weights, dtype, self._sampler)
+                self._held = weights
+        yield self._sampler, tokenizer
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def _hand_over(weights: Weights, dtype: str, sampler: "Sampler") -> None:
+    """Load a model on the CPU and give its weights to a sampler."""
+    from tepo.policy.model.load_policy import load_policy
+    from tepo.policy.model.lora import full_state
+
+    policy = load_policy(
+        weights.path, dtype=dtype, revision=weights.revision, trust_remote_code=weights.trust_remote_code
+    )
+    sampler.sync(full_state(policy.model))
+
+
+def check_alike(models: Sequence[Weights]) -> None:
+    """Raises UserError for models of several architectures, or whose responses end with different tokens."""
+    first, *others = models
+    for other in others:
+        one, two = _architecture(first), _architecture(other)
+        different = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+        if different:
+            raise UserError(
+                f"the model differs from {first.path} in {', '.join(different)}: they cannot share a loaded engine",
+                where=other.path,
+                fix="evaluate it with a command of its own",
+            )
+
+
+def _architecture(weights: Weights) -> dict[str, Any]:
+    """What an engine is built from, apart from the weights."""
+    from transformers import AutoConfig
+
+    from tepo.policy.model.model_location import load_options, resolve
+    from tepo.sampling.stop_tokens import stop_tokens_of
+
+    options = (weights.revision, weights.trust_remote_code)
+    tokenizer_of(weights)  # says so where there is no model
+    try:
+        config = AutoConfig.from_pretrained(resolve(weights.path), **load_options(weights.path, *options)).to_dict()
+        stop = stop_tokens_of(weights.path, *options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=weights.path) from None
+    return {key: value for key, value in config.items() if key not in _ORIGIN} | {"end of a response": stop}

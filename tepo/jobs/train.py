@@ -1,0 +1,51 @@
+"""One run from its configuration: train, draw the curves, measure if asked."""
+
+from typing import Any
+
+from tepo.common import signals
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure_run import After, Measured, measure_and_record
+from tepo.reporting.progress import bar
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed.process_group import rank
+from tepo.training.loop import train
+from tepo.training.setup import PlannedSeconds
+
+
+def train_run(config: RunConfig, after: After, planned_seconds: PlannedSeconds, *, quiet: bool) -> Measured | None:
+    """Train, draw the curves, then measure. A finished run is not trained again. None on ranks other than the first."""
+    rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
+    return None if rows is None else measure_and_record(config, rows, after, quiet=quiet)
+
+
+def train_and_draw(
+    config: RunConfig, after: After, planned_seconds: PlannedSeconds, *, quiet: bool
+) -> list[dict[str, Any]] | None:
+    """Train and draw the curves. Returns the metrics of the steps this process added, None on ranks other than the
+    first. Raises UserError for what cannot be done `after`, before the training."""
+    after.check(config)
+    run = RunFolder.of(config)
+    before = len(run.metrics())
+    with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
+        train(
+            config,
+            lambda step, row: advance(
+                step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
+            ),
+            planned_seconds,
+        )
+    if rank() > 0:
+        return None
+    signals.end_if_asked()  # during the last step
+    _draw_curves(run, config)
+    return run.metrics()[before:]
+
+
+def _draw_curves(run: RunFolder, config: RunConfig) -> None:
+    """Training curves as PNG and SVG in the run's `figures/`."""
+    from tepo.reporting.figures.curves import RunCurves, save, training_figure
+
+    name = config.objective["name"]
+    curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
+    if curves.rows:  # none where training ended with the first step
+        save(training_figure([curves]), run.figures, "training")

@@ -1,0 +1,86 @@
+"""The validation of a finished run's last weights, by which settings are chosen: `validation.json` of its folder.
+
+It is measured after training and not on its way, so that a run that ended early has one, and so has a run that another
+study trained without validation.
+"""
+
+from functools import cache
+from typing import Any
+
+from tepo.common.files import content_hash, write_json
+from tepo.common.provenance import recorded
+from tepo.config.compose import to_dict
+from tepo.config.run_config import RunConfig
+from tepo.problems.benchmarks import load_benchmark
+from tepo.store.run_folder import RunFolder
+from tepo.store.validation_result import AVERAGE, validated
+
+_PROBLEMS: dict[str, str] = {}
+
+
+def validate_run(config: RunConfig) -> float:
+    """The share of right responses to the validation problems of a configuration, with the final weights of its run
+    and the sampler it trains with; stored, or measured now.
+
+    Raises UserError where the data have no validation problems, with exit code BUSY when another process measures.
+    """
+    run = RunFolder.of(config)
+    stored = final_validation(run, config)
+    if stored is not None:
+        return stored
+    from tepo.training.preflight import check_validation_problems
+
+    check_validation_problems(config)
+    with run.lock("measure"), recorded(run.path, "validate"):
+        metrics = _measured(config, run)
+        write_json(run.validation_file, {"problems": problems_hash(config), "metrics": metrics})
+    return float(metrics[AVERAGE])
+
+
+def final_validation(run: RunFolder, config: RunConfig) -> float | None:
+    """The stored share of a finished run. None where there is none, or where it is of other validation problems."""
+    found = validated(run)
+    return found.share if found and found.problems == problems_hash(config) else None
+
+
+def validation_share(config: RunConfig) -> float:
+    """The responses of a validation, as a number of benchmarks; 1 for problems held out of a set."""
+    if config.data.kind == "problems":
+        return 1.0
+    return _share(tuple(config.data.benchmarks), config.train.validation_problems)
+
+
+@cache
+def _share(names: tuple[str, ...], problems: int) -> float:
+    generated = (benchmark for benchmark in map(load_benchmark, names) if benchmark.procedural)
+    return sum(problems / benchmark.count for benchmark in generated)
+
+
+def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
+    from tepo.evaluation.responses import Tools
+    from tepo.jobs.measure import trainers_sampler
+    from tepo.jobs.weights import Weights
+    from tepo.problems.grader import Grader, GraderOptions
+    from tepo.training.validation import Validation
+
+    weights = Weights.of_run(run, config.model.trust_remote_code)
+    options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+    with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
+        return Validation(config, Tools(sampler, tokenizer, grader), None).measure()
+
+
+def problems_hash(config: RunConfig) -> str:
+    """Of the validation problems and how they are asked; the same for every run of a study, so computed once."""
+    train = config.train
+    asked = [to_dict(config)["data"], train.validation_problems, train.temperature, train.max_new_tokens]
+    key = content_hash(asked)
+    if key not in _PROBLEMS:
+        from tepo.problems.hashes import rows_hash
+        from tepo.training.validation_problems import validation_sets
+
+        parts = [
+            [one.name, one.samples, one.temperature, one.max_new_tokens, one.prompt, rows_hash(problems, ids=True)]
+            for one, problems in validation_sets(config)
+        ]
+        _PROBLEMS[key] = content_hash(parts)
+    return _PROBLEMS[key]

@@ -1,0 +1,60 @@
+"""Whose weights are measured: a run's, an untrained model's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tepo.common import trust
+from tepo.common.errors import UserError
+from tepo.policy.model.fingerprint import base_fingerprint
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a policy. path: a folder, a hub id or package:NAME. name: their identity in stored results."""
+
+    path: str
+    name: str
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of_run(cls, run: RunFolder, trust_remote_code: bool = False) -> "Weights":
+        """The final model of a run. Raises UserError for a run without a complete checkpoint."""
+        model = final_model(run.path)
+        return cls(str(model), f"{run.path.name}/{model.name}", None, trust_remote_code)
+
+    @classmethod
+    def of_stored(cls, run: RunFolder) -> "Weights":
+        """The same of a run as its folder describes it, which may be anybody's: it names code of its model, and the
+        caller of the command permits it. Raises UserError where he does not."""
+        code = bool(run.config()["full"]["model"]["trust_remote_code"])
+        weights = cls.of_run(run, code)
+        if code:
+            what = "the run names code that comes with its model (trust_remote_code)"
+            trust.ask(what, str(run.config_file), f"read the Python in {weights.path}")
+        return weights
+
+    @classmethod
+    def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":
+        """An untrained model."""
+        return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
+
+
+def tokenizer_of(weights: Weights) -> Any:
+    """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
+    from tepo.policy.model.load_policy import load_tokenizer
+
+    path = weights.path
+    try:
+        return load_tokenizer(path, weights.revision, weights.trust_remote_code)
+    except UserError as error:
+        if "/" in path or path.startswith("package:") or Path(path).exists():
+            raise
+        raise UserError(
+            f"{path!r} is no run and no folder, and as a hub id it cannot be loaded: {error.what}",
+            where=f"--model {path}",
+            fix="`tepo list` shows the runs; check the spelling, the network or HF_HOME",
+        ) from None

@@ -1,0 +1,1 @@
+"""Where units run: processes of this machine, or Slurm jobs."""

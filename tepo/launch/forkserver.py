@@ -1,0 +1,134 @@
+"""Local slots: a server process imports everything once and forks a process for each unit, so that a study of many
+short runs does not pay the imports of torch and transformers for each."""
+
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+
+from tepo.common.errors import UserError
+from tepo.common.files import explain_write_errors, no_link
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_WARM = [
+    "tepo_cli.main",
+    "tepo_cli.train_run",
+    "tepo.training.loop",
+    "tepo.training.setup",
+    "tepo.jobs.measure",
+    "tepo.evaluation.evaluate",
+    "transformers.models.qwen2.modeling_qwen2",
+    "torch._dynamo",
+    "hydra",
+]
+
+
+def job_environment() -> dict[str, str]:
+    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own
+    job."""
+    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    return ours | ONE_THREAD
+
+
+def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
+    """A command of Python's, run by torchrun as so many ranks of this machine. how: more options of torchrun."""
+    return [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[1:]]
+
+
+def devices(slot: int, gpus: int) -> dict[str, str]:
+    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
+
+    Raises UserError when CUDA_VISIBLE_DEVICES names too few.
+    """
+    if not gpus:
+        return {}
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    mine = range(slot * gpus, (slot + 1) * gpus)
+    names = given.split(",") if given else [str(index) for index in range(mine.stop)]
+    if len(names) < mine.stop:
+        raise UserError(
+            f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible",
+            where=f"CUDA_VISIBLE_DEVICES={given}",
+            fix="lower --jobs or --gpus",
+        )
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
+
+
+def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:
+    """Run a command line in a session of its own, its output at the end of `log`; `python -m tepo_cli …` starts without
+    imports."""
+    with explain_write_errors(log.parent):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        open(log, "ab", opener=no_link).close()
+    _serve()
+    hang_up = signal.getsignal(signal.SIGHUP)
+    ignored = hang_up if hang_up is signal.SIG_IGN else signal.SIG_DFL  # the first by nohup
+    process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment, ignored))
+    with _no_main():
+        process.start()
+    return process
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
+    one without `if __name__ == "__main__"` would start its study there once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _serve() -> None:
+    """Start the server with one thread a process: libraries read these variables when they load.
+
+    Ctrl-C and the end of a terminal are ours alone to hear: the server would end in a traceback while it imports, and
+    with it we could not wait for its units.
+    """
+    forkserver.set_forkserver_preload(_WARM)
+    before = dict(os.environ)
+    os.environ.update(ONE_THREAD)
+    main = threading.current_thread() is threading.main_thread()
+    deaf = (signal.SIGINT, signal.SIGHUP) if main else ()
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in deaf]
+    try:
+        forkserver.ensure_running()
+    finally:
+        for number, handler in zip(deaf, handlers, strict=True):
+            signal.signal(number, handler)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signal.Handlers) -> None:
+    """In the forked process.
+
+    The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order.
+    """
+    os.setsid()
+    # a shell's background job ignores it, and so would what it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, hang_up)
+    with open(log, "ab", opener=no_link) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    if words[:3] != [sys.executable, "-m", "tepo_cli"]:
+        os.execve(words[0], words, environment)
+    sys.argv = words[2:]
+    runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)

@@ -1,0 +1,197 @@
+"""Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store
+says how far each came. Trained ones that one engine can measure share a process.
+
+A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children,
+whose next start resumes. A scheduler's request to stop is passed on to them.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tepo.common import signals
+from tepo.common.errors import BUSY, UserError
+from tepo.config.compose import compose
+from tepo.launch.batches import Batch, batch_command, batches
+from tepo.launch.forkserver import devices, job_environment, start, under_torchrun
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan import Unit
+
+_BUSY_WAIT = 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A unit that did not end well and the last line it wrote."""
+
+    unit: Unit
+    message: str
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a unit is: steps trained and benchmarks measured, of how many."""
+
+    steps: int
+    total_steps: int
+    benchmarks: int
+    total_benchmarks: int
+    running: bool
+
+    def complete(self) -> bool:
+        return self.steps >= self.total_steps and self.benchmarks == self.total_benchmarks
+
+
+def same_twice(failures: Sequence[Failure]) -> bool:
+    """Whether two runs have failed with the same words, but for numbers and the run's name: then others would, too."""
+    words = [re.sub(r"\d+", "#", failure.message.replace(failure.unit.id, "")) for failure in failures]
+    return len(set(words)) < len(words)
+
+
+def command(unit: Unit) -> list[str]:
+    """The command line that trains and measures a unit; a person can type it too."""
+    what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
+    return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.as_typed()]
+
+
+def training_command(unit: Unit) -> list[str]:
+    """The same without measuring; empty for what is trained, and for a base."""
+    if unit.row.objective is None or unit.trained():
+        return []
+    return [word for word in command(unit) if word not in ("--evaluate", "--validate")]
+
+
+def state(unit: Unit, running: bool) -> State:
+    """Read a unit's state from the store."""
+    total = 0 if unit.row.objective is None else unit.config.train.steps
+    steps = total if unit.trained() else _lines(unit.run.metrics_file)
+    wanted = len(unit.benchmarks)
+    return State(steps, total, wanted - len(unit.missing_benchmarks()), wanted, running)
+
+
+def _lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, which whoever writes there says
+        return 0
+
+
+def launch(unit: Unit, gpus: int) -> list[str]:
+    """The command of a unit on one machine: as it is on one device, under torchrun on several."""
+    words = command(unit)
+    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
+
+
+def run_local(
+    units: Sequence[Unit],
+    jobs: int,
+    watch: Callable[[dict[str, State]], None] = lambda states: None,
+    gpus: int = 0,
+    poll: float = 0.5,
+) -> list[Failure]:
+    """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
+    share processes where they can share an engine. After two identical failures no more are started.
+
+    `watch` gets the state of every unit about twice a second.
+    """
+    waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
+    active: dict[int, tuple[BaseProcess, Batch]] = {}
+    states = {unit.id: state(unit, False) for unit in units}
+    try:
+        while waiting or active:
+            ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
+            for entry in ready[: jobs - len(active)]:
+                waiting.remove(entry)
+                busy = [unit for unit in entry[1] if unit.run.busy()]  # another process on this store has it
+                waiting += [_later(unit) for unit in busy]
+                states |= {unit.id: state(unit, False) for unit in entry[1]}
+                left = tuple(unit for unit in entry[1] if unit not in busy and not unit.done())
+                if left:
+                    slot = next(index for index in range(jobs) if index not in active)
+                    active[slot] = _start(left, slot, gpus), left
+            for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
+                process, batch = active.pop(slot)
+                missing = [unit for unit in batch if process.exitcode or not unit.done()]
+                if len(batch) > 1:  # each by itself: it is measured then, or says why not
+                    waiting += [(0.0, (unit,)) for unit in missing if not unit.done()]
+                elif process.exitcode == BUSY:  # it was taken between the look and the start
+                    waiting.append(_later(batch[0]))
+                else:
+                    failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
+                states |= {unit.id: state(unit, False) for unit in batch}
+            if same_twice(failures):
+                waiting = []
+            for _, batch in active.values():
+                states |= _under_way(batch)
+            watch(states)
+            if active or waiting:
+                time.sleep(poll)
+    except signals.Stopped:
+        for process, batch in active.values():
+            signals.pass_on(process.pid or 0, launcher=gpus > 1 and len(batch) == 1)
+        raise
+    except BaseException:
+        for process, _ in active.values():
+            os.kill(process.pid or 0, signal.SIGINT)
+        raise
+    finally:
+        for process, _ in active.values():
+            process.join()
+    return failures
+
+
+def _later(unit: Unit) -> tuple[float, Batch]:
+    """Another process has it: when to look again."""
+    return time.monotonic() + _BUSY_WAIT, (unit,)
+
+
+def _under_way(batch: Batch) -> dict[str, State]:
+    """The states of units that one process does in order."""
+    current = next((unit for unit in batch if not unit.done()), batch[-1])
+    return {unit.id: state(unit, unit is current) for unit in batch}
+
+
+def _start(batch: Batch, slot: int, gpus: int) -> BaseProcess:
+    """Start the process of a batch, its output at the end of the first unit's log."""
+    environment = job_environment() | devices(slot, gpus)
+    if len(batch) == 1:
+        return start(launch(batch[0], gpus), batch[0].run.log, environment)
+    if gpus > 1:  # one process, with a server on each GPU as where ranks have trained
+        environment["LOCAL_WORLD_SIZE"] = str(gpus)
+    return start(batch_command(batch), batch[0].run.log, environment)
+
+
+def why(unit: Unit, outcome: str) -> str:
+    """Why a unit is not done though its process has ended. outcome: what to say where its log says nothing."""
+    with contextlib.suppress(UserError):  # then the log says it too
+        config = compose(unit.overrides)
+        now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)
+        if now.path.name != unit.id:
+            return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
+    if not unit.run.log.exists():
+        return f"{outcome}, and its log is gone: was the store deleted or moved under it?"
+    return last_line(unit.run.log) or outcome
+
+
+def last_line(path: Path) -> str:
+    """The last line with text in a log, its error line if one follows the last start."""
+    try:
+        lines = [
+            line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
+        ]
+    except FileNotFoundError:
+        return ""
+    errors = [index for index, line in enumerate(lines) if line.startswith("error:")]
+    return " ".join(lines[errors[-1] :])[:500] if errors else (lines[-1][:500] if lines else "")
+
+
+def unfinished(units: Sequence[Unit]) -> list[Unit]:
+    """Units that still need training or measuring."""
+    return [unit for unit in units if not unit.done()]

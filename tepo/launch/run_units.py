@@ -1,0 +1,167 @@
+"""Running the units of a plan, with their progress on the screen."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tepo.common.errors import RunFailed, unknown_name
+from tepo.common.text import counted, setting_text
+from tepo.launch.cost_summary import spent
+from tepo.launch.local import Failure, State, run_local, same_twice, unfinished
+from tepo.launch.slurm_options import SlurmOptions
+from tepo.reporting.progress import console, say
+from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_studies import Planned
+from tepo.studies.store_check import others_line
+from tepo.studies.tuning_result import TunedRow, tuned_rows
+
+_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
+
+
+LAUNCHERS = ("local", "slurm")
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where runs go: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
+
+    launcher: str = "local"
+    jobs: int = 1
+    gpus: int = 0
+    slurm: SlurmOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.launcher not in LAUNCHERS:
+            raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
+
+
+def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
+    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it.
+
+    Raises RunFailed when any failed; the others are kept.
+    """
+    planned = plan()
+    run_units([unit for _, units in planned for unit in units], slots, quiet)
+    if not any(study.tune_at(scale) for study, _ in planned):
+        return planned
+    chosen = plan()
+    for study, units in chosen:
+        if (tune := study.tune_at(scale)) and not quiet:
+            for row in tuned_rows(units, tune):
+                _say_choice(row)
+    if sum(len(units) for _, units in chosen) > sum(len(units) for _, units in planned):
+        run_units([unit for _, units in chosen for unit in units], slots, quiet)
+    return chosen
+
+
+def _say_choice(row: TunedRow) -> None:
+    if row.chosen is not None and row.setting is not None:
+        best = (
+            f"{100 * row.known[row.chosen]:.1f}% of the validation problems, draw {row.chosen + 1} of {len(row.draws)}"
+        )
+        say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best})")
+
+
+def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
+    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word.
+
+    Raises RunFailed when any failed; the others are kept.
+    """
+    todo, note = unfinished(unique(units)), _silent if quiet else say
+    if not todo:
+        note(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
+        return
+    from tepo.launch.unit_checks import check_study  # imports torch
+
+    if slots.slurm is not None:
+        from tepo.launch.slurm import check_cluster
+
+        check_cluster(slots.slurm)
+    check_study(todo, slots.jobs, slots.gpus, slots.slurm)
+    if others := others_line(todo[0].folder.parent):
+        note(others)
+    started = time.monotonic()
+    with _bars(todo, quiet) as watch:
+        failures = _dispatch(todo, slots, watch)
+    for unit in todo:
+        if ending := unit.ending():
+            note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
+    note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
+    if failures:
+        raise RunFailed(
+            _report(todo, failures),
+            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
+        )
+
+
+def _silent(text: str) -> None:
+    """Nothing is said."""
+
+
+@contextmanager
+def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
+    """A bar a unit while it runs and one for all, or in a file a line a finished unit; call it with the state of
+    each."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, refresh_per_second=2, disable=quiet) as progress:
+        total = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
+        bars = {
+            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
+            for unit in todo
+        }
+
+        named, ended = {unit.id: unit for unit in todo}, set[str]()
+        in_file = not (quiet or console.is_terminal or console.is_jupyter)  # where no bar can be drawn
+
+        def watch(states: dict[str, State]) -> None:
+            for name, state in states.items():
+                if in_file and name not in ended and not state.running and state.complete() and named[name].done():
+                    ended.add(name)
+                    unit = named[name]
+                    say(f"{len(ended)} of {counted(len(todo), 'run')}: {unit.label} seed {unit.seed} {unit.outcome()}")
+                if state.running:
+                    progress.start_task(bars[name])
+                progress.update(
+                    bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
+                )
+            progress.update(
+                total,
+                completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()),
+            )
+
+        yield watch
+
+
+def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
+    if slots.launcher == "local":
+        return run_local(todo, slots.jobs, watch, slots.gpus)
+    from tepo.launch.slurm import run_slurm
+
+    assert slots.slurm is not None
+    return run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
+
+
+def _work(unit: Unit) -> float:
+    steps = 0 if unit.row.objective is None else unit.config.train.steps
+    return steps + _EVALUATION_WEIGHT * len(unit.benchmarks)
+
+
+def _report(todo: Sequence[Unit], failures: Sequence[Failure]) -> str:
+    lines = [f"{len(failures)} of the runs failed:"]
+    for failure in failures:
+        unit = failure.unit
+        lines.append(f"  {unit.label} seed {unit.seed} ({unit.folder}): {failure.message}")
+    failed = {failure.unit.id for failure in failures}
+    left = [unit for unit in todo if unit.id not in failed and not unit.done()]
+    if left and same_twice(failures):
+        lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
+    return "\n".join(lines)

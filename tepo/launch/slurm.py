@@ -1,0 +1,188 @@
+"""Slurm: one job array for a study, requeued after preemption and at its time limit, each run resuming from its last
+checkpoint.
+
+A job keeps the environment that Slurm gives it, and runs the same command line as a local slot (`slurm_job`). Its
+output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended, to `<store>/slurm/<time>/`.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
+from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
+from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
+from tepo.launch.slurm_options import SlurmOptions, cluster_nodes, fitted
+from tepo.studies.plan import Unit
+
+_LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
+_COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
+_UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT", "SUSPENDED")
+_OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")  # of this machine, not of the job
+_ENDED = {
+    "CANCELLED": "cancelled",
+    "OUT_OF_MEMORY": "out of memory (ask for more with --slurm mem=…)",
+    "TIMEOUT": "ended by the time limit before it could save (give it more with --slurm grace=…)",
+}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What Slurm says of a job."""
+
+    state: str
+    reason: str
+    nodes: str
+    code: int
+
+
+@dataclass
+class _Array:
+    """The jobs of a study, by their index."""
+
+    number: str
+    folder: Path
+    rows: dict[str, _Row] = field(default_factory=dict)
+    looked: float = -_LOOK
+
+    def look(self) -> None:
+        """Ask the controller, but not often."""
+        if time.monotonic() - self.looked > _LOOK:
+            command = ["squeue", "--noheader", "--array", "--states=all", f"--job={self.number}"]
+            columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
+            lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
+            rows = [[value.strip() for value in line.split("|")] for line in lines]
+            self.rows = {
+                name: _Row(state, reason, nodes, int(code) >> 8) for name, state, reason, nodes, code, _ in rows
+            }
+            self.looked = time.monotonic()
+
+    def name(self, index: int) -> str:
+        return f"{self.number}_{index}"
+
+    def running(self, index: int) -> bool:
+        row = self.rows.get(self.name(index))
+        return row is not None and row.state == "RUNNING"
+
+    def failure(self, index: int, unit: Unit) -> Failure | None:
+        """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
+
+        Raises UserError where its node does not see the folder; the others will not fare better."""
+        name, row = self.name(index), self.rows.get(self.name(index))
+        if row and row.code == NO_STORE:
+            cancel(self.number)
+            raise UserError(
+                f"{row.nodes} does not see the store",
+                where=str(self.folder),
+                fix="--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it",
+            )
+        if row and "launch failed" in row.reason:  # held: a second command is enough later
+            cancel(name)
+            why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
+            return Failure(unit, f"job {name} {why_not}")
+        if row and row.state in _ENDED:
+            return Failure(unit, f"job {name}: {_ENDED[row.state]}")
+        said = f"job {name}: {row.state if row else 'unknown to Slurm'}; see {self.folder / f'{index}.txt'}"
+        return Failure(unit, why(unit, said))
+
+    def ended(self, index: int) -> bool:
+        """Whether nothing more comes of a job."""
+        row = self.rows.get(self.name(index))
+        held = row is not None and "launch failed" in row.reason
+        return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
+
+
+def check_cluster(options: SlurmOptions) -> SlurmOptions:
+    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
+    not have."""
+    if shutil.which("sbatch") is None:
+        raise UserError(
+            "no Slurm on this machine: sbatch is missing",
+            where="--launcher slurm",
+            fix="run on a login node of the cluster, or use --launcher local",
+        )
+    return fitted(options, cluster_nodes())
+
+
+def run_slurm(
+    units: Sequence[Unit],
+    options: SlurmOptions,
+    store: Path,
+    watch: Callable[[dict[str, State]], None] = lambda states: None,
+    poll: float = 1.0,
+) -> list[Failure]:
+    """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
+
+    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
+    """
+    options = check_cluster(options)
+    folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    write_jobs(folder, [_job(unit, options) for unit in units])
+    array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
+    given_up = False
+    while waiting:
+        array.look()
+        for index in [index for index in waiting if array.ended(index)]:
+            unit = waiting.pop(index)
+            did_not_start = given_up and not outcome_file(folder, index).exists()
+            if not did_not_start and not unit.done() and (failure := array.failure(index, unit)):
+                failures.append(failure)
+        if not given_up and same_twice(failures):
+            given_up = True
+            cancel(array.number, "--state=PENDING")
+        watch({unit.id: state(unit, array.running(index)) for index, unit in enumerate(units)})
+        if waiting:
+            time.sleep(poll)
+    return failures
+
+
+def cancel(job: str, *which: str) -> None:
+    """End a job or an array. which: options of scancel that choose among its jobs."""
+    subprocess.run(["scancel", *which, job], capture_output=True, check=False)
+
+
+def _job(unit: Unit, options: SlurmOptions) -> Job:
+    log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
+    words = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+    return Job(words[0], run, log, options.nodes, options.gpus, options.cpus or 1, alone=words[1])
+
+
+def preview(jobs: int, options: SlurmOptions, store: Path) -> str:
+    """The script that would be submitted for so many jobs, its options as lines of #SBATCH; nothing is asked of the
+    cluster, which may lower the CPUs to what its nodes have."""
+    first, *rest = _script(store.absolute() / "slurm" / "DATE-PID").split("\n")
+    return "\n".join([first, *(f"#SBATCH {word}" for word in _words(jobs, options)), *rest])
+
+
+def _script(folder: Path) -> str:
+    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
+    return f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n"
+
+
+def _words(jobs: int, options: SlurmOptions) -> list[str]:
+    words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
+    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
+    return [*words, "--output=/dev/null", *options.words()]
+
+
+def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
+    """The number of the array. Raises UserError with sbatch's reason where it refuses."""
+    script = folder / "job.sh"
+    write_atomic(script, _script(folder))
+    words = ["--parsable", *_words(jobs, options)]
+    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
+    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
+    done = subprocess.run(["sbatch", *words, str(script)], env=clean, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
+        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
+    return done.stdout.strip().partition(";")[0]

@@ -1,0 +1,214 @@
+"""Program inside a Slurm job: on its first node `lead`, which starts one `node` on each by srun and in the end requeues
+the job or says how it ended; each `node` starts the run or its ranks and passes a request to stop on to them. A run
+over several nodes is measured by a second srun, on the first node alone: nodes that have trained would wait for it for
+minutes, and Slurm ends a step some time after its first node has ended.
+
+    python -m tepo.launch.slurm_job lead FOLDER
+    python -m tepo.launch.slurm_job node FOLDER INDEX ADDRESS:PORT
+    python -m tepo.launch.slurm_job node FOLDER INDEX alone
+
+FOLDER: what `tepo.launch.slurm` wrote. No more than the standard library is needed until the run starts.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tepo.common import signals
+from tepo.common.files import no_link, write_atomic, write_json
+from tepo.launch.forkserver import ONE_THREAD, under_torchrun
+
+NO_STORE = 74  # exit code: a node does not see the folder; EX_IOERR of sysexits.h
+_NOTHING_STARTED = (NO_STORE, 126, 127)  # 126, 127: the shell has no such program
+_SIGNAL = 128  # exit codes from here: killed by a signal
+_VAIN = 3  # requeues one after the other without a finished step or benchmark
+_WAIT = 40  # seconds that the other nodes have to end when one has: torchrun gives its ranks 30
+_GPUS = "LOCAL_WORLD_SIZE"  # a process that measures takes so many, as one that has trained as a rank does
+_ALONE = "alone"  # in place of an address: on the first node, after the others
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its command line (empty: none) and folder, and what each node of it gets. alone: the command line of
+    one process that follows, on the first node."""
+
+    words: list[str]
+    run: str
+    log: str
+    nodes: int
+    gpus: int
+    cpus: int
+    alone: list[str] = field(default_factory=list)
+
+
+def write_jobs(folder: Path, jobs: list[Job]) -> None:
+    """Where jobs read what they are to do."""
+    write_json(folder / "jobs.json", [asdict(job) for job in jobs])
+
+
+def read_job(folder: Path, index: int) -> Job:
+    """One job of the array."""
+    return Job(**json.loads((folder / "jobs.json").read_text(encoding="utf-8"))[index])
+
+
+def in_shell(folder: Path, *words: str) -> str:
+    """A line of shell that runs a part of this module where the node sees the folder."""
+    command = [sys.executable, "-m", "tepo.launch.slurm_job", words[0], str(folder), *words[1:]]
+    return f"[ -r {shlex.quote(str(folder / 'jobs.json'))} ] || exit {NO_STORE}; exec {shlex.join(command)}"
+
+
+def outcome_file(folder: Path, index: int) -> Path:
+    """`{"code": …}` of a job that has ended for good."""
+    return folder / f"{index}.json"
+
+
+def _report(folder: Path, index: int, node: int) -> Path:
+    """Where a node of a job says how its part has ended."""
+    return folder / f"{index}.node{node}"
+
+
+# on the first node ----------------------------------------------------------------------------------------------------
+def lead(folder: Path) -> int:
+    """Run one job of the array. Slurm asks the nodes itself to stop, not what runs here."""
+    for number in signals.SIGNALS:
+        signal.signal(number, lambda number, frame: None)  # not ignored: srun would inherit that
+    index = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    job = read_job(folder, index)
+    Path(job.run).mkdir(parents=True, exist_ok=True)
+    code, codes = 0, list[int | None]()
+    if job.words:
+        address = f"{_address()}:{_free_port(int(os.environ['SLURM_JOB_ID']))}" if job.nodes > 1 else "none"
+        code, codes = _on_nodes(folder, index, job.nodes, address)
+    if job.alone and not code:
+        code, codes = _on_nodes(folder, index, 1, _ALONE)
+    if _for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued():
+        return code
+    write_json(outcome_file(folder, index), {"code": code})
+    return code
+
+
+def _on_nodes(folder: Path, index: int, nodes: int, address: str) -> tuple[int, list[int | None]]:
+    """Run `node` on so many nodes, this one the first. Returns the exit code of all, and what each reports."""
+    job = read_job(folder, index)
+    srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
+    srun += ["--relative=0", f"--wait={_WAIT}", "--kill-on-bad-exit=0"]
+    srun += ["sh", "-c", in_shell(folder, "node", str(index), address)]
+    reports = [_report(folder, index, number) for number in range(nodes)]
+    for report in reports:
+        report.unlink(missing_ok=True)
+    with open(job.log, "ab", opener=no_link) as log:
+        done = subprocess.run(srun, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    codes = [int(report.read_text()) if report.exists() else None for report in reports]
+    return done.returncode or max(code or 0 for code in codes), codes
+
+
+def _for_now(code: int, codes: list[int | None]) -> bool:
+    """Whether the run should go on later: it was asked to stop, or killed, or a node was lost, of which srun's own code
+    says nothing. codes: what each node reports of its end."""
+    if code in _NOTHING_STARTED:
+        return False
+    return any(report is None or report == signals.EXIT_CODE or report >= _SIGNAL for report in codes)
+
+
+def _requeued() -> bool:
+    """Put the job back into the queue, unless Slurm itself does so or somebody has cancelled it."""
+    job = os.environ["SLURM_JOB_ID"]
+    shown = subprocess.run(["squeue", "--noheader", f"--job={job}", "--format=%T"], capture_output=True, text=True)
+    if shown.stdout.strip() != "RUNNING":
+        return True  # and it ends here without a word of ours
+    # in a session of its own: Slurm ends what runs here before it answers
+    return subprocess.run(["scontrol", "requeue", job], start_new_session=True).returncode == 0
+
+
+def _in_vain(folder: Path, index: int, run: Path) -> bool:
+    """Whether the job has been stopped _VAIN times since it last finished a step or a benchmark."""
+    path, metrics = folder / f"{index}.progress", run / "metrics.jsonl"
+    steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+    done, times = steps + len(list(run.glob("eval/*/result.json"))), 0
+    if path.exists():
+        before, times = json.loads(path.read_text())
+        times = times + 1 if done <= before else 0
+    write_json(path, [done, times])
+    return times >= _VAIN
+
+
+def _address() -> str:
+    """Where the other nodes reach this one, the first of the job."""
+    name = os.environ["SLURMD_NODENAME"]
+    shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True).stdout
+    address = re.search(r"NodeAddr=(\S+)", shown)
+    return address[1] if address else name
+
+
+def _free_port(job: int) -> int:
+    """The first free one from where the number of the job points, so that jobs on one node do not meet; below the
+    range from which systems give ports to whoever asks for any."""
+    for offset in range(1000):
+        port = 15000 + (job * 13 + offset) % 15000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        return port
+    raise SystemExit("error: no free port for the ranks to meet at")
+
+
+# on every node --------------------------------------------------------------------------------------------------------
+def node(folder: Path, index: int, address: str) -> int:
+    """Start the run, or this node's ranks of it, and wait; a request to stop goes to them, and its code comes back."""
+    job = read_job(folder, index)
+    launcher = address != _ALONE and (job.nodes > 1 or job.gpus > 1)
+    asked: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if not asked:
+            signals.pass_on(child.pid, launcher)
+        asked.append(number)
+
+    end_with_us = partial(_end_with, os.getpid())
+    ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
+    child = subprocess.Popen(node_words(job, address), env=os.environ | ours, preexec_fn=end_with_us)
+    for number in signals.SIGNALS:
+        signal.signal(number, pass_on)
+    code = child.wait()
+    code = signals.EXIT_CODE if asked and code else code if code >= 0 else _SIGNAL - code
+    write_atomic(_report(folder, index, int(os.environ["SLURM_NODEID"])), str(code))
+    return code
+
+
+def node_words(job: Job, address: str) -> list[str]:
+    """The run's command, or torchrun with the ranks of this node; a CPU is one rank. Alone, its second command."""
+    if address == _ALONE:
+        return job.alone
+    if job.nodes == 1:
+        return job.words if job.gpus <= 1 else under_torchrun(job.words, job.gpus, "--standalone")
+    host, _, port = address.rpartition(":")
+    how = ["--nnodes", str(job.nodes), "--node-rank", os.environ["SLURM_NODEID"]]
+    return under_torchrun(job.words, max(job.gpus, 1), *how, "--master-addr", host, "--master-port", port)
+
+
+def _end_with(node: int) -> None:
+    """In the child: a session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
+    os.setsid()
+    signals.end_with(node, signal.SIGTERM)
+
+
+def main(words: list[str]) -> Any:
+    """See the head of this file."""
+    what, folder, *more = words
+    return lead(Path(folder)) if what == "lead" else node(Path(folder), int(more[0]), more[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

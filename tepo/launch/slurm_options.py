@@ -1,0 +1,166 @@
+"""What a Slurm job asks for: `slurm.yaml` files of the user's and the command line, checked against the cluster.
+
+slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins key by key, the command line over all:
+  partition: gpu
+  account: lab
+  mem: 900G
+  sbatch: {reservation: tepo, gres: "gpu:h100:8"}   # any other option of sbatch
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.schema import Location, option, read
+from tepo.common.schema.document import load
+from tepo.common.text import counted
+
+FILE = "slurm.yaml"
+_CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
+_GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
+_PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a job asks for."""
+
+    partition: str | None = option(None, "where it runs; null: the cluster's default")
+    gpus: int = option(0, "of each node", low=0)
+    nodes: int = option(1, "for each run", low=1)
+    cpus: int | None = option(None, "of each node; null: 12 for each GPU, as far as a node has them, else 1", low=1)
+    mem: str | None = option(None, "of each node, 900G say; 0: all of it; null: the cluster's default")
+    account: str | None = option(None, "who pays")
+    qos: str | None = option(None, "quality of service")
+    constraint: str | None = option(None, "features of the nodes")
+    nodelist: str | None = option(None, "nodes by name")
+    exclusive: bool = option(False, "share no node with other jobs")
+    minutes: int = option(24 * 60, "time limit; a run that needs longer is requeued and goes on", low=1)
+    grace: int | None = option(None, "seconds a run has to end before its limit; null: 300, or a quarter", low=1)
+    parallel: int = option(64, "jobs at once", low=1)
+    sbatch: dict[str, Any] = option({}, "other options of sbatch, by their long names")
+
+    def __post_init__(self) -> None:
+        if self.grace_seconds >= 60 * self.minutes:
+            raise UserError(
+                f"a grace of {self.grace} s leaves no time to train in {self.minutes} minutes",
+                fix="raise the time limit (--minutes), or lower grace",
+            )
+        for name in self.sbatch:
+            known = {"gpus_per_node": "gpus", "cpus_per_task": "cpus", "time": "minutes", "signal": "grace"}
+            own = known.get(name.replace("-", "_"), name)
+            if own in {part.name for part in fields(self)} or name in ("array", "output", "requeue"):
+                fix = f"write {own}: …, beside sbatch:" if own != name or name in _PASSED else "leave it out"
+                raise UserError(f"sbatch.{name} is what tepo sets itself", fix=fix)
+
+    @property
+    def grace_seconds(self) -> int:
+        """Seconds between the request to stop and the time limit."""
+        return self.grace or min(_GRACE, 15 * self.minutes)
+
+    def words(self) -> list[str]:
+        """The options of sbatch that do not depend on the study."""
+        given = {name: getattr(self, name) for name in _PASSED} | self.sbatch
+        given |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus or 1, "time": self.minutes}
+        typed = "gres" in self.sbatch  # where a cluster wants the type of the GPUs
+        given |= {"gpus-per-node": None if typed else self.gpus or None, "signal": f"USR2@{self.grace_seconds}"}
+        return [
+            f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+            for name, value in given.items()
+            if value is not None and value is not False
+        ]
+
+
+def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmOptions:
+    """Options from the files, then `words` (`key=value`, or `key` for true), then `given` where that is not None.
+
+    Raises UserError for an unknown key, naming the nearest, and for a value that a key does not take."""
+    values: dict[str, Any] = {}
+    for path in reversed(_files()):
+        document = load(path)
+        read(SlurmOptions, document.data, document.at)  # says the line
+        _join(values, document.data)
+    for word in words:
+        key, separator, text = word.partition("=")
+        section, dot, name = key.partition(".")
+        value = text if separator else True
+        _join(values, {section: {name: value}} if dot else {key: value})
+    _join(values, {key: value for key, value in given.items() if value is not None})
+    return read(SlurmOptions, values, Location(lambda keys: "--slurm, or an option of the command"))
+
+
+def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
+    """Let the nearer values win; options of sbatch one by one."""
+    for key, value in nearer.items():
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = {**values[key], **value} if both else value
+
+
+def _files() -> list[Path]:
+    """Those that are there, the nearest first."""
+    own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
+    return [folder / FILE for folder in (*own, config) if (folder / FILE).is_file()]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One kind of node of a partition: how many there are, and what each has."""
+
+    partition: str
+    nodes: int
+    cpus: int
+    gpus: int
+    default: bool = False  # whether jobs that name no partition go there
+
+
+def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
+    """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have."""
+    names = sorted({node.partition for node in cluster})
+    usual = [node.partition for node in cluster if node.default] or names
+    named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
+    wanted = named.split(",") if named else sorted(set(usual))
+    for name in wanted:
+        if cluster and name not in names:
+            raise unknown_name("partition", name, names, where="sinfo")
+    inside = [node for node in cluster if node.partition in wanted]
+    fit = [node for node in inside if node.gpus >= options.gpus and node.cpus >= (options.cpus or 1)]
+    there = sum(node.nodes for node in fit)
+    if inside and there < options.nodes:
+        parts = ((options.gpus, "GPU"), (options.cpus, "CPU"))
+        each = " and ".join(counted(number, what) for number, what in parts if number)
+        asked = counted(options.nodes, "node") + (f" with {each}" if each else "")
+        most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
+        has = f"it has {there} such" if fit else f"a node has at most {most}"
+        raise UserError(
+            f"{asked} asked for in partition {' or '.join(wanted)}, but {has}",
+            where="sinfo",
+            fix="lower --gpus or --nodes, or name another --partition",
+        )
+    if options.cpus or not options.gpus:
+        return options
+    wished = _CPUS_PER_GPU * options.gpus
+    return replace(options, cpus=min(wished, max((node.cpus for node in fit), default=wished)))
+
+
+def cluster_nodes() -> list[Node]:
+    """What sinfo knows; nothing where it does not answer, and then sbatch says why."""
+    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
+    rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    parts = [row.strip().split("|") for row in rows]
+    return [
+        Node(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
+        for name, count, cpus, gres in parts
+    ]
+
+
+def gpus(gres: str) -> int:
+    """GPUs in what Slurm writes as `gpu:h100:8(S:0-1),shard:16`."""
+    parts = re.sub(r"\([^)]*\)", "", gres).split(",")
+    counts = [part.split(":")[-1] for part in parts if part.startswith("gpu:")]
+    return sum(int(count) for count in counts if count.isdigit())

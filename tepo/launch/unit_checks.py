@@ -1,0 +1,131 @@
+"""Checks of a study before its first run starts: packages, GPUs, servers, problems and disk, which its runs share.
+Without them a study of sixteen runs would say the same sixteen times, each after the start of its processes."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tepo.common.errors import UserError
+from tepo.common.text import counted
+from tepo.config.run_config import RunConfig
+from tepo.launch.slurm_options import SlurmOptions
+from tepo.policy.model.shapes import shape_of
+from tepo.problems.training_sets import check_training_set
+from tepo.sampling.backends import sampler_backend
+from tepo.studies.plan import Unit
+from tepo.training.engine.backends import engine_backend
+from tepo.training.preflight import check_benchmarks, check_settings
+from tepo.training.resources.memory import GIB
+from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+
+
+def check_rows(todo: Sequence[Unit]) -> None:
+    """Raises UserError naming the row whose objective or tasks have a setting that does not exist, or that has code
+    executed which is not the caller's: one message, not one failed run after another."""
+    for unit in todo:
+        unit.as_typed()
+    for unit in _trained_rows(todo):
+        with _named(unit):
+            check_settings(unit.config)
+
+
+def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions | None) -> None:
+    """Raises UserError, naming the row where only some are concerned, for what the runs to do would come to lack: as
+    `jobs` processes with `gpus` GPUs each on this machine, or as jobs of Slurm. The packages, GPUs and servers of
+    Slurm's nodes are theirs, and each job asks for them there."""
+    check_rows(todo)
+    if slurm is None:
+        _check_gpus(jobs, gpus)
+    ranks = max(gpus, 1) if slurm is None else slurm.nodes * max(slurm.gpus, 1)
+    for unit in _trained_rows(todo):
+        with _named(unit):
+            if slurm is None and not gpus:
+                _check_memory(unit.config)
+            for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
+                backend.check_settings(unit.config, ranks)
+                if slurm is None:
+                    backend.check_available(unit.config)
+            if unit.config.data.kind == "problems":
+                check_training_set(unit.config.data.problems or "")
+    check_benchmarks(list(dict.fromkeys(name for unit in todo for name in unit.missing_benchmarks())))
+    _check_disk(todo, jobs if slurm is None else slurm.parallel)
+
+
+def _trained_rows(todo: Sequence[Unit]) -> list[Unit]:
+    """A unit of each row that is trained."""
+    return list({(unit.label, unit.model): unit for unit in todo if unit.row.objective is not None}.values())
+
+
+@contextmanager
+def _named(unit: Unit) -> Iterator[None]:
+    """Put the name of the row in front of where an error is."""
+    try:
+        yield
+    except UserError as error:
+        where = f"row {unit.label!r}" + (f", {error.where}" if error.where else "")
+        raise UserError(error.what, where=where, fix=error.fix, exit_code=error.exit_code) from None
+
+
+def _check_gpus(jobs: int, gpus: int) -> None:
+    """Raises UserError where more GPUs are asked for than this process sees."""
+    if not gpus:
+        return
+    import torch
+
+    given, there = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+    if jobs * gpus > there:
+        asked = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
+        where = asked if given is None else f"{asked}, CUDA_VISIBLE_DEVICES={given}"
+        fix = (
+            "lower --jobs or --gpus"
+            if there
+            else "run where the GPUs are, or let Slurm place the runs (--launcher slurm)"
+        )
+        raise UserError(f"{counted(jobs * gpus, 'GPU')} asked for, {there} visible here", where=where, fix=fix)
+
+
+def _check_memory(config: RunConfig) -> None:
+    """Raises UserError where a run would train on a CPU whose main memory does not hold weights, gradients and
+    optimiser. Nothing is said of a model whose shape is not known here."""
+    import torch
+
+    if config.engine.device == "cuda" or torch.cuda.is_available():
+        return
+    try:
+        shape = shape_of(config.model.path)
+    except UserError:
+        return
+    parts = engine_backend(config.engine.kind).memory(config, shape, 1, 1)
+    needed, there = (
+        parts.weights + parts.gradients + parts.optimiser,
+        float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+    )
+    if needed > there:
+        what = f"no GPU here, and {needed / GIB:.0f} GiB of weights, gradients and optimiser for {there / GIB:.0f} GiB"
+        fix = "run where the GPUs are (--gpus N, --launcher slurm), or --scale laptop"
+        raise UserError(f"{what} of main memory", where=config.model.path, fix=fix)
+
+
+def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
+    """Raises UserError where the disk does not hold the final weights of all runs and what `at_once` of them need
+    beside these while they train. Nothing is counted of a model whose shape is not known here."""
+    kept, training = 0.0, []
+    for unit in todo:
+        try:
+            disk = run_disk(unit.config)
+        except UserError:
+            continue
+        if not unit.trained():
+            saved = len(unit.run.checkpoints())
+            stay = 0.0 if saved else disk.weights
+            kept += stay
+            training.append(max(CHECKPOINTS - saved, 0) * disk.checkpoint - stay)
+    needed = kept + sum(sorted(training)[-at_once:])
+    store = todo[0].folder.parent
+    there = next(path for path in (store, *store.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(there)
+    if needed > usage.free and there.is_dir() and usage.total:  # else no folder can be made there, which a run says
+        what = f"the disk has {usage.free / GB:.3g} GB free, the study's runs take {needed / GB:.3g}"
+        fix = "make room, choose another disk with --store DIR, or run fewer side by side (--jobs)"
+        raise UserError(what, where=f"--store {store}", fix=fix)

@@ -1,0 +1,1 @@
+"""The axes of an objective: the parts that a YAML file composes."""

@@ -1,0 +1,52 @@
+"""Selection of tokens in a mini-batch: covariance of log-prob and advantage, top k over all ranks, stateless draws."""
+
+import torch
+from torch import Tensor
+
+from tepo.common.randomness import mix, uniform
+from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
+
+SCOPES = ("mini_batch", "micro_batch")
+SCOPE_MEANING = "over the mini-batch and all ranks, or micro_batch as verl does (comparison only: depends on the split)"
+
+
+def token_count(batch: TokenBatch, comm: Comm | None) -> int:
+    """Tokens of the batch over all ranks."""
+    return int(all_sum(batch.lengths.sum().double(), comm))
+
+
+def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tensor:
+    """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N].
+
+    Cui et al. 2505.22617 Eq. 10."""
+    values = torch.stack([logprobs.detach().double(), advantages.double()])
+    sums = torch.cat([values.sum(1), values.new_tensor([float(values.shape[1])])])
+    totals = all_sum(sums, comm)
+    centred = values - (totals[:2] / totals[2].clamp(min=1))[:, None]
+    return centred[0] * centred[1]
+
+
+def draws(batch: TokenBatch, salt: int) -> Tensor:
+    """One uniform number per token, float64 [N]:
+    a function of (salt, sequence's uid, position) alone, whatever the order, split or rank."""
+    uid = batch.want("uid", "a selection of tokens")
+    keys = mix(uid, torch.tensor(salt, dtype=torch.int64, device=uid.device))
+    return uniform(keys[batch.rows], batch.positions)
+
+
+def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:
+    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win.
+
+    A score of -inf is never chosen. scores, ties: float64 [N]."""
+    order = _best_first(scores, ties)[:count]
+    all_scores, all_ties = gather(scores[order], comm), gather(ties[order], comm)
+    if not all_scores.shape[0]:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    last = _best_first(all_scores, all_ties)[:count][-1]
+    chosen = (scores > all_scores[last]) | ((scores == all_scores[last]) & (ties <= all_ties[last]))
+    return chosen & (scores > -torch.inf)
+
+
+def _best_first(scores: Tensor, ties: Tensor) -> Tensor:
+    order = torch.argsort(ties, stable=True)
+    return order[torch.argsort(scores[order], descending=True, stable=True)]

@@ -1,0 +1,1 @@
+"""Objectives as formulas and in words."""

@@ -1,0 +1,1 @@
+"""Checks of an objective: shipped or a user's own."""

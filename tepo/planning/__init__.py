@@ -1,0 +1,1 @@
+"""What a study will take: memory, time, disk and GPU hours."""

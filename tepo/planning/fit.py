@@ -1,0 +1,228 @@
+"""Whether a run fits on a machine, and what would make it fit: said before anything is started."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tepo.common.errors import UserError
+from tepo.config.compose import to_dict
+from tepo.config.run_config import RunConfig
+from tepo.planning.gpus import Machine, machine_here, ranks_of
+from tepo.policy.model.shapes import Shape, number_bytes, shape_of
+from tepo.sampling.backends import RESERVE, longest_sequence, sampler_backend, sampler_kinds
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.memory import GIB, Gpus, Memory, choose, fill, memory, sequence_bytes
+
+if TYPE_CHECKING:
+    from tepo.planning.step_time import StepTime
+
+_SAVED = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimiser": "the optimiser",
+    "activations": "activations",
+    "logits": "logits",
+    "sampler": "the sampler",
+}  # parts of `Memory` in words
+_DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
+_SIMULATED: dict[tuple[str, Machine, Memory], "StepTime"] = {}
+_FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A run on a machine.
+
+    problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
+    savings: of these, what each saves in words, where it saves memory. config: with what it leaves open chosen for the
+    machine, but for the interval of checkpoints; why: by key what was chosen there.
+    adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
+    """
+
+    config: RunConfig
+    machine: Machine
+    memory: Memory
+    problem: str
+    changes: tuple[str, ...] | None
+    savings: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """By key what was chosen for the machine and why; the interval of checkpoints by the simulated step."""
+        seconds = None if self.problem or self.config.train.checkpoint_every else self.time.total
+        gpus = _gpus(self.config, self.machine)
+        return {**self.why, **choose(self.config, shape_of(self.config.model.path), gpus, seconds=seconds)[1]}
+
+    @property
+    def time(self) -> "StepTime":
+        """Of a step; simulated when it is asked for, once for all that takes the same."""
+        key = takes(self.config), self.machine, self.memory
+        if key not in _SIMULATED:
+            from tepo.planning.step_time import step_time  # imports torch
+
+            _SIMULATED[key] = step_time(self.config, shape_of(self.config.model.path), self.machine, self.memory)
+        return _SIMULATED[key]
+
+    def cost(self, steps: int) -> float:
+        """Dollars of a run."""
+        return self.time.total * steps / 3600 * self.machine.ranks * self.machine.price
+
+
+def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
+    """Check a configuration on a machine.
+
+    reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape.
+    """
+    shape = shape_of(config.model.path)
+    needed, problem = _check(config, shape, machine, reference)
+    filled, why = fill(config, shape, _gpus(config, machine), reference)
+    if not problem:
+        return Fit(filled, machine, needed, problem, (), why=why)
+
+    def fits(words: tuple[str, ...]) -> bool:
+        return not _check(_changed(config, words), shape, machine, reference)[1]
+
+    changes = next(filter(fits, _remedies(config, machine.ranks)), None)
+    adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
+    savings = tuple(_savings(config, shape, machine, changes or ()))
+    return Fit(filled, machine, needed, problem, changes, savings, adapters, why)
+
+
+def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
+    """What each override saves on top of those before it."""
+    for word in words:
+        before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
+        after = memory(config, shape, _gpus(config, machine))
+        saved = {part: getattr(before, name) - getattr(after, name) for name, part in _SAVED.items()}
+        parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
+        if parts:
+            yield f"{word} saves {', '.join(parts)}"
+
+
+def takes(config: RunConfig) -> str:
+    """What memory and time go by."""
+    parts = {section: to_dict(config)[section] for section in _DEVICE}
+    return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
+
+
+def needs_reference(config: RunConfig) -> bool:
+    """Whether the objective keeps a frozen copy of the policy before training."""
+    from tepo.objectives import load_objective
+
+    return load_objective(config.objective).needs.initial_policy
+
+
+def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
+    """The memory, and what stands against it, the ranks and settings first."""
+    gpus = _gpus(config, machine)
+    config, _ = fill(config, shape, gpus, reference)
+    result = memory(config, shape, gpus, reference=reference)
+    try:
+        engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
+        sampler_backend(config.sampler.kind).check_settings(config, gpus.ranks)
+    except UserError as error:
+        return result, error.what
+    return result, _too_large(config, shape, machine, result)
+
+
+def _gpus(config: RunConfig, machine: Machine) -> Gpus:
+    """Those of a machine that the engine uses."""
+    ranks = ranks_of(config, machine)
+    return Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
+
+
+def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
+    """What does not fit into a GPU or a node, or an empty string."""
+    of, left = f"of {machine.bytes / GIB:.0f}", machine.bytes - RESERVE
+    if found.updating > left:
+        return f"the updates need {found.updating / GIB:.0f} GiB {of}"
+    if max(found.sampling, found.syncing) > left:
+        return f"sampling needs {max(found.sampling, found.syncing) / GIB:.0f} GiB {of} beside the trainer"
+    size = number_bytes(config.model.dtype)
+    if found.loading > left:
+        return f"loading needs {found.loading / GIB:.0f} GiB {of}"
+    if found.cache is not None and found.cache < sequence_bytes(config, shape):
+        weights = size * shape.parameters / config.sampler.tensor_parallel
+        room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
+        return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
+    host = max(found.host, found.load_host)
+    if host > machine.host:
+        return f"main memory of a node: {host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
+    return ""
+
+
+def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
+    """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
+    with a mini-batch that the ranks divide where they do not; at last a sampler on other GPUs."""
+    size, engine = config.train.mini_batch_prompts, engine_backend(config.engine.kind)
+    split: tuple[str, ...] = ()
+    if size % ranks and engine.several_ranks:
+        split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
+        yield split
+    sets = [(*split, *words) for words in _sets(_trainer_remedies(config))]
+    for words in sets:
+        if words != split:
+            yield words
+        for own in sampler_backend(config.sampler.kind).remedies(config):
+            yield (*words, *own.split())
+    for kind in sampler_kinds():
+        if sampler_backend(kind).remote:
+            yield from ((*words, f"sampler.kind={kind}") for words in sets)
+
+
+def _trainer_remedies(config: RunConfig) -> list[str]:
+    """The cheapest in time first, and what changes no result before what rounds."""
+    shorter, checkpointing = [], []
+    if config.engine.micro_batch_tokens > longest_sequence(config):
+        shorter = [f"engine.micro_batch_tokens={longest_sequence(config)}"]
+    if config.model.gradient_checkpointing is False:
+        checkpointing = ["model.gradient_checkpointing=true"]
+    return [*shorter, *checkpointing, *engine_backend(config.engine.kind).remedies(config)]
+
+
+def _sets(remedies: list[str]) -> list[tuple[str, ...]]:
+    """All sets of overrides, in the order of binary numbers whose last digit is the first remedy."""
+    sets: list[tuple[str, ...]] = [()]
+    for remedy in remedies:
+        sets += [(*words, *remedy.split()) for words in sets]
+    return sets
+
+
+def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
+    """Overrides that train LoRA's adapters in place of all weights: alone, then with what saves memory. Rank and
+    learning rate are those that docs/engines.md argues for."""
+    if config.model.lora_rank or ranks > 1:
+        return
+    engine = () if config.engine.kind == "torch" else ("engine.kind=torch",)
+    lora = (*engine, "model.lora_rank=32", f"train.learning_rate={10 * config.train.learning_rate:g}")
+    yield lora
+    for words in _remedies(_changed(config, lora), ranks):
+        yield (*lora, *words)
+
+
+def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
+    """The configuration with `section.key=value` overrides."""
+    for word in words:
+        name, _, text = word.partition("=")
+        section, _, key = name.partition(".")
+        old = getattr(config, section)
+        value: Any = {"true": True}.get(text, text)
+        before = getattr(old, key)
+        kind = int if before is None else type(before)
+        config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
+    return config
+
+
+def planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
+    """Planned seconds of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where
+    none fits."""
+    import torch
+
+    machine = machine_here(torch.cuda.get_device_name(), gpus) if gpus.bytes else None
+    try:
+        found = fit(config, machine, reference=needs_reference(config)) if machine else None
+    except UserError:  # an unknown shape
+        return None
+    return None if found is None or found.problem else found.time.total

@@ -1,0 +1,58 @@
+"""How long a study takes on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tepo.config.run_config import RunConfig
+from tepo.planning.fit import fit, needs_reference, takes
+from tepo.planning.gpus import Machine
+from tepo.policy.model.shapes import shape_of
+from tepo.studies.plan import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class CardHours:
+    """Hours of the single runs of a study on one kind of card, in the order in which they start."""
+
+    card: Machine
+    runs: tuple[float, ...]
+
+    def clock(self, cards: int) -> float:
+        """Hours by the clock: a card that is free takes the next run."""
+        free = [0.0] * cards
+        for hours in self.runs:
+            heapq.heapreplace(free, free[0] + hours)
+        return max(free)
+
+    @property
+    def dollars(self) -> float:
+        return sum(self.runs) * self.card.price
+
+
+def card_hours(units: Sequence[Unit], card: Machine) -> CardHours | None:
+    """Of training and measuring every unit; None where one does not fit on the card. Units that take the same, as most
+    rows of a study do, are looked at once."""
+    found: dict[tuple[object, ...], float | None] = {}
+    runs = []
+    for unit in units:
+        config, trained = unit.config, unit.row.objective is not None
+        reference = trained and needs_reference(config)
+        key = takes(config), *config.data.benchmarks, trained, reference
+        if key not in found:
+            found[key] = _hours(config, trained, reference, card)
+        hours = found[key]
+        if hours is None:
+            return None
+        runs.append(hours)
+    return CardHours(card, tuple(runs))
+
+
+def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> float | None:
+    fitted = fit(config, card, reference=reference)
+    if fitted.problem:
+        return None
+    from tepo.planning.step_time import benchmark_time  # imports torch
+
+    measuring = benchmark_time(fitted.config, shape_of(config.model.path), card, fitted.memory)
+    return (trained * config.train.steps * fitted.time.total + measuring) / 3600

@@ -1,0 +1,125 @@
+"""GPUs that a run may be planned on, and what is assumed of runs on them.
+
+Nothing here was measured on these machines: peak figures are the makers', lengths of responses and prices are
+assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.text import counted
+from tepo.config.run_config import RunConfig
+from tepo.planning.simulator.cards import BANDWIDTH, MFU, OPERATIONS, PROMPT, SYNC, operations_share
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.memory import GIB, Gpus
+
+RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
+KEPT_SHARE = 0.5  # of the groups, mixed and so kept
+HOST_BANDWIDTH = 50e9  # bytes a second of main memory, for the optimiser of each GPU
+LINK = 20e9  # bytes a second between main memory and a GPU, pinned
+MEASURING = 0.2  # of AdamW's time in main memory: what the update moved, by a sample (docs/log.md has the ratio)
+LEFT = 0.85  # of a GPU for a server that shares it with nothing
+ASSUMPTIONS = (
+    f"seconds are simulated: the queue, the dealing and the packing of a run with a clock in place of the GPUs "
+    "(docs/performance.md); "
+    f"assumed: lognormal responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens "
+    f"and prompts of {PROMPT} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
+    f"{operations_share(0):.0%} of a large card's peak operations in passes of models up to a width of {MFU[0][0]:,}, "
+    f"more of a smaller card's, {OPERATIONS:.0%} from {MFU[1][0]:,} on and in proportion between; in decoding "
+    f"{OPERATIONS:.0%} of them and {BANDWIDTH:.0%} of peak bandwidth; "
+    f"the weights of a 7B reach the sampler in {SYNC:.0f} s, others by their size; "
+    f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU, and "
+    f"measures what it moved in {MEASURING:.0%} of that time; "
+    "checkpoints and grading take no time, nor the gathering of weights under ZeRO-3"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """GPUs of one kind.
+
+    bytes, operations (dense bf16, a second) and bandwidth (bytes a second) of one, its assumed price in dollars an
+    hour, main memory of a node; bytes a second one way to other GPUs of the node and of other nodes.
+    """
+
+    gpu: str
+    nodes: int
+    node_gpus: int
+    bytes: float
+    operations: float
+    bandwidth: float
+    price: float
+    host: float
+    nvlink: float = 450e9
+    network: float = 50e9
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.node_gpus
+
+    @property
+    def name(self) -> str:
+        return f"{self.nodes} x {self.node_gpus} {self.gpu}" if self.nodes > 1 else f"{self.node_gpus} {self.gpu}"
+
+
+# GiB, operations, bandwidth, price, to other GPUs of the node: NVLink, or PCIe 4
+_CARDS = {
+    "RTX 4090": (23.5, 165e12, 1.01e12, 0.4, 32e9),
+    "A100 40GB": (39.4, 312e12, 1.56e12, 1.1, 300e9),
+    "L40S": (44.4, 362e12, 0.86e12, 0.9, 32e9),
+}
+_KINDS = {
+    "A100": (79.1, 312e12, 2.0e12, 1.5, 300e9),
+    "H100": (79.1, 989e12, 3.35e12, 2.5, 450e9),
+    "H200": (139.8, 989e12, 4.8e12, 3.5, 450e9),
+}
+
+
+def machines() -> list[Machine]:
+    """1 and 8 of each kind; two nodes of 8 of those that train the papers' models.
+
+    Main memory is assumed: 60 and 200 GiB beside one GPU, 0.5 and 1.8 TiB beside eight.
+    """
+    small = ((1, 1, 60.0), (1, 8, 503.0))
+    large = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
+    return [
+        Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB, nvlink)
+        for kinds, counts in ((_CARDS, small), (_KINDS, large))
+        for gpu, (size, operations, bandwidth, price, nvlink) in kinds.items()
+        for nodes, each, host in counts
+    ]
+
+
+def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list[Machine]:
+    """Those of a card, in any spelling (h100, rtx4090), and of so many GPUs. Raises UserError where there are none."""
+    cards = {"".join(machine.gpu.lower().split()): machine.gpu for machine in found}
+    name = None if card is None else "".join(card.lower().split())
+    if name is not None and name not in cards:
+        raise unknown_name("card", str(card), cards, where="--card")
+    left = [machine for machine in found if name is None or machine.gpu == cards[name]]
+    counts = sorted({machine.ranks for machine in left})
+    if gpus is not None and gpus not in counts:
+        fix = f"a plan is made for {' or '.join(map(str, counts))}"
+        raise UserError(f"no plan for {counted(gpus, 'GPU')}", where="--gpus", fix=fix)
+    return [machine for machine in left if gpus in (None, machine.ranks)]
+
+
+def cards() -> list[Machine]:
+    """One GPU of each kind, for runs that need no more."""
+    return [machine for machine in machines() if machine.ranks == 1]
+
+
+def machine_here(name: str, gpus: Gpus) -> Machine | None:
+    """GPUs that the driver calls so, of those that a plan knows: of two sizes the nearer; None for an unknown card."""
+    words = name.replace("-", " ").split()
+    known = [card for card in cards() if any(word in words for word in card.gpu.split() if word != "RTX")]
+    found = min(known, key=lambda card: abs(card.bytes - gpus.bytes), default=None)
+    if found is None:
+        return None
+    return replace(found, nodes=gpus.ranks // gpus.node_ranks, node_gpus=gpus.node_ranks, bytes=gpus.bytes)
+
+
+def ranks_of(config: RunConfig, machine: Machine) -> int:
+    """GPUs of a machine that a run's engine uses."""
+    return machine.ranks if engine_backend(config.engine.kind).several_ranks else 1

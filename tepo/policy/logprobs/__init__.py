@@ -1,0 +1,1 @@
+"""Log-probs and entropies of packed tokens, fused."""

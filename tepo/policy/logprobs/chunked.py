@@ -1,0 +1,82 @@
+"""Log-prob and entropy of a linear output layer without its logits:
+one reused tile of [tokens, part of the vocabulary].
+
+The forward keeps a running maximum, sum of exponentials and weighted sum per token (online log-sum-exp: Milakov and
+Gimelshein 2018, arXiv 1805.02867); the backward makes each tile again, turns it in place into the gradient of the
+logits and multiplies it on. That is four products of 2NVH operations where three are the least, and O(N) numbers kept.
+Tiles span all tokens when the budget allows, so each slice of the weight's gradient is written once.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.tile_sums import Coefficients, State
+
+_LEAST_COLUMNS = 2048  # narrower tiles waste the products
+_LEAST_ROWS = 256
+
+
+class ChunkedStatistics(torch.autograd.Function):
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most
+    `options.budget` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
+    inputs."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        options: StatisticsOptions,
+    ) -> tuple[Tensor, Tensor]:
+        state = State.empty(hidden)
+        shape = _tile_shape(len(hidden), len(weight), options.budget)
+        buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
+        for rows, columns in _tiles(len(hidden), len(weight), shape):
+            logits = tile.product(hidden[rows], weight[columns], buffer)
+            tile.accumulate(logits, state.part(rows), targets[rows] - columns.start, 1.0 / options.temperature)
+        logprobs, entropies, normaliser = state.finish()
+        ctx.save_for_backward(hidden, weight, targets, normaliser, entropies)
+        ctx.options, ctx.shape = options, shape
+        ctx.mark_non_differentiable(*([] if options.entropy_gradient else [entropies]))
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, normaliser, entropies = ctx.saved_tensors
+        inverse = 1.0 / ctx.options.temperature
+        slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # of log p in d loss / d logits / p
+        offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies
+        coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
+        buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
+        for_hidden, for_weight = ctx.needs_input_grad[:2]
+        sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])
+        for rows, columns in _tiles(len(hidden), len(weight), ctx.shape):
+            logits = tile.product(hidden[rows], weight[columns], buffer)
+            dlogits = tile.gradient(
+                logits, coefficients.part(rows), targets[rows] - columns.start, inverse, hidden.dtype
+            )
+            sums.add(dlogits, rows, columns)
+        return *sums.results(), None, None
+
+
+def _tile_shape(tokens: int, vocabulary: int, budget: int) -> tuple[int, int]:
+    """Rows and columns of a tile of at most `budget` bytes of float32: all tokens if the columns do not get too few."""
+    cells = budget // 4
+    rows = min(tokens, max(cells // _LEAST_COLUMNS, _LEAST_ROWS))
+    rows = -(-tokens // -(-tokens // rows))  # equal parts
+    columns = min(vocabulary, max(cells // rows, _LEAST_COLUMNS))
+    columns = -(-vocabulary // -(-vocabulary // columns))
+    return rows, min(vocabulary, -(-columns // 64) * 64)
+
+
+def _tiles(tokens: int, vocabulary: int, shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """(rows, columns) of every tile; all rows of some columns before the next columns."""
+    for column in range(0, vocabulary, shape[1]):
+        for row in range(0, tokens, shape[0]):
+            yield slice(row, min(row + shape[0], tokens)), slice(column, min(column + shape[1], vocabulary))

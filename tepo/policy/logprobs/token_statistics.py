@@ -1,0 +1,72 @@
+"""Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tepo.common.errors import UserError
+from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.packing.packing import Packed
+
+REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStatistics:
+    """Statistics of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+
+    logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
+    when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.
+    """
+
+    logprobs: Tensor
+    entropies: Tensor | None
+    full_kl: Tensor | None
+
+
+def token_statistics(
+    model: nn.Module,
+    packed: Packed,
+    options: StatisticsOptions = StatisticsOptions(),
+    *,
+    hidden: Tensor | None = None,
+) -> TokenStatistics:
+    """Log-probs, entropies and, with a reference policy among the options, the exact KL to it. hidden: the hidden
+    states [N, H] of `packed`, where they are known."""
+    hidden = hidden_states(model, packed) if hidden is None else hidden
+    logprobs, entropies, full_kl = linear_statistics(hidden, output_matrix(model), packed.targets, options)
+    return TokenStatistics(logprobs, entropies, full_kl)
+
+
+@torch.no_grad()
+def reference_logprobs(
+    model: nn.Module,
+    packed: Packed,
+    *,
+    temperature: float = 1.0,
+    budget: int = REFERENCE_BUDGET,
+    hidden: Tensor | None = None,
+) -> Tensor:
+    """Log-probs of the full vocabulary [N, V] float32, for the exact KL to this policy later. hidden: as
+    `token_statistics`. Raises UserError above `budget` bytes."""
+    weight = output_matrix(model)
+    needed = 4 * len(packed.targets) * len(weight)
+    if needed > budget:
+        raise UserError(
+            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
+            f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
+            fix=(
+                "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
+                "which needs the sampled tokens alone"
+            ),
+        )
+    hidden = hidden_states(model, packed) if hidden is None else hidden
+    wide = torch.promote_types(
+        hidden.dtype, torch.float32
+    )  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
+    return torch.log_softmax(logits / temperature, dim=-1)

@@ -1,0 +1,1 @@
+"""The policy's model: found, loaded, and its attention."""

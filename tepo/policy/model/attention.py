@@ -1,0 +1,64 @@
+"""Attention over the packed layout, for any Hugging Face decoder that takes an attention function.
+
+Registered with transformers under the name `tepo_packed`. Called with a `packed_layout`, each response attends to its
+prompt and itself; called without one (generation, a plain forward) it is transformers' own SDPA with its usual masks,
+so a model prepared here behaves as before everywhere else.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from tepo.common.errors import UserError
+from tepo.policy.model.block_attention import BlockAttention
+from tepo.policy.model.kernel_attention import attend
+from tepo.policy.packing.block_layout import Attention, Layout
+
+NAME = "tepo_packed"
+_SHORT = 96  # keys up to which the block attention beats SDPA's kernel on CPU
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention function in transformers' sense: query [1, Hq, M, D], key and value [1, Hk, M, D] -> [1, M, Hq, D]."""
+    layout: Layout | None = kwargs.pop("packed_layout", None)
+    if layout is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
+        raise UserError(
+            f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support",
+            fix="use a Llama-like model",
+        )
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
+    how = Attention(layout, q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window"))
+    return attend_packed(q, k, v, how)[None], None
+
+
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """Attention over the packed layout: query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]."""
+    if not query.is_cuda and how.layout.longest_key <= _SHORT:
+        return BlockAttention.apply(query, key, value, how)
+    return attend(query, key, value, how)
+
+
+def prepare(model: PreTrainedModel) -> None:
+    """Make a model use the packed attention (once; later calls do nothing)."""
+    if model.config._attn_implementation != NAME:
+        model.set_attn_implementation(NAME)
+
+
+AttentionInterface.register(NAME, packed_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

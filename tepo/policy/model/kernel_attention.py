@@ -1,0 +1,114 @@
+"""Attention over the packed layout through torch's kernels: variable-length flash attention on GPU, SDPA elsewhere.
+
+No import of transformers here: python -m perf.gpu checks this file on a machine that may lack it.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from tepo.common.errors import UserError
+from tepo.policy.packing.block_layout import Attention
+
+DENSE = 4096  # keys of a segment above which the masks of padded blocks on a GPU would take gigabytes a layer
+
+
+@cache
+def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
+    """torch's variable-length attention, and whether it has an argument for grouped heads: that of torch 2.11 has
+    none, and its kernel takes them unasked. None in a torch whose version of it has no windows yet."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    known = signature(varlen_attn).parameters.keys()
+    return (varlen_attn, "enable_gqa" in known) if "window_size" in known else None
+
+
+def _hindrance(query: Tensor) -> tuple[str, str] | None:
+    """Why the flash kernel does not take tensors on a GPU, and what would help; None where it does."""
+    if query.dtype not in (torch.bfloat16, torch.float16):
+        return f"it does not work in {str(query.dtype).removeprefix('torch.')}", "model.dtype=bfloat16"
+    if _varlen_attn() is None:
+        return f"torch {torch.__version__} has none with windows", "torch 2.11 or newer"
+    if torch.cuda.get_device_capability(query.device) < (8, 0):
+        return "this GPU is older than Ampere", "a GPU of compute capability 8.0 or more"
+    if query.shape[-1] % 8 or query.shape[-1] > 256:
+        return f"heads of {query.shape[-1]} numbers are not a multiple of 8 up to 256", "another model"
+    return None
+
+
+def varlen_available(query: Tensor) -> bool:
+    """Tell whether flash attention takes these tensors: CUDA, Ampere or later, half precision, heads of a multiple of 8
+    up to 256."""
+    return query.is_cuda and _hindrance(query) is None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]: by `varlen` where it is available, else by
+    `sdpa_blocks`.
+
+    Raises UserError on a GPU where segments of more than `DENSE` keys would need dense masks.
+    """
+    if varlen_available(query):
+        return varlen(query, key, value, how)
+    if query.is_cuda and how.layout.longest_key > DENSE:
+        reason, fix = _hindrance(query) or ("", "")
+        raise UserError(
+            f"sequences of {how.layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}",
+            where=f"attention over more than {DENSE} tokens: dense masks would take gigabytes a layer",
+            fix=f"{fix}, or sequences of at most {DENSE} tokens (train.max_new_tokens)",
+        )
+    return sdpa_blocks(query, key, value, how)
+
+
+def varlen(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """[M, Hq, D] from query [M, Hq, D], key and value [M, Hk, D]. A segment's queries are its last keys, so the causal
+    mask, which flash attention aligns at the end, is the right one."""
+    kernel = _varlen_attn()
+    assert kernel is not None, "ask varlen_available first"
+    varlen_attn, names_groups = kernel
+    layout, ragged = how.layout, how.layout.ragged
+    keys, values = key.index_select(0, ragged.key_rows), value.index_select(0, ragged.key_rows)
+    out = varlen_attn(
+        query.contiguous(),
+        keys,
+        values,
+        ragged.query_offsets,
+        ragged.key_offsets,
+        layout.longest,
+        layout.longest_key,
+        scale=how.scale,
+        window_size=(-1 if how.window is None else how.window - 1, 0),
+        **({"enable_gqa": query.shape[1] != key.shape[1]} if names_groups else {}),
+    )
+    assert isinstance(out, Tensor)
+    return out
+
+
+def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
+    """The same with `scaled_dot_product_attention` on padded blocks, any device and precision."""
+    layout = how.layout
+    padded = [
+        query.index_select(0, layout.query_rows),
+        key.index_select(0, layout.key_rows),
+        value.index_select(0, layout.key_rows),
+    ]
+    outputs = []
+    for block in layout.blocks:
+        slices = (block.queries, block.keys, block.keys)
+        q, k, v = (
+            tensor[part].unflatten(0, (block.size, -1)).transpose(1, 2)
+            for tensor, part in zip(padded, slices, strict=True)
+        )
+        mask = block.mask(how.window, query.dtype)[:, None]
+        out = scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=how.scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        outputs.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs).index_select(0, layout.query_slots)

@@ -1,0 +1,131 @@
+"""LoRA: a frozen model with a trained addition of low rank to each linear layer, W + alpha / rank * B A.
+
+Hu et al. 2021 (arXiv 2106.09685). Which layers, alpha and how A and B begin: Schulman and Thinking Machines Lab, "LoRA
+Without Regret", 2025; so do TRL's guide and peft's `all-linear`, which leaves embeddings and output matrix alone.
+
+peft makes the layers and runs the trainer's passes. What reads weights by itself (the embedded sampler, the fused pass,
+`full_state`) takes them from `weight_of`, merged anew from the frozen weight. So the frozen weights never change, and
+no rounding adds up.
+"""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from tepo.common.errors import UserError
+from tepo.common.files import parse_json
+from tepo.common.randomness import derive
+from tepo.common.text import install_line
+
+_WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"  # peft's
+
+
+def check_installed() -> None:
+    """Raise UserError when there is no peft; importing it would take seconds."""
+    if importlib.util.find_spec("peft") is None:
+        fix = f"{install_line('lora')}, or model.lora_rank=0"
+        raise UserError("peft is not installed", where="model.lora_rank", fix=fix)
+
+
+def add_adapters(model: nn.Module, rank: int, alpha: float, seed: int) -> None:
+    """Freeze the weights of a model and add adapters in their type to its linear layers but the output matrix.
+
+    They change nothing yet: B is 0. A is uniform within 1 / sqrt(inputs), drawn on the CPU from `seed`. Raises
+    UserError without peft.
+    """
+    check_installed()
+    from peft import LoraConfig, inject_adapter_in_model
+
+    dtype = next(model.parameters()).dtype
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear"), model)  # type: ignore[arg-type]
+    for number, (name, parameter) in enumerate(_adapters(model).items()):
+        parameter.data = torch.zeros_like(parameter, dtype=dtype)
+        if "lora_A" in name:
+            draw = torch.Generator().manual_seed(derive(seed, "lora", number))
+            bound = parameter.shape[1] ** -0.5
+            parameter.data.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw))
+
+
+def weight_of(linear: Any) -> Tensor:
+    """The weight [out, in] that a linear layer multiplies by, with gradient. Of one whose adapter is on: merged, summed
+    in float32 and rounded once to the type of the frozen weight."""
+    if not hasattr(linear, "lora_A") or linear.disable_adapters:
+        return linear.weight
+    weight, a, b = linear.base_layer.weight, linear.lora_A["default"].weight, linear.lora_B["default"].weight
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    return torch.addmm(weight.to(wide), b.to(wide), a.to(wide), alpha=linear.scaling["default"]).to(weight.dtype)
+
+
+@torch.no_grad()
+def full_state(model: nn.Module) -> dict[str, Tensor]:
+    """The state_dict under the names of a model without adapters: their layers merged, the other tensors live.
+    `lm_head.weight` is spelled out: tied models leave it out of `named_parameters`, and samplers that keep their own
+    copy would silently go on with the old one."""
+    adapters = _adapters(model)
+    state = {plain_name(name): value.detach() for name, value in model.state_dict().items() if name not in adapters}
+    merged = {f"{name}.weight": weight_of(layer) for name, layer in _adapted_layers(model)}
+    return state | merged
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name in the model without adapters."""
+    return name.replace(".base_layer.", ".")
+
+
+@contextlib.contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """The model as it was before training, for passes without gradient. A model without adapters stays as it is."""
+    layers = [layer for _, layer in _adapted_layers(model)]
+    try:
+        for layer in layers:
+            layer.enable_adapters(False)
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def save_adapters(model: Any, folder: Path, base: str, revision: str | None) -> None:
+    """Write the adapters as peft reads them. base, revision: the model that they were trained on."""
+    config = model.peft_config["default"]
+    config.base_model_name_or_path, config.task_type = base, "CAUSAL_LM"
+    config.revision = revision or getattr(model.config, "_commit_hash", None)  # a branch of the hub may move
+    config.target_modules = sorted(config.target_modules)  # a set: its order changes from process to process
+    config.save_pretrained(folder)
+    tensors = {_peft_name(name): value.detach().cpu().contiguous() for name, value in _adapters(model).items()}
+    save_file(tensors, folder / _WEIGHTS, {"format": "pt"})
+
+
+@torch.no_grad()
+def load_adapters(model: nn.Module, folder: Path) -> None:
+    """Take the adapters that `save_adapters` wrote. Raises UserError for those of another model or rank."""
+    saved, adapters = load_file(folder / _WEIGHTS), _adapters(model)
+    if {name: value.shape for name, value in saved.items()} != {_peft_name(n): p.shape for n, p in adapters.items()}:
+        fix = "resume with the run's own model and rank"
+        raise UserError("the adapters belong to another model or rank", where=str(folder), fix=fix)
+    for name, parameter in adapters.items():
+        parameter.copy_(saved[_peft_name(name)])
+
+
+def base_revision(folder: Path) -> str | None:
+    """The commit of the hub's model that saved adapters were trained on."""
+    return parse_json((folder / _CONFIG).read_bytes())["revision"]
+
+
+def _adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
+    return [(name, module) for name, module in model.named_modules() if hasattr(module, "lora_A")]
+
+
+def _adapters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of all adapters."""
+    return {name: parameter for name, parameter in model.named_parameters() if ".lora_" in name}
+
+
+def _peft_name(name: str) -> str:
+    return f"base_model.model.{name.replace('.default.', '.')}"

@@ -1,0 +1,106 @@
+"""Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
+
+import logging
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tepo.common import trust
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.files import parse_json
+from tepo.common.paths import PACKAGE
+
+_HUB_SECONDS = 5.0
+_HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
+
+
+def resolve(path: str) -> str:
+    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole."""
+    if path.startswith("package:"):
+        name = path.removeprefix("package:")
+        folder = PACKAGE / "assets" / name
+        if not name or not folder.is_dir():
+            raise unknown_name(
+                "shipped model", name, (entry.name for entry in (PACKAGE / "assets").glob("*/")), where=path
+            )
+    else:
+        folder = Path(path).expanduser()
+        if not folder.exists() and _HUB_ID.fullmatch(path):
+            return path
+    check_folder(folder)
+    return str(folder)
+
+
+def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
+    """Options of every `from_pretrained` of transformers and vLLM, and the one way to code that comes with a model:
+    which is executed is logged. Never None: transformers would ask on the terminal."""
+    if trust_remote_code:
+        source = Path(resolve(path))
+        code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {revision}"
+        trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
+    if not path.startswith("package:") and not Path(path).expanduser().exists():
+        _ask_hub_once()
+    return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+
+
+@cache
+def _ask_hub_once() -> None:
+    """Take what is cached where the hub does not answer: transformers would ask six times for each file, which takes
+    minutes."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except Exception as error:  # many kinds: no network, no name, no answer, a proxy that refuses
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        logging.getLogger(__name__).warning(
+            "%s does not answer (%s): only what is cached is used", constants.ENDPOINT, reason
+        )
+        constants.HF_HUB_OFFLINE = True
+
+
+def not_loaded(what: str, error: Exception, path: str) -> UserError:
+    """The message for a model or tokenizer that transformers does not load."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "trust_remote_code" in str(error):
+        fix = "read it first; `tepo eval … --trust` executes it, in training model.trust_remote_code=true"
+        return UserError(f"{what}: it comes with code of its own, not executed without --trust", where=path, fix=fix)
+    fix = "check the path, the network or HF_HOME, and that the files are whole"
+    return UserError(f"{what}: {reason}", where=path, fix=fix)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError unless the folder holds a configuration, a tokenizer
+    and every safetensors file its index names."""
+    if not folder.is_dir():
+        raise UserError(
+            "no model there",
+            where=str(folder),
+            fix=(
+                "give a folder saved by a run or by save_pretrained, "
+                "a hub id such as Qwen/Qwen2.5-7B, or package:laptop"
+            ),
+        )
+    missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    index = folder / "model.safetensors.index.json"
+    try:
+        shards = (
+            sorted(set(parse_json(index.read_bytes())["weight_map"].values()))
+            if index.is_file()
+            else ["model.safetensors"]
+        )
+    except (ValueError, KeyError):
+        raise UserError(
+            "the index of the weight files is damaged", where=str(index), fix="download or save the model again"
+        ) from None
+    missing += [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"half a model: {', '.join(missing)} missing",
+            where=str(folder),
+            fix="choose another checkpoint, or download or save this one again (safetensors)",
+        )

@@ -1,0 +1,1 @@
+"""Sequences packed into micro-batches."""

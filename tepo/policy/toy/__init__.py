@@ -1,0 +1,1 @@
+"""Warm-started models of the laptop scale."""

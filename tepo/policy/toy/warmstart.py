@@ -1,0 +1,201 @@
+"""The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
+
+A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's
+mass, so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with
+steps left out, so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from tepo.common.files import commit_folder, write_json
+from tepo.common.randomness import derive
+from tepo.policy.toy.alphabet import build_tokenizer
+from tepo.problems.procedural.generator import Example, generate_examples
+
+_IGNORED = -100  # the label cross_entropy leaves out
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Some steps of a warm start and what the responses look like in them; shares and probabilities in 0..1."""
+
+    steps: int
+    guesses: float = 0.0  # share of bare answers; the rest are chains
+    slip: float = 0.0  # probability that a result of a chain is wrong (and carried on with)
+    chain_slip: float = 0.0  # probability that a chain holds a wrong result, the same for chains of any length
+    skip: float = 0.0  # probability that a step of a right chain is left out
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything a base model is a function of. `tasks` maps a task to its weight."""
+
+    tasks: Mapping[str, float]
+    phases: tuple[Phase, ...]
+    seed: int = 0
+    batch: int = 48
+    learning_rate: float = 3e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    hidden: int = 96
+    layers: int = 2
+    heads: int = 3
+    feed_forward: int = 256
+    max_length: int = 256  # positions: prompt and response
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def phase(self, step: int) -> Phase:
+        """The phase a step is in."""
+        ends = list(itertools.accumulate(phase.steps for phase in self.phases))
+        return self.phases[bisect.bisect_right(ends, step)]
+
+    def shortened(self, steps: int) -> "Recipe":
+        """About `steps` steps, every phase in proportion."""
+        phases = tuple(
+            dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases
+        )
+        return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
+
+
+def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
+    """The untrained model, float32, one key-value head, tied embeddings;
+    its weights are a function of the recipe's seed."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.feed_forward,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=1,
+        max_position_embeddings=recipe.max_length,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype=torch.float32,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return Qwen2ForCausalLM(config)
+
+
+def response_text(example: Example, phase: Phase, random: Random) -> str:
+    """The text the model learns to answer with: a chain, whole, terse or with slips, or a bare answer."""
+    if random.random() < phase.guesses:
+        return example.guess()
+    if phase.skip:
+        return example.terse(random, phase.skip)
+    slip = phase.slip or (phase.chain_slip and 1 - (1 - phase.chain_slip) ** (1 / example.results()))
+    if slip:
+        return example.solution(
+            lambda value, wrong: random.choice(wrong) if wrong and random.random() < slip else value
+        )
+    return example.solution()
+
+
+def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tuple[Tensor, Tensor]]:
+    """Token ids and labels [rows, T] of one step, padded on the right; labels are ids where a response token stands.
+
+    The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
+    """
+    phase = recipe.phase(step)
+    examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
+    texts = [
+        response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row)))
+        for row, example in enumerate(examples)
+    ]
+    prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
+    responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
+    rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
+    half = len(rows) // 2
+    return [_pad(part, int(tokenizer.pad_token_id)) for part in (rows[:half], rows[half:])]
+
+
+def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:
+    width = max(len(prompt) + len(response) for prompt, response in rows)
+    ids = torch.full((len(rows), width), pad)
+    labels = torch.full((len(rows), width), _IGNORED)
+    for row, (prompt, response) in enumerate(rows):
+        end = len(prompt) + len(response)
+        ids[row, :end] = torch.tensor(prompt + response)
+        labels[row, len(prompt) : end] = torch.tensor(response)
+    return ids, labels
+
+
+def _loss_sum(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy in nats, summed over the response tokens."""
+    logits = model(input_ids=ids, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum"
+    )
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up, then linear decay to zero."""
+    rise = (step + 1) / recipe.warmup_steps if recipe.warmup_steps else 1.0
+    return recipe.learning_rate * min(rise, 1.0) * (1 - step / recipe.steps)
+
+
+def train(
+    recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None
+) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
+    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
+
+    Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
+    seconds and trained tokens.
+    """
+    tokenizer = build_tokenizer(recipe.max_length)
+    model = build_model(recipe, tokenizer).train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
+    )
+    losses, tokens, start = [], 0, time.process_time()
+    for step in range(recipe.steps):
+        parts = make_batch(recipe, step, tokenizer)
+        targets = sum(int((labels != _IGNORED).sum()) for _, labels in parts)
+        optimizer.zero_grad()
+        loss = 0.0
+        for ids, labels in parts:
+            part_loss = _loss_sum(model, ids, labels) / targets
+            part_loss.backward()
+            loss += part_loss.item()
+            tokens += int((ids != tokenizer.pad_token_id).sum())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, step)
+        optimizer.step()
+        losses.append(loss)
+        report(step, loss)
+    tenth = max(1, recipe.steps // 10)
+    means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
+    record = {
+        "recipe": dataclasses.asdict(recipe),
+        "losses": means,
+        "cpu_seconds": time.process_time() - start,
+        "tokens": tokens,
+    }
+    return model.eval(), tokenizer, record
+
+
+def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, record: Mapping[str, Any]) -> None:
+    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole."""
+    with commit_folder(folder) as scratch:
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        write_json(scratch / "recipe.json", dict(record))

@@ -1,0 +1,1 @@
+"""Problems that a program generates."""

@@ -1,0 +1,1 @@
+"""The papers' own tables and claims: reference data, printed beside ours."""

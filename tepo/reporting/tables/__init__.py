@@ -1,0 +1,1 @@
+"""Tables of a study: built, and rendered as text, CSV, Markdown, LaTeX and HTML."""

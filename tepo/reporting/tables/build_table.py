@@ -1,0 +1,302 @@
+"""From samples on disk to a table: one row per method, one column per benchmark, both averages, and the difference to
+a baseline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pandas as pd
+
+from tepo.common.errors import unknown_name
+from tepo.common.text import with_setting
+from tepo.evaluation.statistics.comparison import (
+    AVERAGE,
+    COLUMNS,
+    MEAN,
+    Difference,
+    check_frame,
+    compare,
+    corrected,
+    summarize,
+)
+from tepo.evaluation.statistics.intervals import FEWEST
+from tepo.reporting.colours import UNTRAINED, Look
+from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
+from tepo.reporting.tables.multiple_comparisons import family_note
+from tepo.reporting.tables.table import (
+    BASELINE,
+    MISSING,
+    VERDICT,
+    Block,
+    Cell,
+    Column,
+    Comparison,
+    Kind,
+    Row,
+    Table,
+    percent_cell,
+    ranked,
+)
+
+_ENDED = "†"
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """A row of a study.
+
+    key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
+    which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
+    of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
+    benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
+    endings: of its runs that ended before their last step, with the seed.
+    """
+
+    key: str
+    label: str
+    method: str = ""
+    section: str = ""
+    model: str = ""
+    look: Look | None = None  # the row's own; None: its method's
+    setting: Mapping[str, str] = field(default_factory=dict)
+    benchmarks: Sequence[str] = ()
+    endings: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()  # ids of its runs and benchmarks, by which other tables know it
+
+    @property
+    def shown(self) -> str:
+        """The label and the setting."""
+        return with_setting(self.label, self.setting)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows that are ranked and compared with each other, and their columns."""
+
+    title: str
+    rows: Sequence[RowSpec]
+    benchmarks: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Content of a table: its blocks, rows and columns.
+
+    rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
+    samples of others are left out. baseline: label of the row that the other rows of a model and setting are compared
+    with (adds the columns Δ and Verdict). reference: row key -> printed row of the paper, shown in a block of its own
+    under the paper's benchmark names.
+    """
+
+    rows: Sequence[RowSpec]
+    benchmarks: Mapping[str, str]
+    name: str
+    title: str
+    baseline: str | None = None
+    reference: Mapping[str, PaperRow] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def parts(self) -> list[Part]:
+        """The rows of each model and setting."""
+        groups: dict[str, list[RowSpec]] = {}
+        for row in self.rows:
+            groups.setdefault(with_setting(row.model, row.setting), []).append(row)
+        return [Part(title, rows, self._titles(rows[0])) for title, rows in groups.items()]
+
+    def _titles(self, row: RowSpec) -> dict[str, str]:
+        return {key: name for key, name in self.benchmarks.items() if key in (row.benchmarks or self.benchmarks)}
+
+
+def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
+    """The table of a study from its samples: one line per graded response, with the columns of
+    `tepo.evaluation.statistics.comparison.COLUMNS`.
+
+    Raises UserError for missing columns, an unknown baseline, or seeds of one row evaluated on different problems.
+    """
+    if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
+        raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
+    frame = _measured_samples(samples, spec)
+    seeds = {str(row): sorted(part.unique()) for row, part in frame.groupby("row")["seed"]}
+    blocks = [_block(part, _scores(frame, part), seeds) for part in spec.parts()]
+    comparisons: list[Comparison] = []
+    if spec.baseline:
+        differences = _differences(frame, spec)
+        pairs = [_compared(block, part, spec, differences) for block, part in zip(blocks, spec.parts(), strict=True)]
+        blocks = [block for block, _ in pairs]
+        comparisons = [one for _, part in pairs for one in part]
+    printed = [reference_block(part.rows, spec.reference) for part in spec.parts()]
+    return Table(
+        spec.name,
+        spec.title,
+        (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
+        (*_notes(frame, spec, sum(one.measured is not None for one in comparisons)), *spec.notes),
+        tuple(comparisons),
+    )
+
+
+def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
+    if samples.empty:
+        return pd.DataFrame(columns=list(COLUMNS))
+    check_frame(samples)
+    shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+    return samples[shown][list(COLUMNS)]
+
+
+def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
+    """Scores of the rows of a part: an average is over all of its benchmarks."""
+    measured = frame[frame["row"].isin([row.key for row in part.rows])]
+    if measured.empty:
+        return pd.DataFrame(columns=["row", "benchmark"])
+    scores = summarize(measured)
+    if set(measured["benchmark"].unique()) != set(part.benchmarks):  # an average over other samples: another number
+        return scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
+    return scores
+
+
+def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
+    """By row key, Holm-corrected over every comparison of the table."""
+    differences: list[Difference] = []
+    for part in spec.parts():
+        measured = _same_seeds(
+            frame[frame["row"].isin([row.key for row in part.rows])],
+            {row.key for row in part.rows if row.method == UNTRAINED},
+        )
+        complete = set(measured["benchmark"].unique()) == set(part.benchmarks) and measured["row"].nunique() > 1
+        for key in (row.key for row in part.rows if row.label == spec.baseline):
+            if complete and (measured["row"] == key).any():
+                differences += compare(measured, key)
+    return {one.row: one for one in corrected(differences)}
+
+
+def _compared(
+    block: Block, part: Part, spec: TableSpec, differences: Mapping[str, Difference]
+) -> tuple[Block, list[Comparison]]:
+    """The block of a part with the columns Δ and Verdict, and what they show."""
+    pairs = zip(block.rows, part.rows, strict=True)
+    baseline = next((row for row, its in pairs if its.label == spec.baseline), None)
+    comparisons = {
+        row.key: Comparison(row, baseline, _printed(spec, row, baseline), differences.get(row.key))
+        for row in block.rows
+        if baseline is not None and row is not baseline
+    }
+    rows = []
+    for row in block.rows:
+        one = comparisons.get(row.key)
+        text = BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
+        rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
+    against = f"Against {spec.baseline}"
+    added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
+    columns = (*block.columns, *added)
+    return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
+
+
+def _marked(block: Block, spec: TableSpec) -> Block:
+    """The block with a mark at rows of which a run ended before its last step."""
+    ended = {row.key for row in spec.rows if row.endings}
+    rows = (replace(row, label=f"{row.label} {_ENDED}") if row.key in ended else row for row in block.rows)
+    return replace(block, rows=tuple(rows))
+
+
+def _printed(spec: TableSpec, row: Row, baseline: Row) -> float | None:
+    """The difference of the printed averages, in points; None where the paper has not both."""
+    if row.key not in spec.reference or baseline.key not in spec.reference:
+        return None
+    return spec.reference[row.key].average - spec.reference[baseline.key].average
+
+
+def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
+    """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from
+    them."""
+    base = frame["row"].isin(untrained)
+    seeds = frame.loc[~base, "seed"].unique()
+    return (
+        pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True)
+        if len(seeds)
+        else frame
+    )
+
+
+def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> Block:
+    columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
+    columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
+    measured = {
+        (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
+        for line in scores.itertuples()
+    }
+    lines = []
+    for row in part.rows:
+        cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
+        lines.append(
+            Row(
+                row.key,
+                row.shown,
+                cells,
+                row.method,
+                row.section,
+                row.look,
+                row.measured,
+                tuple(map(int, seeds.get(row.key, ()))),
+            )
+        )
+    return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
+
+
+def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
+    """The paper's printed figures for the rows that have one, under the paper's benchmark names and labels."""
+    columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
+    printed = [(row, reference[row.key]) for row in rows if row.key in reference]
+    lines = tuple(
+        Row(
+            row.key,
+            paper.label,
+            (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),
+            row.method,
+            row.section,
+            row.look,
+        )
+        for row, paper in printed
+    )
+    title = f"As printed in the paper ({PAPER}): {', '.join(dict.fromkeys(paper.model for _, paper in printed))}"
+    return ranked(Block(title, columns, lines, decimals=2))
+
+
+def _notes(frame: pd.DataFrame, spec: TableSpec, family: int) -> list[str]:
+    if frame.empty:
+        return ["nothing measured yet"]
+    untrained = frame["row"].isin([row.key for row in spec.rows if row.method == UNTRAINED])
+    seeds = sorted((frame if untrained.all() else frame[~untrained])["seed"].unique())
+    notes = [
+        (
+            "Avg. = mean over all samples (the paper's micro-average); Mean = plain mean over the benchmarks; "
+            "best in bold, second underlined."
+        ),
+        (
+            f"± = half of the 95% interval over training seeds ({', '.join(map(str, seeds))}) and problems "
+            "(bootstrap, clustered by problem)."
+        ),
+    ]
+    if len(seeds) == 1:
+        notes.append(
+            "One seed: intervals and verdicts hold for these trained models "
+            "and do not cover what another seed would give."
+        )
+    if spec.baseline:
+        at_setting = " at the same setting," if any(row.setting for row in spec.rows) else ""
+        notes.append(
+            f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
+            "with the interval of that comparison alone."
+        )
+        notes.append(family_note(family))
+    if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
+        what = "Training ended early; measured on the weights before the step named"
+        notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")
+    if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
+        notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
+    measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
+    wanted = {
+        row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(part.benchmarks)
+        for part in spec.parts()
+        for row in part.rows
+    }
+    if partial := [row.shown for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:
+        notes.append(f"Seeds or benchmarks still to be measured: {'; '.join(partial)}.")
+    return notes

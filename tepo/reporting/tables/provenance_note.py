@@ -1,0 +1,78 @@
+"""Software and machines that made the results on a page, in words, from the sessions of `tepo.common.provenance`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tepo.common.provenance import PACKAGES
+
+Session = Mapping[str, Any]
+NAMES = {"tepo": "tepo", "python": "Python", **dict.fromkeys(PACKAGES), "vllm": "vLLM", "deepspeed": "DeepSpeed"}
+_FEW = 4  # hosts named in a line
+
+
+def made_by(sessions: Sequence[Session]) -> list[str]:
+    """A line for each software and hardware behind the results: which, on which hosts, from when to when (UTC)."""
+    groups: dict[str, list[Session]] = {}
+    for session in sessions:
+        groups.setdefault(f"{_software(session)}; {_hardware(session)}", []).append(session)
+    return [f"{words}; {_hosts(group)}; {_dates(group)}." for words, group in groups.items()]
+
+
+def mixed(sessions: Sequence[Session]) -> str | None:
+    """One line that says in what the versions or machines behind a table differ; None where they are the same."""
+    said = [f"{label} {' and '.join(values)}" for label, values in _values(sessions).items() if len(values) > 1]
+    return f"These rows were made by different versions or machines: {'; '.join(said)}." if said else None
+
+
+def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
+    """Label -> the different values, in order of appearance. Hosts are left out: machines of one make count as one."""
+    values_of = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
+    values_of["commit"] = [_commit(session) or "none" for session in sessions]
+    for key, label in (("threads", "threads"), ("cpu", "CPU"), ("gpus", "GPUs")):
+        values_of[label] = [_shown(session.get(key)) for session in sessions]
+    return {label: list(dict.fromkeys(values)) for label, values in values_of.items()}
+
+
+def _software(session: Session) -> str:
+    versions = [f"{name or key} {session[key]}" for key, name in NAMES.items() if session.get(key)]
+    commit = _commit(session)
+    if not versions:
+        return "unknown versions"
+    return ", ".join([versions[0] + (f" (commit {commit})" if commit else ""), *versions[1:]])
+
+
+def _commit(session: Session) -> str:
+    """Twelve digits of the commit, and whether something differs from it."""
+    commit = str(session.get("commit") or "")[:12]
+    return commit + (", changed" if commit and session.get("dirty") else "")
+
+
+def _hardware(session: Session) -> str:
+    threads = session.get("threads")
+    parts = [f"{threads} thread{'' if threads == 1 else 's'} on {session.get('cpu') or 'an unknown CPU'}"]
+    return ", ".join(parts + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
+
+
+def _hosts(sessions: Sequence[Session]) -> str:
+    names = list(dict.fromkeys(str(session.get("host") or "unknown") for session in sessions))
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_FEW])}{more}"
+
+
+def _dates(sessions: Sequence[Session]) -> str:
+    """First start and last end, to the minute."""
+    starts = sorted(str(session.get("started")) for session in sessions)
+    ends = sorted(str(session["ended"]) for session in sessions if session.get("ended"))
+    return f"{_minute(starts[0])} to {_minute(ends[-1]) if ends else '(no end on record)'} UTC"
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _shown(value: Any) -> str:
+    """A version, a number, or a list of GPUs counted by name."""
+    if isinstance(value, list):
+        counted = {name: value.count(name) for name in dict.fromkeys(map(str, value))}
+        return ", ".join(f"{count} x {name}" for name, count in counted.items()) or "none"
+    return "none" if value is None else str(value)

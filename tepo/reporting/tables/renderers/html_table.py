@@ -1,0 +1,139 @@
+"""Tables as an HTML fragment: semantic, readable without scripts; the page's scripts sort it, show its tooltips and
+copy it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from tepo.common.text import counted
+from tepo.reporting.colours import Look, look
+from tepo.reporting.tables.table import (
+    BASELINE,
+    Block,
+    Cell,
+    Column,
+    Kind,
+    Row,
+    Table,
+    format_interval,
+    format_value,
+    sections,
+)
+
+_TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
+_WIDE = 13  # columns that an upright sheet of A4 has room for
+
+
+def swatch(own: Look | None, method: str) -> str:
+    """A piece of the row's line as its curves draw it: the same colour and dash. Empty for what has none."""
+    if own is None and not method:
+        return ""
+    style = own or look(method)
+    dash = f' stroke-dasharray="{" ".join(f"{2 * part:g}" for part in style.dash)}"' if style.dash else ""
+    return (
+        '<svg class="swatch" width="36" height="8" aria-hidden="true">'
+        f'<line x1="0" x2="36" y1="4" y2="4" stroke="{style.colour}" stroke-width="2.5"{dash}/></svg>'
+    )
+
+
+def render(table: Table, runs: Collection[str] = ()) -> str:
+    """runs: ids of runs that the page has an entry of; a row links to its first."""
+    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    blocks = "".join(_Markup(table, block, runs).text() for block in table.blocks)
+    wide = " wide" if any(len(block.columns) > _WIDE for block in table.blocks) else ""
+    return (
+        f'<section class="result{wide}" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
+        f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul></section>\n'
+    )
+
+
+def unmeasured(row: Row) -> bool:
+    """Tell whether nothing at all is known of a row."""
+    return all(cell.mean is None and cell.text in ("", BASELINE) for cell in row.cells)
+
+
+def _to_fill(table: Table) -> str:
+    """List of what was not measured, and the command that runs it."""
+    if not table.command:
+        return ""
+    missing = sum(unmeasured(row) for block in table.blocks if not block.axis for row in block.rows)
+    what = counted(missing, "row") if missing else "Some seeds or benchmarks"
+    command = f'<code class="command">{escape(table.command)}</code>'
+    return f'<p class="fill">{what} not measured yet. Run this to fill the table: {command}</p>'
+
+
+@dataclass(frozen=True)
+class _Markup:
+    """A block as HTML."""
+
+    table: Table
+    block: Block
+    runs: Collection[str]
+
+    def text(self) -> str:
+        block = self.block
+        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
+        bodies = "".join(self._body(section, rows) for section, rows in sections(block.rows))
+        return (
+            f'<div class="block"><div class="scroll"><table><caption><span>{escape(block.title)}</span></caption>'
+            f"<thead>{self._groups()}<tr>{self._head()}</tr></thead>{bodies}</table></div>{notes}</div>"
+        )
+
+    def _groups(self) -> str:
+        if not any(column.group for column in self.block.columns):
+            return ""
+        parts = [(name, len(list(part))) for name, part in groupby(column.group for column in self.block.columns)]
+        heads = "".join(f'<th scope="colgroup" colspan="{size}">{escape(name)}</th>' for name, size in parts)
+        return f'<tr class="groups"><td></td>{heads}</tr>'
+
+    def _head(self) -> str:
+        return '<th scope="col">Method</th>' + "".join(
+            f'<th scope="col" class="{column.kind}{self._first(index)}">{escape(column.title)}</th>'
+            for index, column in enumerate(self.block.columns)
+        )
+
+    def _first(self, index: int) -> str:
+        """A class for the first column of a group."""
+        columns = self.block.columns
+        return (
+            " first" if columns[index].group and (not index or columns[index - 1].group != columns[index].group) else ""
+        )
+
+    def _body(self, section: str, rows: list[Row]) -> str:
+        span = len(self.block.columns) + 1
+        head = f'<tr class="section"><th colspan="{span}"><span>{escape(section)}</span></th></tr>' if section else ""
+        return f"<tbody>{head}{''.join(map(self._row, rows))}</tbody>"
+
+    def _row(self, row: Row) -> str:
+        label = escape(row.label)
+        run = next((part for name in row.measured if (part := name.partition("/")[0]) in self.runs), None)
+        label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
+        head = f'<th scope="row"><span class="label">{swatch(row.look, row.method)}{label}</span></th>'
+        if unmeasured(row):
+            return f'<tr>{head}<td class="missing none" colspan="{len(row.cells)}">not measured</td></tr>'
+        cells = (self._cell(row, index, cell) for index, cell in enumerate(row.cells))
+        return f"<tr>{head}{''.join(cells)}</tr>"
+
+    def _cell(self, row: Row, index: int, cell: Cell) -> str:
+        column, decimals = self.block.columns[index], self.block.decimals
+        value, first = escape(format_value(cell, column, decimals)), self._first(index)
+        if column.kind is Kind.TEXT:
+            return f'<td class="text{first}">{value}</td>'
+        if cell.mean is None:
+            return f'<td class="missing{first}">–</td>'
+        start, end = _TAG.get(cell.rank, ("", ""))
+        interval = format_interval(cell, column, decimals)
+        small = f" <small>{escape(interval)}</small>" if interval else ""
+        title = f' title="{escape(_exact(row, column, cell))}"' if interval else ""
+        kind = f' class="{first.strip()}"' if first else ""
+        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{start}{value}{end}{small}</td>'
+
+
+def _exact(row: Row, column: Column, cell: Cell) -> str:
+    """Tooltip of a cell: the measurement that it rests on."""
+    mean, low, high = (f"{value:.2f}".replace("-", "−") for value in (cell.mean, cell.low, cell.high))
+    parts = [f"{row.label}, {column.title}: {mean}", f"95% interval {low} to {high}"]
+    parts += [f"n = {counted(cell.n, 'response')}"] if cell.n else []
+    parts += [f"seed{'' if len(row.seeds) == 1 else 's'} {', '.join(map(str, row.seeds))}"] if row.seeds else []
+    return "; ".join(parts)

@@ -1,0 +1,77 @@
+"""Tables in LaTeX (booktabs): a complete document that compiles by itself; the `tabular` inside can be pasted into a
+paper."""
+
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
+
+_PREAMBLE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[paperwidth=38cm,paperheight=30cm,margin=1cm]{geometry}
+\usepackage{booktabs}
+\pagestyle{empty}
+\setlength{\parindent}{0pt}
+\begin{document}
+\small
+"""
+_SPECIAL = {
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "Δ": r"$\Delta$",
+    "β": r"$\beta$",
+    "α": r"$\alpha$",
+    "κ": r"$\kappa$",
+    "∧": r"$\wedge$",
+    "∨": r"$\vee$",
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+    "−": r"$-$",
+    "–": "--",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after a line break a bracket would be its optional argument
+}
+
+
+def render(table: Table) -> str:
+    """The document. Characters without a LaTeX form here are kept: `inputenc` says so if the font lacks them."""
+    parts = [_PREAMBLE, rf"\textbf{{{escape(table.title)}}}\par\medskip" + "\n"]
+    for block in table.blocks:
+        parts.append(_tabular(block))
+        parts += [_note(note) for note in block.notes]
+    parts += [_note(note) for note in table.notes]
+    return "".join(parts) + "\\end{document}\n"
+
+
+def escape(text: str) -> str:
+    """Plain text as LaTeX."""
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def _note(text: str) -> str:
+    return rf"{{\footnotesize {escape(text)}\par}}" + "\n"
+
+
+def _tabular(block: Block) -> str:
+    align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
+    lines = [rf"\textit{{{escape(block.title)}}}\par\smallskip", rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
+    lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
+    for section, rows in sections(block.rows):
+        lines.append(r"\midrule")
+        if section:
+            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{escape(section)}}}}} \\")
+        for row in rows:
+            cells = [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
+            lines.append(" & ".join([escape(row.label), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}\par\medskip", ""])
+
+
+def _cell(cell: Cell, column: Column, decimals: int) -> str:
+    text = escape(format_value(cell, column, decimals))
+    text = {1: rf"\textbf{{{text}}}", 2: rf"\underline{{{text}}}"}.get(cell.rank, text)
+    interval = format_interval(cell, column, decimals)
+    return text + (rf"\,{{\scriptsize {escape(interval)}}}" if interval else "")

@@ -1,0 +1,139 @@
+"""Tables in the terminal: the mean on one line, its interval dimmed below; a block too wide for the screen is cut into
+parts."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from tepo.common.text import spelt
+from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
+from tepo.reporting.progress import Screen
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
+
+_STYLE = {1: "bold", 2: "underline"}
+_VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_LABEL_WIDTH = 20
+_CONTINUED = " (continued)"
+
+
+def render(table: Table) -> RenderableType:
+    """Blocks one below the other, then the notes."""
+    parts: list[RenderableType] = [Text(table.title, style="bold"), Text()]
+    for block in table.blocks:
+        parts += [_Fitted(_spelt(block)), *(_note(note) for note in block.notes), Text()]
+    return Group(*parts, *(_note(note) for note in table.notes))
+
+
+def _spelt(block: Block) -> Block:
+    """With its text spelt out before widths are taken."""
+    columns = tuple(replace(column, title=spelt(column.title)) for column in block.columns)
+    rows = tuple(
+        replace(
+            row,
+            label=spelt(row.label),
+            section=spelt(row.section),
+            cells=tuple(replace(cell, text=spelt(cell.text)) if cell.text else cell for cell in row.cells),
+        )
+        for row in block.rows
+    )
+    return replace(block, columns=columns, rows=rows)
+
+
+def plain(table: Table, width: int) -> str:
+    """The same without colour, `width` characters wide."""
+    out = io.StringIO()
+    Screen(file=out, width=width, color_system=None, force_terminal=False).print(render(table))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A block; where it is too wide for the screen in parts, the first of which has the averages."""
+
+    block: Block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def fits(columns: Sequence[int], label: int) -> bool:
+            grid = _grid(_part(self.block, columns), label)
+            return Measurement.get(console, options.update(width=10_000), grid).minimum <= options.max_width
+
+        every = range(len(self.block.columns))
+        if fits(every, _LABEL_WIDTH):
+            yield _grid(self.block, _LABEL_WIDTH)
+            return
+        left, title = _averages_first(self.block), self.block.title
+        longest = _longest(self.block)
+        label = longest if fits(left[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
+        while left:
+            count = next((size for size in range(len(left), 1, -1) if fits(left[:size], label)), 1)
+            yield _grid(replace(_part(self.block, left[:count]), title=title), label)
+            left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
+
+
+def _averages_first(block: Block) -> list[int]:
+    """Indices of the columns: the average and what follows it, then the benchmarks."""
+    first = next((index for index, column in enumerate(block.columns) if column.key == AVERAGE), 0)
+    return [*range(first, len(block.columns)), *range(first)]
+
+
+def _longest(block: Block) -> int:
+    return max((cell_len(row.label) for row in block.rows), default=0)
+
+
+def _part(block: Block, columns: Sequence[int]) -> Block:
+    """The block with some of its columns."""
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in columns)) for row in block.rows)
+    return replace(block, columns=tuple(block.columns[index] for index in columns), rows=rows)
+
+
+def _note(text: str) -> RenderableType:
+    return Padding(Text(text, style="dim"), (0, 0, 0, 1))
+
+
+def _cell(cell: Cell, column: Column, decimals: int) -> Text:
+    value = format_value(cell, column, decimals)
+    text = Text().append(
+        value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, "")
+    )
+    if interval := format_interval(cell, column, decimals):
+        text.append("\n" + interval, style="dim")
+    return text
+
+
+def _grid(block: Block, label: int) -> Grid:
+    """label: columns of the screen for the labels, at least."""
+    grid = Grid(
+        title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None
+    )
+    # where it need not wrap rich must not narrow it: it would cut the last column
+    word = max((cell_len(word) for row in block.rows for word in row.label.split()), default=0)
+    grid.add_column("", min_width=max(label, word), no_wrap=label >= _longest(block))
+    cells = [
+        [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
+        for row in block.rows
+    ]
+    for index, column in enumerate(block.columns):
+        texts = [column.title, *(line[index].plain for line in cells)]
+        lines = [part for text in texts for part in text.splitlines()]
+        prose = column.kind is Kind.TEXT and max(map(cell_len, lines)) > _LABEL_WIDTH
+        parts = [word for line in lines for word in line.split()] if prose else lines
+        grid.add_column(
+            column.title,
+            justify="left" if column.kind is Kind.TEXT else "right",
+            no_wrap=not prose,
+            min_width=max(map(cell_len, parts), default=0),  # no number and no word is cut
+        )
+    values = iter(cells)
+    for section, rows in sections(block.rows):
+        if section:
+            grid.add_row(Text(section, style="italic"))
+        for row in rows:
+            grid.add_row(Text(row.label), *next(values))
+    return grid

@@ -1,0 +1,123 @@
+"""Tolerance of each row of a sweep: its best, the range near it, and how much it depends on the setting."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from tepo.common.text import setting_text
+from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
+from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.tables.build_table import RowSpec
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Row, percent_cell
+
+NEAR, BORNE = 2.0, 10.0  # points below a row's best
+BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
+
+
+def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Block, ...]:
+    """One block, of the rows that were measured on the complete grid, if there are any. The other axes and the models
+    are the environments. frame: samples, as `build_table` takes them."""
+    if not rows[0].setting:
+        return ()
+    axis = next(iter(rows[0].setting))
+    seeds = _seed_averages(rows, frame)
+    lines: dict[str, list[RowSpec]] = {}
+    for row in rows:
+        lines.setdefault(row.label, []).append(row)
+    environments = len({_environment(row) for row in rows})
+    table = []
+    for label, points in lines.items():
+        found = _sensitivity(points, axis, seeds)
+        first = points[0]
+        if found is not None and first.method != UNTRAINED:
+            table.append(Row(label, label, _cells(found, environments > 1), first.method, look=first.look))
+    if not table:
+        return ()
+    columns = (
+        Column(BEST, "Best"),
+        Column("at", f"at {axis}", Kind.TEXT),
+        Column("near", f"within {NEAR:g} points", Kind.TEXT),
+        Column("borne", f"within {BORNE:g} points up to", Kind.TEXT),
+        Column(LOST, "Lost over the grid"),
+        *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
+    )
+    return (Block(f"What each row bears over {axis}", columns, tuple(table), notes=_notes(axis, environments)),)
+
+
+def _notes(axis: str, environments: int) -> tuple[str, ...]:
+    several = (
+        f" Sensitivity: points lost where one value must serve all {environments} combinations of the other settings "
+        "(Adkins et al. 2024)."
+    )
+    return (
+        f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Lost over the "
+        f"grid: points that a value drawn blindly from it loses against the best.{several if environments > 1 else ''} "
+        "Intervals: bootstrap over seeds. This describes; it decides nothing.",
+    )
+
+
+def _seed_averages(rows: Sequence[RowSpec], frame: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Average accuracy of each seed [S] by row key, of the seeds that have every benchmark of the row."""
+    known: dict[str, np.ndarray] = {}
+    for key, part in frame.groupby("row", sort=False):
+        wanted = next(set(row.benchmarks) for row in rows if row.key == key)
+        grouped = part.groupby("seed")
+        complete = grouped["benchmark"].nunique() >= len(wanted or set(frame["benchmark"]))
+        known[str(key)] = grouped["correct"].mean()[complete].to_numpy(dtype=float)
+    return {key: values for key, values in known.items() if len(values)}
+
+
+def _environment(row: RowSpec) -> str:
+    others: Mapping[str, str] = dict(list(row.setting.items())[1:])
+    return ", ".join(filter(None, (row.model, setting_text(others))))
+
+
+def _sensitivity(points: Sequence[RowSpec], axis: str, seeds: Mapping[str, np.ndarray]) -> Sensitivity | None:
+    """None before all of the grid is measured: a row with the large values missing would seem to lose nothing."""
+    if len({row.setting[axis] for row in points}) < 2 or any(row.key not in seeds for row in points):
+        return None
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for row in points:
+        scores.setdefault(_environment(row), {})[row.setting[axis]] = seeds[row.key]
+    return sensitivity(scores)
+
+
+def _cells(found: Sensitivity, several: bool) -> tuple[Cell, ...]:
+    return (
+        _percent(found.best),
+        Cell(text=max(found.means, key=found.means.__getitem__)),
+        Cell(text=_range(found, NEAR)),
+        Cell(text=_largest(found.within(BORNE))),
+        _percent(found.lost),
+        *([_percent(found.one_for_all)] if several else []),
+    )
+
+
+def _percent(one: Interval) -> Cell:
+    return percent_cell(one.value, one.low, one.high)
+
+
+def _range(found: Sensitivity, points: float) -> str:
+    """ "1e-4 to 4e-4" for numbers that follow each other on the grid, else the values."""
+    grid, near = _ordered(list(found.means)), _ordered(found.within(points))
+    start = grid.index(near[0])
+    if len(near) > 1 and near == grid[start : start + len(near)] and _numbers(grid):
+        return f"{near[0]} to {near[-1]}"
+    return ", ".join(near)
+
+
+def _largest(values: Sequence[str]) -> str:
+    return _ordered(values)[-1] if _numbers(values) else ""
+
+
+def _numbers(values: Sequence[str]) -> bool:
+    try:
+        return all(math.isfinite(float(value)) for value in values)
+    except ValueError:
+        return False
+
+
+def _ordered(values: Sequence[str]) -> list[str]:
+    return sorted(values, key=float) if _numbers(values) else list(values)

@@ -1,0 +1,182 @@
+"""Model of a result table: typed cells with uncertainty, in blocks that are never mixed.
+
+A number that was not measured is a missing cell (a dash), never a zero. The paper's figures stand in a block of their
+own, under the paper's benchmark names. `tepo.reporting.tables.build_table` makes tables from samples,
+`tepo.reporting.tables.render` prints them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tepo.evaluation.statistics.comparison import Difference
+from tepo.reporting.colours import Look
+
+
+class Kind(StrEnum):
+    """Content of a column. Only SCORE columns are ranked; a DELTA carries its sign."""
+
+    SCORE = "score"
+    DELTA = "delta"
+    TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
+
+    n: samples behind the mean. rank: 1 best, 2 second of its column, 0 otherwise. text: for TEXT columns.
+    """
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    rank: int = 0
+    text: str = ""
+
+
+MISSING = Cell()
+VERDICT = "verdict"  # the column of words for a difference
+BASELINE = "baseline"  # the word where other rows have a verdict
+_EXACT = 9  # decimals to which a sum of shares is exact
+
+
+def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell:
+    """Shares as percent; without an interval where there is none, MISSING for NaN."""
+    if math.isnan(mean):
+        return MISSING
+    return Cell(100 * mean, n=samples) if math.isnan(low) else Cell(100 * mean, 100 * low, 100 * high, samples)
+
+
+@dataclass(frozen=True)
+class Column:
+    """group: a heading over neighbouring columns."""
+
+    key: str
+    title: str
+    kind: Kind = Kind.SCORE
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
+    figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
+    sentence: what it is about, where the label is a name."""
+
+    key: str
+    label: str
+    cells: tuple[Cell, ...]
+    method: str = ""
+    section: str = ""
+    look: Look | None = None
+    measured: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties.
+    axis: what the columns are values of, in a sweep's table of rows x settings."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    decimals: int = 1
+    notes: tuple[str, ...] = ()
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
+    the paper has not both. measured: ours; None where a row was not measured."""
+
+    row: Row
+    baseline: Row
+    paper: float | None
+    measured: Difference | None
+
+    @property
+    def cell(self) -> Cell:
+        """The measured difference in points, with its interval."""
+        one = self.measured
+        return MISSING if one is None else percent_cell(one.delta, one.low, one.high)
+
+
+@dataclass(frozen=True)
+class Table:
+    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
+    comparisons: what the columns Δ and Verdict show. command: what runs what was not measured; empty: nothing lacks."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    command: str = ""
+
+
+def ranked(block: Block) -> Block:
+    """The block with rank 1 (best) and 2 (second) set in every SCORE column.
+
+    Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer
+    than two measured rows is not ranked.
+    """
+    rows = [list(row.cells) for row in block.rows]
+    for index, column in enumerate(block.columns):
+        values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
+        if column.kind is not Kind.SCORE or len(values) < 2:
+            continue
+        order = sorted(set(values), reverse=True)[:2]
+        for cells in rows:
+            mean = cells[index].mean
+            if mean is not None and (value := rounded(mean, block.decimals)) in order:
+                cells[index] = replace(cells[index], rank=order.index(value) + 1)
+    return replace(
+        block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))
+    )
+
+
+def rounded(value: float, decimals: int) -> float:
+    """As printed. A share of samples often lies between two printed figures (70.75). The order of a sum must not choose
+    one of them: the same share is the same figure in every table."""
+    return round(round(value, _EXACT), decimals)
+
+
+def format_value(cell: Cell, column: Column, decimals: int) -> str:
+    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
+    if column.kind is Kind.TEXT:
+        return cell.text or "–"
+    if cell.mean is None:
+        return "–"
+    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
+
+
+def _number(value: float, decimals: int, sign: str = "") -> str:
+    """Digits with a true minus sign; what rounds to zero has no sign."""
+    text = f"{rounded(value, decimals):{sign}.{decimals}f}"
+    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
+
+
+def format_interval(cell: Cell, column: Column, decimals: int) -> str:
+    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
+    if cell.low is None or cell.high is None:
+        return ""
+    if column.kind is Kind.DELTA:
+        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
+    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
+
+
+def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Neighbouring rows of one section together, in order."""
+    groups: list[tuple[str, list[Row]]] = []
+    for row in rows:
+        if not groups or groups[-1][0] != row.section:
+            groups.append((row.section, []))
+        groups[-1][1].append(row)
+    return groups

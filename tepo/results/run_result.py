@@ -1,0 +1,59 @@
+"""A run as Python sees it: what lies in its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from tepo.store.early_stop import Ending
+from tepo.store.evaluation_result import load_result
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The run in a folder of a store."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def ending(self) -> Ending | None:
+        """Where training ended before its last step, and why."""
+        return self._run.ending()
+
+    @property
+    def weights(self) -> Path:
+        """The folder that `from_pretrained` loads. Raises UserError where no checkpoint is complete."""
+        return final_model(self.folder)
+
+    @property
+    def _run(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    def metrics(self) -> pd.DataFrame:
+        """A line a step, verl's names."""
+        rows = self._run.metrics()
+        return pd.DataFrame(rows).set_index("training/global_step") if rows else pd.DataFrame()
+
+    def scores(self) -> pd.DataFrame:
+        """A line a benchmark that was measured: accuracy, low and high (95%), in percent, problems and samples."""
+        results = [load_result(self._run.evaluations / name) for name in self._run.measured()]
+        lines = [
+            {
+                "benchmark": one.benchmark,
+                "accuracy": 100 * one.accuracy,
+                "low": 100 * one.interval[0] if one.interval else None,
+                "high": 100 * one.interval[1] if one.interval else None,
+                "problems": one.problems,
+                "samples": one.samples,
+            }
+            for one in results
+            if one is not None
+        ]
+        columns = ["benchmark", "accuracy", "low", "high", "problems", "samples"]
+        return pd.DataFrame(lines, columns=columns).set_index("benchmark")

@@ -1,0 +1,139 @@
+"""The embedded sampler: batched generation inside the training process, on the live weights."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import sdpa_kernel
+
+from tepo.common.errors import UserError
+from tepo.sampling.embedded.batch_queue import Waves
+from tepo.sampling.embedded.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
+from tepo.sampling.embedded.decode_forward import KERNELS
+from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
+from tepo.sampling.embedded.generation import Generation, Shared
+from tepo.sampling.embedded.kv_cache import Arena
+from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.stop_tokens import stop_tokens
+
+_KEPT = 64 << 20  # bytes of a buffer that stay allocated between batches
+# A step reads the keys and values of all its rows. On a CPU a batch takes up to twice the time a row when they outgrow
+# the cache. So it is cut at so many bytes, but not below so many rows, for which a step's fixed cost counts.
+_SWIFT, _LEAST = 12 << 20, 128
+
+
+class TorchSampler:
+    """`tepo.sampling.sampler.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
+
+    Each batch reads the weights of `model` as they are then. It needs, while it runs, a second copy of the layers'
+    weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
+    lowers that number for long responses (None: what is free at each batch, see `free_bytes`); graphs: on a GPU, steps
+    as CUDA graphs.
+    """
+
+    score = None  # it keeps no prefixes between batches
+    side_by_side = None  # see `Waves`
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        max_rows: int = 1024,
+        cache_bytes: int | None = None,
+        graphs: bool = True,
+    ):
+        check_supported(model.config)
+        self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs
+        self.arenas: tuple[Arena, Arena] | None = None
+        self.stop = stop_tokens(model, tokenizer)
+
+    def start(self, params: SamplingParams) -> Waves:
+        """See `Sampler.start`. Raises UserError for a negative temperature, or for lengths and counts below 1."""
+        if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
+            what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
+            raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
+        return Waves(partial(self._check, params), partial(self._batch, params))
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
+    ) -> list[list[Response]]:
+        """See `Sampler.sample`, and `start` and `Waves.add` for what they raise."""
+        return sample_all(self.start(params), prompts, keys)
+
+    def _batch(self, params: SamplingParams, jobs: Sequence[Job]) -> list[list[Response]]:
+        """Groups of as many of the first jobs as fit side by side, of which the first has the longest prompt."""
+        params = jobs[0].params or params
+        with torch.inference_mode(), sdpa_kernel(KERNELS):
+            decoder = Decoder(self.model)
+            arenas = self.arenas = self.arenas or (
+                Arena(decoder.dtype, decoder.device),
+                Arena(decoder.dtype, decoder.device),
+            )
+            shared = Shared(decoder, arenas, self.stop, self.graphs and decoder.device.type == "cuda")
+            room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
+            batches = math.ceil(len(jobs) / max(1, room // params.n))
+            jobs = jobs[: math.ceil(len(jobs) / batches)]
+            prompts, keys = [job.prompt for job in jobs], [job.key for job in jobs]
+            groups: list[list[Response]] = [[] for _ in jobs]
+            for first in range(0, params.n, room):
+                part = replace(params, n=min(room, params.n - first))
+                responses = Generation(shared, prompts, keys, part, [job.first + first for job in jobs]).run()
+                for index, group in enumerate(groups):
+                    group += responses[index * part.n : (index + 1) * part.n]
+            for arena in arenas:
+                arena.reset(keep=_KEPT)
+        return groups
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """Take the trainer's weights, one tensor after another, for a trainer whose model is another object."""
+        own = self.model.state_dict()
+        if own.keys() != weights.keys():
+            raise ValueError(f"weights of another model: they differ in {sorted(own.keys() ^ weights.keys())}")
+        for name, value in weights.items():
+            own[name].copy_(value)
+
+    def sleep(self) -> None:
+        """The weights are the trainer's and the cache lives for a batch: give torch's store of freed memory back, in
+        which the cache is one large piece."""
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        self.arenas = None
+
+    def _room(self, decoder: Decoder, length: int) -> int:
+        """Rows of `length` tokens whose cache fits."""
+        cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
+        numbers = 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim
+        gpu = decoder.device.type == "cuda"
+        per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=gpu)
+        swift = self.max_rows if gpu else max(_LEAST, _SWIFT // (numbers * decoder.dtype.itemsize * length))
+        return max(1, min(self.max_rows, swift, cache_bytes // per_row))
+
+    def _check(self, params: SamplingParams, jobs: Sequence[Job]) -> None:
+        limit = longest(self.model.config)
+        max_new_tokens = max(((job.params or params).max_new_tokens for job in jobs), default=0)
+        for job in jobs:
+            if len(job.prompt) == 0:
+                raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")
+            if len(job.prompt) + max_new_tokens > limit:
+                what = (
+                    f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones "
+                    f"exceed the {limit} the model can attend to"
+                )
+                raise UserError(what, fix="lower the response length, or take another model")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that the cache may take: on a GPU what is free once torch has given back what it only keeps, less a
+    reserve."""
+    if device.type != "cuda":
+        return CPU_BYTES
+    torch.cuda.empty_cache()
+    return gpu_cache_bytes(*torch.cuda.mem_get_info(device))

@@ -1,0 +1,319 @@
+"""vLLM servers on other GPUs or nodes behind the sampler's contract.
+
+A server is a stock `vllm serve` in development mode (`serve_command`), nothing of ours runs in it. Prompts are spread
+over the servers; new weights travel as one safetensors folder that trainer and servers both see, and each server reads
+it through vLLM's own `reload_weights`. The head is written out, so tied models sync too.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from torch import Tensor
+
+from tepo.common import signals
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.files import commit_folder, no_link
+from tepo.policy.model.allocator import without_growing
+from tepo.policy.model.model_location import load_options
+from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.vllm.http import Connections, ask, socket_url
+from tepo.sampling.vllm.response_groups import Groups, fewest, sample_seed, to_response
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
+from tepo.sampling.vllm.weight_files import write_weights
+
+_START_SECONDS = 600  # until a server is healthy
+_PARALLEL = 256  # requests under way per server
+_SOCKET = "http"
+_LONGEST = 107 - len("/tepo-12345678/") - 36  # bytes of a folder: a socket's path has 107, vLLM's names are UUIDs
+_SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
+
+
+def check_servers(urls: Sequence[str]) -> None:
+    """Raises UserError when there is no server to ask, or one is not in development mode, RunFailed when one does not
+    answer."""
+    if not urls:
+        raise UserError(
+            "no vLLM server is named",
+            where="sampler.servers",
+            fix="sampler.servers=[http://host:8000], or sampler=vllm",
+        )
+    for url in urls:
+        ask(url.rstrip("/"), "/is_sleeping", None)
+
+
+def serve_command(
+    options: EngineOptions, folder: Path, *, memory: float | None = None, cpu: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and extra environment of a server that `VllmServerSampler` can use. memory: share of each GPU that
+    it may take; None: vLLM's own. Development mode opens the weight endpoints to whoever can reach its sockets: they
+    lie in `folder`, which nobody else may enter."""
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        options.path,
+        "--served-model-name",
+        "policy",
+    ]
+    command += [
+        "--uds",
+        str(folder / _SOCKET),
+        "--dtype",
+        options.dtype,
+        "--max-model-len",
+        str(options.max_length),
+        "--max-num-seqs",
+        str(options.max_rows),
+    ]
+    command += [
+        "--tensor-parallel-size",
+        str(options.tensor_parallel),
+        "--logprobs-mode",
+        "processed_logprobs",
+        "--generation-config",
+        "vllm",
+        "--seed",
+        "0",
+    ]
+    if not options.custom_all_reduce(without_growing(os.environ)):
+        command.append("--disable-custom-all-reduce")
+    source = load_options(options.path, options.revision, options.trust_remote_code)
+    command += ["--hf-overrides", json.dumps(options.hf_overrides)] if options.hf_overrides else []
+    command += ["--revision", options.revision] if options.revision else []
+    command += ["--trust-remote-code"] if source["trust_remote_code"] else []
+    command += ["--gpu-memory-utilization", str(memory)] if memory is not None and not cpu else []
+    environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    # between its own processes: sockets there, torch's ports on this machine alone
+    environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
+    if cpu:
+        command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]
+        environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    return command, environment
+
+
+@contextlib.contextmanager
+def local_server(
+    options: EngineOptions, *, log: Path, memory: float | None = None, cpu: bool = False
+) -> Iterator[Callable[[], str]]:
+    """A server that starts on this machine, for the length of the block, and that this user alone can ask; yields
+    what waits for it and gives its URL. Raises UserError when it does not come up (with the end of its log)."""
+    with _private_folder() as folder:
+        command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
+        # it must not hold its GPU when we are killed
+        end_with_us = partial(signals.end_with, os.getpid(), signal.SIGTERM)
+        with open(log, "w", opener=no_link) as sink:
+            process = subprocess.Popen(
+                command,
+                env=without_growing(os.environ) | environment,  # the server's memory is one large piece
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                preexec_fn=end_with_us,
+            )
+        try:
+            yield partial(_wait_until_healthy, socket_url(folder / _SOCKET), process, log)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A folder for sockets, which nobody else may enter. A shell removes it when this process closes its end of a pipe,
+    or is killed."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST
+    folder = tempfile.mkdtemp(prefix="tepo-", dir=None if short else "/tmp")
+    remover = subprocess.Popen(
+        ["sh", "-c", 'read -r end; rm -rf -- "$0"', folder], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        yield Path(folder)
+    finally:
+        remover.communicate()
+
+
+def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(RunFailed):
+            ask(url, "/health", None)
+            return url
+        time.sleep(0.5)
+    raise UserError(
+        f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}",
+        where=str(log),
+        fix="read the log; too little memory is the usual cause",
+    )
+
+
+class VllmServerSampler:
+    """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
+
+    urls: of each, as `tepo.sampling.vllm.http` says. stop_tokens: ids that end a response (kept in it). max_length:
+    longest prompt plus response. exchange: a folder on a file system that trainer and servers share.
+    """
+
+    score = None  # a server gives no log-probs of given tokens without its cache
+
+    def __init__(self, urls: Sequence[str], stop_tokens: Sequence[int], *, max_length: int, exchange: Path):
+        check_servers(urls)
+        self.urls = [url.rstrip("/") for url in urls]
+        self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
+        self.side_by_side = _PARALLEL * len(urls)
+        self.pool = ThreadPoolExecutor(self.side_by_side)
+        self.queues: WeakSet[ServerQueue] = WeakSet()
+
+    def start(self, params: SamplingParams) -> "ServerQueue":
+        """See `Sampler.start`."""
+        started = ServerQueue(self, params)
+        self.queues.add(started)
+        return started
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
+    ) -> list[list[Response]]:
+        """See `Sampler.sample`."""
+        return sample_all(self.start(params), prompts, keys)
+
+    def sync(self, weights: Mapping[str, Tensor]) -> None:
+        """Write the weights once, in parts, have every server read them and forget its cached prefixes."""
+        check_head(weights)
+        target = self.exchange.absolute() / f"{time.time_ns()}"  # a new name: network file systems remember old ones
+        with commit_folder(target) as folder:
+            write_weights(weights, folder)
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(target)}}
+        for request in [self.pool.submit(ask, url, "/collective_rpc", body) for url in self.urls]:
+            request.result()
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        for url in self.urls:
+            while not ask(url, "/reset_prefix_cache", {}).get("success", True):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{url} would not reset its prefix cache: a request of someone else is running")
+                time.sleep(0.1)
+        shutil.rmtree(target)
+
+    def sleep(self) -> None:
+        """The servers' memory is their own."""
+
+    def close(self) -> None:
+        """Close the connections and remove the exchanged weights; the servers go on."""
+        for started in self.queues:
+            started.abort()
+        self.pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self.exchange, ignore_errors=True)
+
+
+class ServerQueue:
+    """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
+
+    All responses of a job come from one server, which caches the prompt: the one with the fewest under way.
+    """
+
+    def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
+        self.sampler, self.params = sampler, params
+        self.running: dict[Future[Response], _Request] = {}
+        self._renew()
+
+    def _renew(self) -> None:
+        self.running.clear()
+        self.under_way = [0] * len(self.sampler.urls)  # responses at each server
+        self.groups = Groups(self.params)
+        self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """See `Queue.add`. Raises UserError for a prompt that leaves too little room."""
+        self.groups.check(jobs, self.sampler.max_length)
+        server = 0
+        for job, index in self.groups.begin(jobs):
+            server = fewest(self.under_way) if index == job.first else server
+            request, body = _Request(job.number, index, server), self._body(job, index)
+            future = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, request.connections)
+            self.under_way[server] += 1
+            self.running[future] = request
+            future.add_done_callback(self.done.put)
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """See `Queue.finished`. Raises RunFailed when a server is gone, UserError when it refuses a request."""
+        end = None if seconds is None else time.monotonic() + seconds
+        groups: list[tuple[int, list[Response]]] = []
+        while self.running:
+            left = (0 if groups else None) if end is None else max(0, end - time.monotonic())
+            try:
+                future = self.done.get(timeout=left)
+            except queue.Empty:
+                break
+            request = self.running.pop(future, None)
+            if request:  # it was not given up
+                self.under_way[request.server] -= 1
+                groups += self.groups.put(request.number, request.index, future.result())
+        return groups
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`. A server gives a request up when it sees that its connection is closed."""
+        wanted = set(numbers)
+        for future, request in list(self.running.items()):
+            if request.number in wanted:
+                self._give_up(future)
+        self.groups.drop(wanted)
+
+    def abort(self) -> None:
+        """See `Queue.abort` and `drop`."""
+        for future in list(self.running):
+            self._give_up(future)
+        self._renew()
+
+    def _give_up(self, future: Future[Response]) -> None:
+        request = self.running.pop(future)
+        self.under_way[request.server] -= 1
+        future.cancel()
+        request.connections.cut()
+
+    def _body(self, job: Job, index: int) -> dict[str, Any]:
+        params = self.groups.of(job)
+        return {
+            "model": "policy",
+            "prompt": list(job.prompt),
+            "seed": sample_seed(job.key, index),
+            "temperature": params.temperature,
+            "max_tokens": params.max_new_tokens,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "ignore_eos": True,  # the ids that stop are the ones we were given
+            "stop_token_ids": self.sampler.stop_tokens,
+            "skip_special_tokens": False,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A response under way. server: by its place among the URLs. connections: the one that it has, to cut it."""
+
+    number: int
+    index: int
+    server: int
+    connections: Connections = field(default_factory=Connections)
+
+
+def _complete(url: str, body: dict[str, Any], connections: Connections) -> Response:
+    """One response."""
+    choice = ask(url, "/v1/completions", body, connections)["choices"][0]
+    return to_response(choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"])

@@ -1,0 +1,1 @@
+"""The store: run folders, ids, evaluations and records on disk."""

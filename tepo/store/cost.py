@@ -1,0 +1,69 @@
+"""What runs have cost: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.common.files import parse_json, write_json
+from tepo.config.run_config import RunConfig
+from tepo.store.run_folder import RunFolder
+
+_SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
+_NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
+    log-probs and updates) and in benchmarks. benchmarks: a validation counts by its share of their responses."""
+
+    data: str
+    objective: str
+    steps: int
+    benchmarks: float
+    cpu_s: float
+    training_s: float
+    measuring_s: float
+    tokens: int
+    core_s: float = 0.0
+    work: str = ""  # `work_of` the run; empty in records of earlier versions, which price any
+
+    def prices(self, config: RunConfig) -> bool:
+        """Whether a run of this configuration costs as much a step, a benchmark and a start."""
+        return self.data == config.data.name and (not self.work or self.work == work_of(config))
+
+    @property
+    def startup_s(self) -> float:
+        return max(self.cpu_s - self.training_s - self.measuring_s, 0.0)
+
+
+def work_of(config: RunConfig) -> str:
+    """What one step takes its time for: the model and the sizes of a rollout and its updates."""
+    return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])
+
+
+def record(run: RunFolder, cost: Cost) -> None:
+    """Add a process's cost to the run's `cost.json`."""
+    write_json(run.cost, [vars(entry) for entry in [*costs_of(run), cost]])
+
+
+def costs(store: Path) -> list[Cost]:
+    """Every recorded cost in a store."""
+    return [cost for folder in store.glob("*/") for cost in costs_of(RunFolder(folder))]
+
+
+def costs_of(run: RunFolder) -> list[Cost]:
+    """Every recorded cost of a run. Raises UserError when its file is damaged."""
+    try:
+        costs = [Cost(**entry) for entry in parse_json(run.cost.read_bytes())]
+        if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
+            raise TypeError("a word where a number belongs")
+        return costs
+    except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
+        return []
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"the record of what the run has cost is damaged: {error}",
+            where=str(run.cost),
+            fix="delete it: prices are then based on the other runs",
+        ) from None

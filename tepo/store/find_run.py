@@ -1,0 +1,57 @@
+"""A run by its folder, its id, or the beginning of its id."""
+
+import difflib
+import os
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.store.run_folder import RunFolder
+
+
+def find_run(name: str, store: Path) -> RunFolder | None:
+    """The run that a name means: a run folder, or a run of the store by its id or a beginning that no other shares.
+
+    None where nothing is called that. Raises UserError where several runs begin so.
+    """
+    for folder in (Path(name), store / name):
+        if _complete(RunFolder(folder)):
+            return RunFolder(folder)
+    ids = [run_id for run_id in _ids(store) if name and run_id.startswith(name)]
+    if len(ids) > 1:
+        shown = ", ".join(ids[:8]) + (" …" if len(ids) > 8 else "")
+        what = f"{len(ids)} runs begin with {name!r}: {shown}"
+        raise UserError(what, where=f"--store {store}", fix="give more of the id")
+    return RunFolder(store / ids[0]) if ids else None
+
+
+def nearest_run(name: str, store: Path) -> str | None:
+    """The id of the run whose name is most like this one."""
+    return next(iter(difflib.get_close_matches(name, _ids(store), n=1, cutoff=0.5)), None)
+
+
+def runs(store: Path) -> list[RunFolder]:
+    """What a store holds of runs, by name: also one that was copied half and lacks its configuration, its manifest or
+    both, and a folder that may not be read."""
+    if not store.is_dir():
+        return []
+    folders = (RunFolder(Path(entry.path)) for entry in os.scandir(store))
+    there = (run for run in folders if any(map(os.path.lexists, _traces(run))) or not _searchable(run.path))
+    return sorted(there, key=lambda run: run.path.name)
+
+
+def _traces(run: RunFolder) -> tuple[Path, ...]:
+    """Of which a folder has one if it was ever a run."""
+    return run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"
+
+
+def _searchable(folder: Path) -> bool:
+    """Whether what lies in the folder can be seen; a file has nothing in it."""
+    return not folder.is_dir() or os.access(folder, os.R_OK | os.X_OK)
+
+
+def _complete(run: RunFolder) -> bool:
+    return run.manifest_file.is_file() and run.config_file.is_file()
+
+
+def _ids(store: Path) -> list[str]:
+    return [run.path.name for run in runs(store) if _complete(run)]

@@ -1,0 +1,100 @@
+"""What runs in a store just now, read from manifests, configurations and metrics alone."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.common.files import parse_json
+from tepo.store.find_run import runs
+from tepo.store.run_folder import RunFolder, is_configuration, outcome_of
+
+REWARD, ENTROPY, SECONDS = "critic/score/mean", "actor/entropy", "timing_s/step"
+_BARS = "▁▂▃▄▅▆▇█"
+SILENCE = "silent"
+RECENT = 600.0
+"""Seconds for which a run that has ended is still shown."""
+SILENT = 900.0
+"""Seconds without a new step after which a run that says it runs is called silent: its process may be dead."""
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """One run. status: in words. step, steps: done, and in all. rewards, entropies: of each step. left: seconds to the
+    end by its recent steps, None where it has none. moved: when it last wrote something, in seconds since 1970."""
+
+    id: str
+    objective: str
+    model: str
+    seed: int
+    status: str
+    step: int
+    steps: int
+    rewards: tuple[float, ...]
+    entropies: tuple[float, ...]
+    left: float | None
+    moved: float
+
+
+def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
+    """Runs that are being trained, and those that ended in the last `RECENT` seconds, the latest change first.
+
+    A run that another process creates or rewrites meanwhile is left out, and there the next time."""
+    now = time.time() if now is None else now
+    found = [live for run in runs(store) if (live := _live(run, now)) is not None]
+    return sorted(found, key=lambda live: (-live.moved, live.id))
+
+
+def _live(run: RunFolder, now: float) -> LiveRun | None:
+    try:
+        manifest = run.manifest()
+        moved = max(_modified(run.metrics_file), _modified(run.manifest_file))
+        running = manifest.get("status") == "running"
+        if not manifest or (not running and now - moved > RECENT):
+            return None
+        config, rows = parse_json(run.config_file.read_bytes())["full"], run.metrics()
+        if not is_configuration(config):
+            return None
+    except (UserError, OSError, ValueError, KeyError, TypeError):
+        return None
+    silent = running and now - moved > SILENT
+    steps = config["train"]["steps"]
+    seconds = _values(rows[-10:], SECONDS)
+    left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
+    status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
+    names = config["objective"]["name"], config["model"]["name"], config["seed"]
+    curves = _values(rows, REWARD), _values(rows, ENTROPY)
+    return LiveRun(run.path.name, *names, status, len(rows), steps, *curves, left, moved)
+
+
+def _values(rows: Sequence[dict[str, Any]], metric: str) -> tuple[float, ...]:
+    return tuple(float(value) for row in rows if isinstance(value := row.get(metric), int | float) and value == value)
+
+
+def _modified(path: Path) -> float:
+    return os.path.getmtime(path) if path.exists() else 0.0
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as bars of eight heights between their lowest and highest; of more than `width` the means of
+    neighbours."""
+    count = min(width, len(values))
+    if not count:
+        return ""
+    ends = [index * len(values) // count for index in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
+    low, span = min(means), max(means) - min(means)
+    return "".join(_BARS[round((len(_BARS) - 1) * (mean - low) / span) if span else 0] for mean in means)
+
+
+def duration(seconds: float) -> str:
+    """Such as 45 s, 12 min, 3.5 h, 2.0 d."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"

@@ -1,0 +1,1 @@
+"""Records: run folders without their heavy files, in an archive."""

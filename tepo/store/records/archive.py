@@ -1,0 +1,156 @@
+"""A file of records: `records/NAME.jsonl.xz`, JSON lines, which `xzcat` prints.
+
+    {"benchmark": "3f2a…", "name": "add3", "samples": 4, …, "problems": [ids]}   what benchmarks were, each once
+    {"made_by": "91ac…", "tepo": "0.1.0", "commit": …, "cpu": …}                 versions and machines, each once
+    {"run": "0d7d…", "study": …, "label": …, "right": {"3f2a…": "4434…"}, …}     a run; right: of each problem, in order
+    {"metrics": "0d7d…", "steps": 36, …}                                         of a run: `thinned_metrics`
+
+Lines of a kind stand together, which saves a tenth of the size.
+"""
+
+import json
+import lzma
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.common.files import content_hash, parse_json, write_atomic
+from tepo.store.cost import Cost
+from tepo.store.early_stop import read_ending
+from tepo.store.records.record import Measured, Record, Verdicts, facts_of
+from tepo.store.records.thinned_metrics import pack, unpack
+from tepo.store.validation_result import Validated
+
+SUFFIX = ".jsonl.xz"
+_LARGEST = 64 << 20  # bytes of text, 44 times those of the largest that ships (stability_more: 300 runs)
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]  # text: bytes, not words of four
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a file; none where there is no file. Raises UserError naming the line where it is damaged."""
+    fix = "restore it from the repository, or move it away and write it anew: `tepo records write`"
+    try:
+        with lzma.open(path) as file:
+            packed = file.read(_LARGEST + 1)
+        lines = packed.decode().removesuffix("\n").split("\n") if packed else []
+    except FileNotFoundError:
+        return []
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"the file of records is damaged: {error}", where=str(path), fix=fix) from None
+    _check_size(packed, path)
+    benchmarks: dict[str, Measured] = {}
+    makers: dict[str, Mapping[str, Any]] = {}
+    records: dict[str, Record] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = parse_json(line)
+            if "benchmark" in value:
+                key = value.pop("benchmark")
+                benchmarks[key] = Measured(**{**value, "problems": tuple(value["problems"])})
+            elif "made_by" in value:
+                makers[value.pop("made_by")] = value
+            elif "metrics" in value:
+                key = value.pop("metrics")
+                unpack(value)  # now, not when it is drawn
+                records[key] = replace(records[key], shown=value)
+            else:
+                records[value["run"]] = _record(value, benchmarks, makers)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            what = f"line {number} of the records is damaged: {type(error).__name__} {error}"
+            raise UserError(what, where=f"{path}, line {number}", fix=fix) from None
+    return list(records.values())
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Write a file of records: the same records give the same bytes, whatever their order."""
+    shared: dict[str, dict[str, Any]] = {}
+    records = sorted(records, key=lambda record: (record.name, record.id))
+    runs = [_line(record, shared) for record in records]
+    metrics = [{"metrics": record.id, **record.shown} for record in records if record.shown["steps"]]
+    text = "".join(f"{_json(line)}\n" for line in [*dict(sorted(shared.items())).values(), *runs, *metrics])
+    packed = text.encode()
+    _check_size(packed, path)
+    write_atomic(path, lzma.compress(packed, filters=_FILTERS), "--out DIR")
+
+
+def _check_size(packed: bytes, path: Path) -> None:
+    """Raises UserError for more than `_LARGEST`: a file of 160 kB may hold a gigabyte of zeros."""
+    if len(packed) > _LARGEST:
+        what = f"the file of records holds more than {_LARGEST >> 20} MiB"
+        raise UserError(what, where=str(path), fix="300 runs take 1.5 MB: split the study, or move the file away")
+
+
+def merged(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
+    """The new records, and of the old ones those of other runs. A run that has become another one by a change of its
+    study, the code or the problems replaces what it was."""
+    new = list(new)
+    ids, names = {record.id for record in new}, {record.name for record in new}
+    return [*(record for record in old if record.id not in ids and record.name not in names), *new]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The line of a record; what it shares with others goes to `shared`."""
+    return {
+        "run": record.id,
+        "recipe": record.recipe,
+        "study": record.study,
+        "label": record.label,
+        "model": record.model,
+        "seed": record.seed,
+        "words": record.words,
+        "ending": None if record.ended is None else asdict(record.ended),
+        "made": [[_key("made_by", facts_of(one), shared), one.get("started"), one.get("ended")] for one in record.made],
+        "cost": [asdict(cost) for cost in record.cost],
+        **({} if record.validation is None else {"validation": asdict(record.validation)}),
+        "timeouts": {name: one.timeouts for name, one in record.verdicts.items() if one.timeouts},
+        "right": {
+            _key("benchmark", asdict(one.on), shared): _digits(one.right, one.on.samples)
+            for one in record.verdicts.values()
+        },
+    }
+
+
+def _key(kind: str, value: dict[str, Any], shared: dict[str, dict[str, Any]]) -> str:
+    key = content_hash(value)
+    shared[f"{kind} {value.get('name', '')} {key}"] = {kind: key, **value}
+    return key
+
+
+def _digits(right: Iterable[int], samples: int) -> str:
+    return ("" if samples < 10 else " ").join(map(str, right))
+
+
+def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Mapping[str, Any]) -> Record:
+    """Raises ValueError, TypeError, KeyError or AttributeError for what `_line` did not make."""
+    verdicts = {
+        (on := benchmarks[key]).name: Verdicts(on, _right(text, on), line["timeouts"].get(on.name, 0))
+        for key, text in line["right"].items()
+    }
+    return Record(
+        id=line["run"],
+        recipe=line["recipe"],
+        study=line["study"],
+        label=line["label"],
+        model=line["model"],
+        seed=line["seed"],
+        words=tuple(line["words"]),
+        ended=None if line["ending"] is None else read_ending(line["ending"]),
+        made=tuple({"started": started, "ended": ended, **makers[key]} for key, started, ended in line["made"]),
+        cost=tuple(Cost(**cost) for cost in line["cost"]),
+        shown=pack([]),  # until its line comes
+        verdicts=verdicts,
+        validation=Validated(**line["validation"]) if "validation" in line else None,
+    )
+
+
+def _right(text: str, on: Measured) -> tuple[int, ...]:
+    right = tuple(map(int, text if on.samples < 10 else text.split()))
+    if len(right) != len(on.problems) or not all(0 <= count <= on.samples for count in right):
+        raise ValueError(f"right answers on {on.name}: not one count up to {on.samples} a problem")
+    return right

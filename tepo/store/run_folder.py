@@ -1,0 +1,466 @@
+"""A run on disk:
+what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
+
+runs/<id>/config.json               the resolved configuration and what the id was made of
+          manifest.json             status: running | finished | interrupted | failed; where training ended by itself
+          provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
+          metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
+          checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
+                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format);
+                                    of a finished run one, without optimiser and rollouts
+          ranks/                    signs of life of the ranks of a run over several, while it trains
+          validation.json           accuracy of the last weights on validation problems, where a study tunes by it
+          eval/<benchmark>/         samples.parquet, result.json, provenance.json
+          tokens/step_000036.json   per-token diagnostics for the token view
+          first_responses.jsonl     a few, where training ended at its first step
+          figures/                  training curves
+          cost.json                 what each process spent on it
+          log.txt                   what its processes printed, where a study started them
+"""
+
+import contextlib
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tepo import __version__
+from tepo.common.errors import BUSY, UserError
+from tepo.common.files import (
+    content_hash,
+    explain_write_errors,
+    no_link,
+    parse_json,
+    read_jsonl,
+    remove_folder,
+    remove_leftovers,
+    take_lock,
+    write_atomic,
+    write_json,
+)
+from tepo.common.schema import Location, read
+from tepo.config.compose import to_dict
+from tepo.config.run_config import RunConfig
+from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
+from tepo.store.early_stop import Ending, read_ending
+from tepo.store.evaluation_result import has_result
+from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
+
+AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
+_STEP = "training/global_step"
+_TEMPORARY = ".*.*.????????"  # a file of ours that was being written, also by an earlier version
+_LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
+    "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
+    "measure": tuple(place + _TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
+}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder; `lock` keeps a second process from training it at the same time."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "RunFolder":
+        return cls(Path(config.store) / run_id(config))
+
+    @classmethod
+    def of_base(cls, config: RunConfig) -> "RunFolder":
+        """Where measurements of the untrained policy of a configuration lie."""
+        return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
+
+    # paths ----------------------------------------------------------------------------------------------------------
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def validation_file(self) -> Path:
+        return self.path / "validation.json"
+
+    @property
+    def examples_file(self) -> Path:
+        return self.path / "first_responses.jsonl"
+
+    @property
+    def cost(self) -> Path:
+        return self.path / "cost.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def exchange(self) -> Path:
+        """Where weights pass to sampling servers."""
+        return self.path / "exchange"
+
+    @property
+    def server_logs(self) -> Path:
+        """Of servers that sampled for an evaluation."""
+        return self.evaluations / ".servers"
+
+    @property
+    def evaluations(self) -> Path:
+        """The folder of all evaluations."""
+        return self.path / "eval"
+
+    def evaluation(self, benchmark: str, limit: int | None = None, seed: int = 0) -> Path:
+        """The folder of one evaluation; a limited one, or one with another seed, lies beside the full one."""
+        marks = ([f"first{limit}"] if limit else []) + ([f"seed{seed}"] if seed else [])
+        return self.evaluations / "@".join([benchmark, *marks])
+
+    def tokens(self, step: int) -> Path:
+        """The per-token diagnostics of a step."""
+        return self.path / "tokens" / f"step_{step:06d}.json"
+
+    def token_dumps(self) -> list[Path]:
+        """The per-token diagnostics that are there, by step."""
+        return sorted((self.path / "tokens").glob("step_*.json"))
+
+    # what it is and how it ended ------------------------------------------------------------------------------------
+    def create(self, config: RunConfig) -> None:
+        """Write `config.json` once."""
+        if not self.config_file.exists():
+            write_json(
+                self.config_file,
+                {
+                    "id": self.path.name,
+                    "tepo": __version__,
+                    "seed": config.seed,
+                    **identity(config),
+                    "full": to_dict(config),
+                },
+            )
+
+    @classmethod
+    def of_evaluation(cls, folder: Path) -> "RunFolder":
+        """The run that an evaluation's folder lies in; a copy outside of a run is locked by itself."""
+        folder = folder.absolute()
+        return cls(folder.parents[1] if folder.parent.name == "eval" else folder)
+
+    def lock(self, purpose: str = "train") -> IO[str]:
+        """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
+        file is closed or its process dies. What killed processes left of that work is removed.
+
+        Raises UserError with exit code BUSY when another process has it.
+        """
+        handle = self._take(purpose)
+        if handle is None:
+            raise UserError(
+                f"another process has this run ({purpose})",
+                where=str(self.path),
+                fix="wait for it; its result will be used",
+                exit_code=BUSY,
+            )
+        remove_leftovers(self.path, *_LEFT[purpose])
+        return handle
+
+    def busy(self) -> bool:
+        """Whether another process trains or measures this run just now."""
+        for purpose in _LEFT if self.path.is_dir() else ():
+            handle = self._take(purpose)
+            if handle is None:
+                return True
+            handle.close()
+        return False
+
+    def _take(self, purpose: str) -> IO[str] | None:
+        return take_lock(self.path / f".{purpose}.lock")
+
+    def manifest(self) -> dict[str, Any]:
+        """Status and times; empty for a run that never started."""
+        path = self.manifest_file
+        if not path.exists():
+            return {}
+        try:
+            manifest = parse_json(path.read_bytes())
+            if not isinstance(manifest, dict):
+                raise ValueError("not JSON with keys and values")
+            if not isinstance(manifest.get("status"), str):
+                raise ValueError("no status")
+            ending_of(manifest)
+        except ValueError as error:
+            fix = f"delete {self.path} and run again"
+            raise UserError(f"the manifest is damaged: {error}", where=str(path), fix=fix) from None
+        return manifest
+
+    def config(self) -> dict[str, Any]:
+        """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
+        path = self.config_file
+        try:
+            config = parse_json(path.read_bytes())
+        except FileNotFoundError:
+            raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
+        except ValueError:
+            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
+        if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
+            said = config if isinstance(config, dict) else {}
+            version, recipe = said.get("tepo", "unknown"), said.get("recipe")
+            what = f"the run was written by another version of tepo ({version})"
+            if version == __version__:
+                what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
+            if (version, recipe) == (__version__, RECIPE):
+                raise UserError("the run's configuration is damaged: parts are missing", where=str(path), fix=AGAIN)
+            raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
+        return config
+
+    def check_config(self, *, paths: bool = False) -> None:
+        """Raises UserError where `config.json` is not of the run that the folder's name says, which is its hash: a part
+        of it was changed. Base and problems count as recorded; with `paths` also as they lie at their paths, if they
+        do."""
+        stored = self.config()
+        full = read(RunConfig, stored["full"], Location(lambda _: str(self.config_file)))
+        recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
+        same = content_hash([content_hash(recorded), stored.get("seed")]) == self.path.name
+        same = same and isinstance(full.objective.get("kinds", {}), dict)  # kinds by their text, as `create` wrote them
+        same = same and (settings(full), full.seed) == (recorded["config"], stored["seed"])
+        if paths:
+            with contextlib.suppress(UserError):  # no base or no problems there
+                same = same and run_id(full) == self.path.name
+        if not same:
+            raise UserError(
+                "the stored configuration is not the one that the run is called after: edited, or damaged?",
+                where=str(self.config_file),
+                fix="delete the file: the command that trained the run writes it again",
+            )
+
+    def mark(self, status: str, **facts: Any) -> None:
+        """Record the status with facts such as `error`."""
+        write_json(
+            self.manifest_file,
+            {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts},
+        )
+
+    def started(self) -> bool:
+        """Whether a run lies here, or a copy of its checkpoints."""
+        return (self.path / "checkpoints").is_dir() or self.manifest_file.is_file()
+
+    def finished(self) -> bool:
+        return self.manifest().get("status") == "finished"
+
+    def check_whole(self, *, contents: bool = False) -> None:
+        """Raises UserError for a run that was copied half, has damaged files, or says that it is finished and is not.
+
+        Files of checkpoints are looked at by their sizes, with `contents` by their digests, for which all are read. Of
+        an unfinished run it is enough, without `contents`, that training can go on from one checkpoint. A finished
+        run without any is one whose weights were deleted: what it measured is still true."""
+        steps = self.config()["full"]["train"]["steps"]
+        saved = self._saved()  # before the metrics: another process may be adding to both
+        if self.finished():
+            ending = self.ending()
+            last = steps if ending is None else ending.step - 1
+            reason, where = self.metrics_damage(last, more=False), self.metrics_file
+            if not reason and saved:
+                reason, where = self._damage(last, contents=contents), self.checkpoint(last)
+            if reason:
+                said = f"the run says it is finished, but {reason}: copied half?"
+                raise UserError(said, where=str(where), fix=self._way_on(last))
+            return
+        unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
+        if unfit and (contents or len(unfit) == len(saved)):
+            (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
+            raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
+
+    def _way_on(self, last: int) -> str:
+        """What to do about a run that is falsely called finished."""
+        left = max((step for step in self._saved() if step < last and not self._unfit(step, contents=True)), default=0)
+        if left and (self.checkpoint(left) / OPTIMISER).is_dir():
+            return f"delete {self.manifest_file}: training then goes on from step {left}"
+        return AGAIN
+
+    def ending(self) -> Ending | None:
+        """Where a finished run ended before its last step."""
+        return ending_of(self.manifest())
+
+    def outcome(self) -> str:
+        """The status, with the ending."""
+        return outcome_of(self.manifest())
+
+    def measured(self) -> list[str]:
+        """The finished evaluations, by name of their folders."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.evaluations) if has_result(Path(entry.path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    # metrics --------------------------------------------------------------------------------------------------------
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row a step. Raises UserError for a line that training did not write."""
+        rows = read_jsonl(self.metrics_file)
+        for number, row in enumerate(rows, start=1):
+            odd = next((name for name, value in row.items() if not _is_figure(name, value)), None)
+            if odd or type(row.get("training/global_step")) is not int:
+                what = f"{odd!r} is no number" if odd else "the step is missing"
+                raise UserError(f"line {number} is no row of metrics: {what}", where=str(self.metrics_file), fix=AGAIN)
+        return rows
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add one line and flush it to the disk."""
+        path = self.metrics_file
+        with explain_write_errors(path), open(path, "a", opener=no_link) as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics_damage(self, steps: int, *, more: bool = True) -> str:
+        """Why the metrics are not those of the steps 1 to `steps`, once each and in order; empty where they are.
+        more: lines of later steps may follow."""
+        held = [row.get(_STEP) for row in self.metrics()]
+        if more:
+            held = [step for step in held if not (isinstance(step, int) and step > steps)]
+        wanted = list(range(1, steps + 1))
+        if held == wanted:
+            return ""
+        missing = [step for step in wanted if step not in held]
+        if missing:
+            there = steps - len(missing)
+            return f"its metrics hold {there} of {steps} steps, and lack step {missing[0]}"
+        return f"its metrics hold {len(held)} lines for {steps} steps, or hold them out of order"
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines of steps that no checkpoint holds."""
+        rows = self.metrics()
+        kept = [row for row in rows if row.get(_STEP) in range(1, step + 1)]
+        if self.metrics_file.exists():
+            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
+
+    # checkpoints ----------------------------------------------------------------------------------------------------
+    def checkpoint(self, step: int) -> Path:
+        return self.path / "checkpoints" / f"step_{step:06d}"
+
+    def checkpoints(self) -> list[int]:
+        """Steps with a complete checkpoint, ascending."""
+        return [step for step in self._saved() if not self._damage(step)]
+
+    def newest(self) -> Path | None:
+        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are damaged."""
+        saved, complete = self._saved(), self.checkpoints()
+        if saved and not complete:
+            said = f"every checkpoint of the run is damaged: {self._damage(saved[-1])}"
+            raise UserError(said, where=str(self.checkpoint(saved[-1])), fix=AGAIN)
+        return self.checkpoint(complete[-1]) if complete else None
+
+    def to_resume(self) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint from which training goes on bit for bit, None where there is none at all, and what is
+        to be said of it and of damaged ones after it. All its files are read.
+
+        Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
+        remarks = []
+        for step in reversed(self._saved()):
+            folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
+            if unfit is None:
+                if not has_digests(folder):
+                    remarks.append(f"{folder} has no checksums, as an earlier version wrote it: it is taken as it is")
+                return folder, remarks
+            remarks.append(f"{folder} is passed over: {unfit[0]}")
+        if remarks:
+            reason, where = self._unfit(self._saved()[-1], contents=True) or ("", self.path)
+            said = f"training can go on from no checkpoint of the run: {reason}"
+            raise UserError(said, where=str(where), fix=AGAIN)
+        return None, []
+
+    def progress(self, step: int) -> dict[str, Any]:
+        """What was saved with a checkpoint beside weights: step, prompts drawn, sizes and digests of files."""
+        return read_progress(self.checkpoint(step))
+
+    def _saved(self) -> list[int]:
+        """Steps with a checkpoint, whole or not, ascending."""
+        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
+        return sorted(int(name.group(1)) for name in names if name)
+
+    def _damage(self, step: int, *, contents: bool = False) -> str:
+        """What is wrong with a checkpoint; empty where nothing is."""
+        if reason := damage(self.checkpoint(step), contents=contents):
+            return reason
+        own = self.progress(step).get("step")
+        return "" if own == step else f"progress.json is of step {own}"
+
+    def _unfit(self, step: int, *, contents: bool) -> tuple[str, Path] | None:
+        """Why training cannot go on from a checkpoint, and the place of that."""
+        if reason := self._damage(step, contents=contents):
+            return reason, self.checkpoint(step)
+        if reason := self.metrics_damage(step):
+            return reason, self.metrics_file
+        return None
+
+    def forget(self, step: int) -> None:
+        """Delete the checkpoints and metrics of the steps after one."""
+        for later in (saved for saved in self._saved() if saved > step):
+            remove_folder(self.checkpoint(later))
+        self.truncate_metrics(step)
+
+    def scratch(self, step: int) -> Path:
+        """Where a checkpoint is written before it appears."""
+        return self.checkpoint(step).with_name(f".{self.checkpoint(step).name}")
+
+    def unfinished(self) -> list[Path]:
+        """What was left of checkpoints that never appeared, or that were being removed."""
+        return list((self.path / "checkpoints").glob(".step_*"))
+
+    def keep_weights(self) -> None:
+        """Of a finished run's checkpoints keep the last weights: it is never resumed."""
+        saved = self.checkpoints()
+        for step in saved[-1:]:
+            for older in (older for older in self._saved() if older < step):  # also a half that an earlier version left
+                remove_folder(self.checkpoint(older))
+            drop_resumption(self.checkpoint(step))
+
+    def clean_up(self) -> None:
+        """Of a finished run remove what a kill left after its end, unless another process is at it or the store cannot
+        be written."""
+        saved, last = self.checkpoints(), self.manifest().get("steps")
+        if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
+            return
+        left = any(True for pattern in _LEFT["train"] for _ in self.path.glob(pattern))
+        if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(last)):
+            with contextlib.suppress(UserError), self.lock():
+                self.keep_weights()
+
+
+def is_configuration(full: Any) -> bool:
+    """Whether a stored configuration has the parts that commands show, in their types."""
+    if not isinstance(full, dict) or type(full.get("seed")) is not int:
+        return False
+    groups = {name: full.get(name) for name in ("objective", "model", "data", "train")}
+    wanted = {"train": ("steps", int)}
+    return all(
+        isinstance(group, dict) and isinstance(group.get(key), kind)
+        for name, group in groups.items()
+        for key, kind in [wanted.get(name, ("name", str))]
+    )
+
+
+def _is_figure(name: str, value: Any) -> bool:
+    """Whether a metric is a number that fits a float, or a list of such, a figure a problem."""
+    if isinstance(value, list) and "val-aux/" in name:
+        return all(_is_figure("", part) for part in value)
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def ending_of(manifest: dict[str, Any]) -> Ending | None:
+    """Where the run of a manifest ended before its last step. Raises ValueError for an ending that is none."""
+    ending = manifest.get("ending")
+    return None if ending is None else read_ending(ending)
+
+
+def outcome_of(manifest: dict[str, Any]) -> str:
+    """The status in a manifest, with the ending."""
+    status, ending = manifest.get("status", "not started"), ending_of(manifest)
+    return status if ending is None else f"{status}: {ending}"

@@ -1,0 +1,97 @@
+"""What a run is: an id made of everything that can change its result."""
+
+from typing import Any
+
+from tepo.common.files import content_hash
+from tepo.config.compose import to_dict
+from tepo.config.run_config import DataConfig, RunConfig
+from tepo.policy.model.fingerprint import base_fingerprint
+
+RECIPE = 3  # raised when a change of the code changes what a configuration trains
+_UNHASHED = {
+    "seed": None,
+    "store": None,
+    "wandb": None,
+    "data": (
+        "name",
+        "base",
+        "kind",
+        "tasks",
+        "problems",
+        "exclude_contaminated",
+        "held_out",
+        "benchmarks",
+        "max_prompt_tokens",
+        "max_new_tokens",
+    ),
+    "model": ("name", "path", "revision"),
+    "train": (
+        "checkpoint_every",
+        "token_dump_every",
+        "validate_every",
+        "validation_problems",
+        "kl_estimator",
+    ),  # the objective holds the estimator
+    "grader": ("workers",),
+    "sampler": ("servers", "margin", "tensor_parallel"),
+}  # labels, paths, what `identity` covers by its content, and what changes no result
+# Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
+_NEUTRAL: dict[str, dict[str, Any]] = {
+    "model": {"lora_rank": 0, "lora_alpha": 32.0},
+    "train": {"adam_beta2": 0.999, "collapse_window": 0},
+    "engine": {"optimizer": "adamw"},
+}
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Everything but the seed that can change the result of a run:
+    weights, problems and Python files of a user's own by their content, not by name or path.
+
+    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
+    """
+    base = base_fingerprint(config.model.path, config.model.revision)
+    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": settings(config)}
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    """What of the configuration itself is in the `identity`."""
+    parts = to_dict(config)
+    for section, leaves in _UNHASHED.items():
+        if leaves is None:
+            del parts[section]
+        else:
+            for leaf in leaves:
+                del parts[section][leaf]
+    for section, values in _NEUTRAL.items():
+        for leaf, neutral in values.items():
+            if parts[section][leaf] == neutral:
+                del parts[section][leaf]
+    if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
+        parts["sampler"]["memory_fraction"] = 0.4
+    if "kinds" in parts["objective"]:  # Python files of a user's own
+        texts = parts["objective"]["kinds"].values()
+        parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)
+    return parts
+
+
+def _problems(data: DataConfig) -> Any:
+    """What is trained on: [task, weight] in order, or a hash of the problems."""
+    if data.kind == "procedural":
+        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
+    from tepo.problems.training_sets import training_fingerprint
+
+    assert data.problems
+    loaded = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+    return [loaded, "without", data.held_out] if data.held_out else loaded
+
+
+def run_id(config: RunConfig, recipe: str | None = None) -> str:
+    """Twelve hex digits; equal exactly when two configurations would train the same weights. `recipe`: the hash of its
+    identity, where the caller has it for many seeds."""
+    return content_hash([recipe or content_hash(identity(config)), config.seed])
+
+
+def base_id(path: str, revision: str | None) -> str:
+    """Under which a store keeps the measurements of an untrained policy. Hashed, because the fingerprint of a hub model
+    holds its name, slash and all."""
+    return f"base-{content_hash(base_fingerprint(path, revision))}"

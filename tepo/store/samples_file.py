@@ -1,0 +1,99 @@
+"""One row a sample, on disk: parts while an evaluation runs, one Parquet file when it is done.
+
+A part holds all rows of some problems and appears by rename, so an evaluation that is killed keeps every part. Which
+problems share a part depends on what ended when; the file at the end does not.
+"""
+
+import io
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
+
+SCHEMA = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("sample", pa.int32()),
+        ("family", pa.string()),
+        ("prompt", pa.string()),
+        ("gold", pa.string()),
+        ("response", pa.string()),
+        ("extracted", pa.string()),  # null: no answer found
+        ("correct", pa.bool_()),
+        ("reason", pa.string()),
+        ("tokens", pa.int32()),
+        ("finish", pa.string()),  # stop | length
+        ("logprob", pa.float64()),  # sum over the response's tokens, nats
+        ("grader", pa.string()),  # fingerprint of the grader that gave the verdict
+    ]
+)
+SAMPLES = "samples.parquet"
+_PARTS = "parts"
+
+
+def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table with the fixed schema."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write Parquet atomically."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    write_atomic(path, buffer.getvalue())
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a table of samples. Raises UserError for a missing or damaged file, or one with other columns."""
+    try:
+        table = pq.read_table(path)
+        table.validate(full=True)  # text that is not UTF-8
+    except FileNotFoundError:
+        raise UserError("no samples here", where=str(path), fix="give the folder of a finished evaluation") from None
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"not a readable Parquet file: {str(error).splitlines()[0]}",
+            where=str(path),
+            fix="delete the evaluation's folder and evaluate again",
+        ) from None
+    if table.schema.names != SCHEMA.names:
+        raise UserError(
+            "the columns are not those of an evaluation by this version",
+            where=str(path),
+            fix="evaluate again into a new folder",
+        )
+    if table["correct"].null_count:
+        raise UserError(
+            "samples without a verdict", where=str(path), fix="delete the evaluation's folder and evaluate again"
+        )
+    return table.cast(SCHEMA)
+
+
+def write_part(folder: Path, first: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store all rows of some problems. first: the lowest index of a problem among them, which names the part."""
+    write_table(folder / _PARTS / f"{first:05d}.parquet", table_of(rows))
+
+
+def read_parts(folder: Path, samples: int) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each problem that has all of its samples in one part, in the order of the samples. A damaged part
+    counts as if it were not there."""
+    stored: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((folder / _PARTS).glob("*.parquet")):
+        with suppress(UserError):
+            part: dict[str, list[dict[str, Any]]] = {}
+            for row in read_table(path).to_pylist():
+                part.setdefault(row["problem"], []).append(row)
+            stored |= {name: rows for name, rows in part.items() if len(rows) == samples}
+    return stored
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the parts of a finished evaluation."""
+    shutil.rmtree(folder / _PARTS, ignore_errors=True)

@@ -1,0 +1,116 @@
+"""Several studies planned together, so that the rows they share meet in one run. Imports nothing that renders."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.studies.plan import Unit, make_plan, prime, recipe_words, reporting_seeds
+from tepo.studies.store_check import check_store
+from tepo.studies.study import CLAIMS, Study, load_study
+from tepo.studies.tuning_result import with_chosen
+from tepo.training.preflight import check_measurable
+
+Planned = Sequence[tuple[Study, list[Unit]]]
+
+
+def plan_all(
+    names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
+) -> list[tuple[Study, list[Unit]]]:
+    """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
+    whose settings are chosen.
+
+    Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
+    another version.
+    """
+    loaded = [part for name in names for part in (_claims() if name == CLAIMS else [load_study(name)])]
+    studies = [part for study in loaded for part in (_panels(study, scale) or [study])]
+    return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
+
+
+def _claims() -> list[Study]:
+    """The study behind each registered claim that can be run."""
+    from tepo.studies.claims import load_claims, study_of  # needs pandas
+
+    return [study_of(claim) for claim in load_claims().testable]
+
+
+def _panels(study: Study, scale: str) -> list[Study]:
+    panels = [load_study(panel) for panel in study.panels]
+    for panel in panels:
+        if scale in panel.scales and panel.tune_at(scale):
+            what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
+            raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
+    return panels
+
+
+def plan_studies(
+    studies: Sequence[Study],
+    scale: str,
+    *,
+    store: Path,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+) -> list[tuple[Study, list[Unit]]]:
+    """`plan_all` of studies that are loaded, none of them a table of panels. Seeds and overrides are not for those of
+    registered claims."""
+    for study in studies:
+        if study.panels:
+            raise UserError(
+                f"{study.name} is a table of panels and cannot be a panel of another",
+                where="panels",
+                fix="name its panels",
+            )
+    _compose_all(studies, scale, overrides)
+    planned = [(study, _units(study, scale, store, seeds, overrides)) for study in studies]
+    for _, units in planned:
+        for unit in units:
+            check_measurable(unit.config)
+    _check_shared_rows(planned)
+    check_store(unit for _, units in planned for unit in units)
+    return planned
+
+
+def _units(study: Study, scale: str, store: Path, seeds: Sequence[int] | None, overrides: Sequence[str]) -> list[Unit]:
+    if study.registered:
+        return make_plan(study, scale, store=store)
+    wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
+    units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
+    return with_chosen(units, tune, wanted) if tune else units
+
+
+def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
+    """Compose every row at once. Raises UserError naming study and row where a value is wrong."""
+    wanted = [
+        (study, label, words)
+        for study in studies
+        for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
+    ]
+    try:
+        prime(words for *_, words in wanted)
+    except UserError:
+        for study, label, words in wanted:  # in which row?
+            try:
+                prime([words])
+            except UserError as error:
+                raise UserError(
+                    error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix
+                ) from None
+        raise
+
+
+def _check_shared_rows(planned: Planned) -> None:
+    """On one page a label stands for one run: the same row at the same model and seed must be the same in every
+    study."""
+    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:
+        for unit in units:
+            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
+            if known.folder != unit.folder:
+                differing = sorted(set(known.overrides) ^ set(unit.overrides))
+                raise UserError(
+                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} "
+                    f"(they differ in {', '.join(differing)})",
+                    where=f"{study.name} beside {other.name}",
+                    fix="give one of the rows another label, or make them the same; "
+                    "each study can still be asked for alone",
+                )

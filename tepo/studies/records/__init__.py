@@ -1,0 +1,1 @@
+"""Records of studies: written, read and rechecked."""

@@ -1,0 +1,103 @@
+"""From units in the store to their records."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tepo.common.files import exclusive
+from tepo.store.cost import Cost
+from tepo.store.evaluation_result import load_result
+from tepo.store.records.archive import merged, read_records, write_records
+from tepo.store.records.record import Measured, Record, Verdicts, facts_of
+from tepo.store.records.thinned_metrics import pack
+from tepo.store.run_id import RECIPE
+from tepo.studies.plan import Unit, unique
+from tepo.studies.plan_studies import Planned
+from tepo.studies.store_check import check_contents
+
+_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking")  # what makes a result one of today's benchmark
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many runs were recorded, how many records of other runs the file keeps, and how many runs are not done."""
+
+    recorded: int
+    kept: int
+    missing: int
+
+
+def record_study(path: Path, planned: Planned) -> Written:
+    """Add the finished runs of the store to a file of records, which keeps its records of other runs: a study can be
+    computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
+    is damaged, as every file of its weights is read: a record outlives the run. Raises UserError with exit code BUSY
+    when another process writes the file: one would drop what the other adds."""
+    units = unique(unit for _, units in planned for unit in units)
+    named = [(study.name, unit) for study, part in planned for unit in part if unit.done()]
+    for _, unit in named:
+        if unit.row.objective is not None:
+            check_contents(unit.run)
+    with exclusive(path) if named else nullcontext():
+        old = read_records(path)
+        new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
+        records = merged(old, new.values())
+        if new:
+            write_records(path, records)
+    known = {record.id for record in records}
+    return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
+
+
+def record_of(study: str, unit: Unit) -> Record:
+    """Of a unit that the store holds, trained and measured."""
+    verdicts = {name: _verdicts(unit, name) for name in sorted(unit.benchmarks)}
+    return Record(
+        unit.id,
+        RECIPE,
+        study,
+        unit.label,
+        unit.model,
+        unit.seed,
+        unit.overrides,
+        unit.ending(),
+        _joined(unit.sessions()),
+        tuple(_short(cost) for cost in unit.costs()),
+        pack(unit.metrics()),
+        verdicts,
+        unit.source.validated() if unit.row.objective is not None else None,
+    )
+
+
+def _verdicts(unit: Unit, name: str) -> Verdicts:
+    result, answers = load_result(unit.run.evaluation(name)), unit.right_answers(name)
+    assert result is not None
+    assert answers is not None
+    task = {key: result.task[key] for key in _TASK if key in result.task}
+    on = Measured(name, answers.samples, result.grader, task, answers.problems)
+    return Verdicts(on, answers.right, unit.timeouts(name))
+
+
+def _short(cost: Cost) -> Cost:
+    """To a tenth of a second."""
+    seconds: dict[str, Any] = {name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)}
+    return replace(cost, **seconds)
+
+
+def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Sessions of the same versions and machine as one, from the first start to the last end."""
+    groups: list[list[Mapping[str, Any]]] = []
+    for session in sessions:
+        same = next((group for group in groups if facts_of(group[0]) == facts_of(session)), None)
+        if same is None:
+            groups.append([session])
+        else:
+            same.append(session)
+    return tuple(
+        {
+            "started": min(str(one.get("started")) for one in group),
+            "ended": max((str(one["ended"]) for one in group if one.get("ended")), default=None),
+            **facts_of(group[0]),
+        }
+        for group in groups
+    )

@@ -1,0 +1,162 @@
+"""A rollout as flat tensors: response tokens sequence after sequence, sequences group after group."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tepo.objectives import Groups, TokenBatch
+from tepo.policy.packing.load_balance import deal
+from tepo.policy.packing.packing import Packed, pack, split_by_tokens
+from tepo.sampling.sampler import Response
+from tepo.training.prompt_stream import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt, its G responses and their rewards, float32 [G];
+    `timeouts` of them are 0 because the grader gave the answer up."""
+
+    prompt: Prompt
+    responses: list[Response]
+    rewards: np.ndarray
+    timeouts: int = 0
+
+    @classmethod
+    def joined(cls, parts: Sequence["Group"]) -> "Group":
+        """Of the responses of all parts, in order."""
+        responses = [response for part in parts for response in part.responses]
+        rewards = np.concatenate([part.rewards for part in parts])
+        return cls(parts[0].prompt, responses, rewards, sum(part.timeouts for part in parts))
+
+
+def even_chunks(count: int, parts: int) -> list[list[int]]:
+    """0 … count - 1 in order, in at most `parts` runs whose sizes differ by one at most."""
+    parts = min(parts, count)
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [list(range(begin, end)) for begin, end in itertools.pairwise(bounds)]
+
+
+class FlatRollout:
+    """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
+
+    sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
+    policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
+    """
+
+    def __init__(self, groups: Sequence[Group], device: torch.device):
+        self.groups, self.device = list(groups), device
+        responses = [response for group in groups for response in group.responses]
+        size = len(groups[0].responses)
+        self.group_count, self.group_size = len(groups), size
+        self.lengths = np.array([len(response.tokens) for response in responses])
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.finished = torch.tensor([response.finished for response in responses], device=device)
+        self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
+        self.uids = torch.tensor(
+            [group.prompt.number * size + index for group in groups for index in range(size)], device=device
+        )
+        self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
+        self.owners = torch.arange(len(responses), device=device) // size
+        self.sampler_logprobs = self._flat([response.logprobs for response in responses])
+        known = all(response.entropies is not None for response in responses)
+        self.old_logprobs = self.sampler_logprobs
+        self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
+        self.old_distribution: Tensor | None = None
+        self.initial_logprobs: Tensor | None = None
+        self.kept: tuple[list[int], Tensor] | None = None
+
+    def take_kept(self, sequences: Sequence[int]) -> Tensor | None:
+        """The hidden states kept for just these sequences; a graph serves one backward."""
+        if self.kept is None or self.kept[0] != list(sequences):
+            return None
+        (_, hidden), self.kept = self.kept, None
+        return hidden
+
+    def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
+        return (
+            torch.from_numpy(np.concatenate([value for value in values if value is not None])).float().to(self.device)
+        )
+
+    @property
+    def sequence_count(self) -> int:
+        return len(self.lengths)
+
+    def sequences_of(self, groups: Sequence[int]) -> list[int]:
+        """Sequence numbers of complete groups."""
+        return [group * self.group_size + index for group in groups for index in range(self.group_size)]
+
+    def deal(self, sequences: Sequence[int], budget: int, ranks: int) -> list[list[list[int]]]:
+        """For each rank its micro-batches of at most `budget` pushed tokens. On one rank sequences stay in order; on
+        several they are shared out by cost, and every rank has as many micro-batches, of which some may be empty."""
+        costs = self.costs(sequences)
+        dealt = [split_by_tokens(*costs, budget)] if ranks == 1 else deal(*costs, budget, ranks)
+        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
+
+    @property
+    def shortest(self) -> int:
+        """The sequence that takes the least to push."""
+        prompts = np.repeat([len(group.prompt.tokens) for group in self.groups], self.group_size)
+        return int((prompts + self.lengths).argmin())
+
+    def tokens_of(self, sequences: Sequence[int]) -> Tensor:
+        """Positions in [0, N) of the tokens of some sequences, in their order."""
+        pieces = [np.arange(self.offsets[sequence], self.offsets[sequence + 1]) for sequence in sequences]
+        return torch.from_numpy(np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)).to(self.device)
+
+    def pack(self, sequences: Sequence[int]) -> Packed:
+        """The packed micro-batch of some sequences (sorted): each prompt once, with the responses that are there."""
+        indices: dict[int, list[int]] = {}
+        for sequence in sequences:
+            indices.setdefault(sequence // self.group_size, []).append(sequence % self.group_size)
+        content = [
+            (self.groups[group].prompt.tokens, [self.groups[group].responses[index].tokens for index in members])
+            for group, members in indices.items()
+        ]
+        return pack(content).to(self.device)
+
+    def tokens_as_sampled(self, sequence: int) -> tuple[list[int], list[int]]:
+        """Prompt and response of a sequence."""
+        group = self.groups[sequence // self.group_size]
+        return group.prompt.tokens, group.responses[sequence % self.group_size].tokens.tolist()
+
+    def costs(self, sequences: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """Prompt length, response length and group of each sequence."""
+        owners = [sequence // self.group_size for sequence in sequences]
+        return (
+            [len(self.groups[group].prompt.tokens) for group in owners],
+            [int(self.lengths[sequence]) for sequence in sequences],
+            owners,
+        )
+
+    def for_advantages(self, max_new_tokens: int) -> Groups:
+        """What advantages are made from, once per rollout."""
+        return Groups(self.rewards, self.owners, self.lengths_tensor, self.old_entropies, self.finished, max_new_tokens)
+
+    def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
+        """The full rollout as the objective sees it, without current log-probs."""
+        return TokenBatch(
+            old_logprobs=self.old_logprobs,
+            advantages=advantages,
+            lengths=self.lengths_tensor,
+            old_entropies=self.old_entropies,
+            initial_logprobs=self.initial_logprobs,
+            sampler_logprobs=self.sampler_logprobs,
+            uid=self.uids,
+            group_ids=self.owners,
+            finished=self.finished,
+            max_new_tokens=max_new_tokens,
+        )
+
+    def targets(self) -> Tensor:
+        """All response tokens, int64 [N]."""
+        return torch.from_numpy(
+            np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)
+        ).to(self.device)
+
+    def reference(self, sequences: Sequence[int]) -> Tensor | None:
+        """Old log-probs of the full vocabulary, [n, V], for some sequences."""
+        return None if self.old_distribution is None else self.old_distribution[self.tokens_of(sequences)]

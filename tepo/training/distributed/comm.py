@@ -1,0 +1,28 @@
+"""Collectives over the ranks of a run, as those that use them see them."""
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+class Comm(Protocol):
+    """Collectives over the ranks of a run; None stands for a single process wherever a Comm is taken."""
+
+    rank: int
+    world_size: int
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Elementwise sum over ranks."""
+        ...
+
+    def all_gather(self, value: Tensor) -> list[Tensor]:
+        """The 1-D tensors of all ranks in rank order; lengths may differ."""
+        ...
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Picklable values of all ranks in rank order."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        ...

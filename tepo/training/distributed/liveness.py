@@ -1,0 +1,154 @@
+"""What the signs of life of other ranks say: which one is missing or hangs, and since when.
+
+A rank whose file does not change is dead or stopped; changes are timed by the reader's clock, so the clocks of machines
+need not agree. One that works on while others wait for it may take `Limits.limit`, which follows what the same work
+took on them. Where nobody is seen to wait, as inside the engine's own collectives, it follows what the work took
+before.
+"""
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tepo.training.distributed.activity import ACTIVITY
+
+_SAMPLING = ("gen", "testing")  # sections that decode up to `max_new_tokens`
+_PATIENT = ("start", "save_checkpoint")  # that take what the disk takes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. every: between two signs of life. silent: without one a rank is missing. slack, times, token: a rank for
+    which others wait may take slack + times x what the same section took on them + token x max_new_tokens, the last
+    where it samples."""
+
+    every: float = 3.0
+    silent: float = 90.0
+    slack: float = 300.0
+    times: float = 2.0
+    token: float = 0.05
+
+    def limit(self, section: str, took: float, max_new_tokens: int) -> float:
+        """took: the longest stretch of the section on the ranks that wait."""
+        return self.slack + self.times * took + self.token * max_new_tokens * (section in _SAMPLING)
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What a rank writes. number: counts the signs. stay: seconds without a change of section or waiting. longest: see
+    `Activity`. ended: the error that it ended with; `lost` where that was another rank's end."""
+
+    rank: int
+    host: str
+    pid: int
+    number: int
+    section: str
+    waiting: bool
+    stay: float
+    longest: Mapping[str, float] = field(default_factory=dict)
+    ended: str = ""
+    lost: bool = False
+
+    @property
+    def who(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The last sign of a rank, and when it was new here: monotonic seconds, and by the clock."""
+
+    sign: Sign
+    at: float
+    clock: float
+
+    @property
+    def since(self) -> str:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.clock))
+
+    @property
+    def missing(self) -> str:
+        return f"{self.sign.who} is missing since {self.since}"
+
+
+class Watch:
+    """The signs of all other ranks, and what they mean."""
+
+    def __init__(self, folder: Path, rank: int, ranks: int, max_new_tokens: int, limits: Limits):
+        self.folder, self.rank, self.max_new_tokens, self.limits = folder, rank, max_new_tokens, limits
+        self.ranks, self.others = ranks, [other for other in range(ranks) if other != rank]
+        self.seen: dict[int, Seen] = {}
+        self._before = {other: self._read(other) for other in self.others}  # of an earlier start
+
+    def file(self, rank: int) -> Path:
+        """Where a rank writes its sign."""
+        return self.folder / f"rank_{rank:05d}.json"
+
+    def look(self) -> None:
+        """Read the files of the others."""
+        for rank in self.others:
+            sign, last = self._read(rank), self.seen.get(rank)
+            if sign is None:
+                if not self.file(rank).exists():  # it left in good order
+                    self.seen.pop(rank, None)
+            elif last is not None and last.sign == sign:
+                continue
+            elif sign != self._before[rank] or ACTIVITY.section != "start":  # all have met: it is of this start
+                self.seen[rank] = Seen(sign, time.monotonic(), time.time())
+
+    def verdict(self) -> str:
+        """Who is missing or hangs, and since when; empty as long as nobody does."""
+        now, own = time.monotonic(), ACTIVITY
+        for seen in self._suspects():
+            if now - seen.at > self.limits.silent:
+                return f"{seen.missing}; a rank without a sign of life is given up after {self.limits.silent:.0f} s"
+        others = [seen.sign for seen in self.seen.values()]
+        waiting = [sign.longest for sign in others if sign.waiting] + ([own.longest] if own.waiting else [])
+        before = [own.longest, *(sign.longest for sign in others)]
+        for seen in self._suspects():
+            section = seen.sign.section
+            took = max((longest.get(section, 0.0) for longest in waiting or before), default=0.0)
+            limit = self.limits.limit(section, took, self.max_new_tokens)
+            if seen.sign.waiting or section in _PATIENT or seen.sign.stay <= limit or not (waiting or took):
+                continue
+            hangs = f"{seen.sign.who} hangs in {section} for {seen.sign.stay:.0f} s"
+            if waiting:
+                return f"{hangs}, and others wait for it; on them it took {took:.0f} s, and the limit is {limit:.0f} s"
+            return f"{hangs}; before, it took {took:.0f} s at most, and the limit is {limit:.0f} s"
+        return ""
+
+    def gone(self) -> str:
+        """After a connection broke: who has ended, how and when; what the others were at where that does not show."""
+        until = time.monotonic() + 4 * self.limits.every
+        self.look()
+        while time.monotonic() < until and self._suspects():
+            for seen in self._suspects():
+                if seen.sign.ended:
+                    return f"{seen.sign.who} ended at {seen.since}: {seen.sign.ended}"
+                if self._dead(seen):
+                    return seen.missing
+            time.sleep(0.1)
+            self.look()
+        return "; ".join(f"{seen.sign.who} was in {seen.sign.section}" for seen in self.seen.values())
+
+    def _suspects(self) -> list[Seen]:
+        """All but those that another rank's end has ended."""
+        return [seen for seen in self.seen.values() if not seen.sign.lost]
+
+    def _dead(self, seen: Seen) -> bool:
+        if seen.sign.host == socket.gethostname():
+            try:
+                state = Path(f"/proc/{seen.sign.pid}/stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return True
+            return state.rpartition(")")[2].split()[0] in "ZX"
+        return time.monotonic() - seen.at > 3 * self.limits.every
+
+    def _read(self, rank: int) -> Sign | None:
+        try:
+            return Sign(**json.loads(self.file(rank).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):  # not there yet, or read in the middle of a write
+            return None

@@ -1,0 +1,264 @@
+"""Ranks of a run started by torchrun, the DeepSpeed launcher or Slurm: process group, device, collectives."""
+
+import atexit
+import contextlib
+import fcntl
+import ipaddress
+import os
+import re
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tepo.common import signals
+from tepo.common.errors import UserError
+from tepo.training.distributed import heartbeat
+from tepo.training.distributed.activity import ACTIVITY, Activity
+from tepo.training.distributed.comm import Comm
+from tepo.training.distributed.heartbeat import LostRank
+
+_TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+_SIOCGIFADDR = 0x8915  # of netdevice(7)
+
+_joined = 0  # process groups that this process has started
+_stores: dict[tuple[str, ...], tuple[dist.Store, int, int]] = {}  # where ranks meet: kept, rank 0 serves its own
+
+
+def world_size() -> int:
+    """Ranks the launcher started; 1 without a launcher."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """This process's rank; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def local_rank() -> int:
+    """This process's index on its machine, which is its GPU; 0 without a launcher."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def local_world_size() -> int:
+    """Ranks on this machine; 1 without a launcher."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def starts_again() -> bool:
+    """Whether `start` will make a second group in this process: vLLM ends torch's when it closes."""
+    return _joined > 0 and not dist.is_initialized()
+
+
+def start(device: torch.device) -> "TorchComm":
+    """Join the process group (once), over NCCL when `device` (this rank's) is a GPU, else over gloo.
+    Raises UserError when the ranks cannot find each other."""
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
+        os.environ.setdefault(name, value)
+    if "MASTER_PORT" not in os.environ:
+        os.environ["MASTER_PORT"] = str(_free_port())
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        try:
+            _join("nccl" if device.type == "cuda" else "gloo")
+        except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            taken = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
+            raise UserError(
+                f"the port of rank 0 is taken: {address}" if taken else f"the ranks cannot find each other: {reason}",
+                where=f"rank {rank()} of {world_size()}, {address}",
+                fix="choose another --master-port"
+                if taken
+                else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
+            ) from error
+        atexit.register(_leave)
+    return TorchComm(device)
+
+
+def _join(backend: str) -> None:
+    """A process group of all ranks. Each meets under keys of its own: after vLLM has ended the first, the store still
+    has its addresses, to which the ranks of the second would connect for ever. The store stays: a rank that comes first
+    to a second group would meet the one that rank 0 is about to end."""
+    global _joined
+    meeting = tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+    if meeting not in _stores:
+        _stores[meeting] = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+    store, number, ranks = _stores[meeting]
+    own = dist.PrefixStore(f"group{_joined}", store)
+    if ranks > 1:
+        _choose_interface(own, number, ranks)
+    dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
+    _joined += 1
+
+
+def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:
+    """Have gloo listen on the network interface that leads to the rendezvous. By itself it takes the address of the
+    machine's name, which on many is 127.0.1.1, where the ranks of other machines find nobody.
+
+    On the machine of the rendezvous the way there may be that loopback too: it takes the way to another's rank. What
+    the user has set stays."""
+    own = _own_address(os.environ["MASTER_ADDR"])
+    store.set(f"address{number}", own)  # always: a machine where nothing is set may ask for it
+    if _GLOO_INTERFACE in os.environ:
+        return
+    if own == "" or ipaddress.ip_address(own).is_loopback:
+        others = [store.get(f"address{other}").decode() for other in range(ranks)]
+        elsewhere = [other for other in others if other and not ipaddress.ip_address(other).is_loopback]
+        own = _own_address(elsewhere[0]) if elsewhere else ""  # none: all are here, and any way will do
+    if own and (name := _interface(own)):
+        os.environ[_GLOO_INTERFACE] = name
+
+
+def _own_address(peer: str) -> str:
+    """The address from which this machine sends to another; empty where no way leads there. Nothing is sent."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except OSError:
+        return ""
+
+
+def _interface(address: str) -> str | None:
+    """The network interface that has an address of this machine."""
+    wanted = ipaddress.ip_address(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if ipaddress.ip_address(found[20:24]) == wanted:
+                    return name
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as lines:
+        for digits, *_, name in map(str.split, lines):
+            if ipaddress.ip_address(bytes.fromhex(digits)) == wanted:
+                return name
+    return None
+
+
+@contextlib.contextmanager
+def lost_ranks() -> Iterator[None]:
+    """Say what happened when another rank dies: on several ranks a broken connection, and the SIGTERM by which the
+    launcher (or Slurm) ends the ranks that are left, become a LostRank. Nothing changes in a single process."""
+    if world_size() == 1:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    except RuntimeError as error:  # torch.distributed's own errors are RuntimeErrors too
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # the launcher's must not cut the message short; its SIGKILL follows
+        if not any(
+            part in str(error)
+            for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")
+        ):
+            raise
+        reason = re.search(
+            r"Connection \w+( by peer)?|[Tt]imed out", str(error)
+        )  # out of sentences about remote workers
+        raise _lost(
+            f"the connection to another rank broke ({reason[0].lower() if reason else type(error).__name__})"
+        ) from error
+    signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _lost("ended from outside (SIGTERM), as the launcher does when another rank died")
+
+
+def check_neighbours() -> None:
+    """Raises RunFailed where another rank of this machine has died: torchrun sends SIGTERM to the others then. It does
+    so too when a scheduler asks it to stop, but then they all are there."""
+    if signals.lost_neighbour():
+        _terminated(signal.SIGTERM, None)
+
+
+def _lost(what: str) -> LostRank:
+    who = heartbeat.gone()
+    return LostRank(rank(), world_size(), f"{what}; {who}" if who else what)
+
+
+def _leave() -> None:
+    """Leave the group while Python still runs: gloo's threads abort a process that ends with them."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+class TorchComm:
+    """`Comm` over torch.distributed; values may lie on any device. group: None for that of all.
+    activity: of the thread that meets the other ranks."""
+
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None, activity: Activity = ACTIVITY):
+        self.device, self.group, self.activity = device, group, activity
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    @contextlib.contextmanager
+    def _meeting(self) -> Iterator[None]:
+        """A collective, apart from what this rank's own GPU has still to do: the host runs ahead of it."""
+        self._settle()
+        with self.activity.meeting():
+            yield
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Elementwise sum over ranks, where the value lay."""
+        total = value.detach().clone().to(self.device)
+        with self._meeting():
+            dist.all_reduce(total, group=self.group)
+            return total.to(value.device)
+
+    def all_gather(self, value: Tensor) -> list[Tensor]:
+        """The 1-D tensors of all ranks in rank order; lengths may differ."""
+        own = value.detach().contiguous().to(self.device)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
+        with self._meeting():
+            dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
+            lengths = [int(size) for size in sizes]
+        padded = own.new_zeros(max(lengths))
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in range(self.world_size)]
+        dist.all_gather(parts, padded, group=self.group)
+        return [part[:length].to(value.device) for part, length in zip(parts, lengths, strict=True)]
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Picklable values of all ranks in rank order."""
+        values: list[Any] = [None] * self.world_size
+        with self._meeting():
+            dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.all_sum(torch.zeros(1))
+
+
+def beside(comm: Comm | None) -> Comm | None:
+    """The same ranks for a second thread, over a process group of its own: its collectives may come in between those of
+    the first thread, in another order on each rank. All ranks call it."""
+    if comm is None:
+        return None
+    return TorchComm(torch.device("cpu"), dist.new_group(backend="gloo", timeout=_TIMEOUT), Activity())

@@ -1,0 +1,1 @@
+"""Engines, which hold the weights and step the optimizer."""

@@ -1,0 +1,88 @@
+"""The engines by name: `engine.kind=NAME` is the module NAME of this folder.
+
+A module declares an `EngineBackend`: how the engine is checked and opened, what memory it takes, what advice it gives.
+The planner reads it, so these files import torch and the like inside functions. To add an engine: its file here, and
+`tepo/config/engine/NAME.yaml`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tepo.common import registry
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import Shape
+from tepo.sampling.backends import sampler_backend
+
+if TYPE_CHECKING:
+    import torch
+
+    from tepo.policy.model.load_policy import Policy
+    from tepo.training.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """Bytes of one GPU for weights, gradients, the optimiser's state, and what its step alone takes; loading: at the
+    peak of loading the model; gathered: weights of other ranks that lie there during passes. host: main memory of a
+    node, load_host: the same while the model is loaded."""
+
+    weights: float
+    gradients: float
+    optimiser: float
+    step: float = 0.0
+    host: float = 0.0
+    loading: float = 0.0
+    gathered: float = 0.0
+    load_host: float = 0.0
+
+
+class EngineBackend(Protocol):
+    """What an engine declares of itself."""
+
+    shares_weights: bool
+    """The policy that it was opened with keeps its weights in full, so that a sampler can read them there."""
+    several_ranks: bool
+    """It trains over more than one process."""
+    packages: Mapping[str, str]
+    """Distributions, of which it needs one, and how to get each."""
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """Raises UserError for settings, or ranks, that it cannot work with. Looks at nothing but them."""
+        ...
+
+    def check_available(self, config: RunConfig) -> None:
+        """Raises UserError when what it runs on is missing."""
+        ...
+
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """A block in which the policy is loaded, for an engine that cuts it over the ranks from the start."""
+        ...
+
+    def open(self, config: RunConfig, policy: "Policy") -> "Engine":
+        """The engine of a run, training the policy."""
+        ...
+
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
+        """What it takes of each GPU, from the sizes of the model. node_ranks: ranks on one node."""
+        ...
+
+    def remedies(self, config: RunConfig) -> Sequence[str]:
+        """Overrides that save memory, the cheapest in time first; such as go together in one string, with spaces."""
+        ...
+
+
+def engine_kinds() -> list[str]:
+    """Values of `engine.kind`."""
+    return registry.kinds(__name__)
+
+
+def engine_backend(kind: str) -> EngineBackend:
+    """What an engine declares. Raises UserError for an unknown one."""
+    return registry.backend(__name__, kind)
+
+
+def shares_weights(config: RunConfig) -> bool:
+    """Whether the sampler reads the trainer's live weights."""
+    return sampler_backend(config.sampler.kind).shares_weights and engine_backend(config.engine.kind).shares_weights

@@ -1,0 +1,116 @@
+"""engine=deepspeed: ZeRO 0 to 3 over the ranks that a launcher started, with optional offload."""
+
+import importlib.util
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from tepo.common.errors import UserError
+from tepo.common.text import install_line
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import Shape, number_bytes
+from tepo.training.engine.backends import EngineBackend, EngineMemory
+
+if TYPE_CHECKING:
+    import torch
+
+    from tepo.policy.model.load_policy import Policy
+    from tepo.training.engine.engine import Engine
+
+_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once: kept in bfloat16, sent in float32
+_LIVE = 1_000_000_000  # numbers of gathered weights that ZeRO-3 lets lie (stage3_max_live_parameters)
+_SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
+
+
+class DeepSpeedBackend:
+    """See `EngineBackend`."""
+
+    shares_weights = False  # ZeRO-3 shards them
+    several_ranks = True
+    packages: Mapping[str, str] = {"deepspeed": f"{install_line('deepspeed')} (CPU: make engines)"}
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        """What DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a mini-batch
+        evenly."""
+        stage, offload = config.engine.zero_stage, config.engine.offload
+        if config.model.lora_rank:
+            what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"
+            raise UserError(what, where=f"model.lora_rank={config.model.lora_rank}", fix=fix)
+        if config.engine.optimizer != "adamw":
+            where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
+            raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
+        if stage == 0 and config.model.dtype == "bfloat16":
+            raise UserError(
+                "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",
+                where="engine.zero_stage=0",
+                fix="engine.zero_stage=1: as fast, and less memory",
+            )
+        if stage == 0 and offload:
+            fix = "engine.zero_stage=1, 2 or 3"
+            raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix=fix)
+        size = config.train.mini_batch_prompts
+        if size % ranks:
+            fitting = [str(count) for count in range(1, min(ranks, size) + 1) if size % count == 0][-2:]
+            raise UserError(
+                f"{ranks} ranks cannot share mini-batches of {size} prompts evenly",
+                where="train.mini_batch_prompts",
+                fix=f"start {' or '.join(fitting)} ranks, or choose a multiple of {ranks}",
+            )
+
+    def check_available(self, config: RunConfig) -> None:
+        from tepo.training.engine.deepspeed_engine import import_deepspeed
+
+        import_deepspeed()
+        if config.engine.zero_stage == 3 and importlib.util.find_spec("accelerate") is None:
+            what, where = "transformers loads a model in shards with accelerate alone", "engine.zero_stage=3"
+            raise UserError(what, where=where, fix=install_line("deepspeed"))
+
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """The ranks meet, so that a port that is taken is said before minutes of loading; in stage 3 with shards."""
+        from tepo.training.engine.deepspeed_engine import join
+        from tepo.training.engine.sharded_loading import sharded_loading
+
+        if config.engine.zero_stage == 3:
+            return sharded_loading(config, source, device)
+        join(device)
+        return nullcontext()
+
+    def open(self, config: RunConfig, policy: "Policy") -> "Engine":
+        from tepo.training.engine.deepspeed_engine import DeepSpeedEngine
+
+        return DeepSpeedEngine(policy.model, config)
+
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
+        """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
+        copies. Below stage 3 every rank loads the model into its main memory and moves it from there."""
+        size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
+        # main memory: what is offloaded, and under ZeRO-3 the full copy of the weights of each rank at a checkpoint
+        offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
+        host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
+        copies = 0.0 if stage == 3 else size * n * node_ranks
+        if stage == 0:
+            return EngineMemory(
+                size * n, 4 * n, (12 if size == 2 else 8) * n, host=host, loading=size * n, load_host=copies
+            )
+        optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
+        bucket = 6 * min(_BUCKET, n)
+        gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
+        step = 4 * (min(_SUB_GROUP, n / ranks) if stage == 3 else n / ranks)
+        weights = loading = size * n
+        gathered = 0.0
+        if stage == 3:  # a shard and the output matrix; in passes the layers that are not given back yet
+            gathered = size * max(min(_LIVE, n), 2 * shape.layer_parameters)
+            weights = size * (n / ranks + shape.head_parameters)
+            loading = size * (n / ranks + max(shape.head_parameters, shape.layer_parameters))
+        if config.engine.offload:
+            optimiser, step = 0.0, 0.0
+            gradients = bucket
+            weights -= size * n / ranks if stage == 3 else 0.0
+        return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
+
+    def remedies(self, config: RunConfig) -> list[str]:
+        shard = ["engine.zero_stage=3"] if config.engine.zero_stage < 3 else []
+        return shard + ([] if config.engine.offload else ["engine.offload=true"])
+
+
+BACKEND: EngineBackend = DeepSpeedBackend()

@@ -1,0 +1,97 @@
+"""engine=torch: the embedded engine, one process and one device."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from tepo.common.errors import UserError
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import Shape, number_bytes
+from tepo.training.engine.backends import EngineBackend, EngineMemory
+
+if TYPE_CHECKING:
+    import torch
+
+    from tepo.policy.model.load_policy import Policy
+    from tepo.training.engine.engine import Engine
+
+_MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
+
+
+class TorchEngineBackend:
+    """See `EngineBackend`."""
+
+    shares_weights = True
+    several_ranks = False
+    packages: Mapping[str, str] = {}
+
+    def check_settings(self, config: RunConfig, ranks: int) -> None:
+        if ranks > 1:
+            raise UserError(
+                f"engine=torch trains in one process, and {ranks} were started",
+                where="engine.kind=torch",
+                fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)",
+            )
+
+        if config.engine.offload and config.engine.optimizer == "adamw_8bit":
+            raise UserError(
+                "8-bit moments are updated on the GPU, and engine.offload updates on the CPU",
+                where="engine.optimizer=adamw_8bit",
+                fix="engine.offload=false, or engine.optimizer=adamw: the GPU then holds neither moments nor masters",
+            )
+
+    def check_available(self, config: RunConfig) -> None:
+        """torch is always there; adapters take peft, 8-bit moments bitsandbytes."""
+        if config.model.lora_rank:
+            from tepo.policy.model.lora import check_installed
+
+            check_installed()
+        if config.engine.optimizer == "adamw_8bit":
+            import torch
+
+            from tepo.training.engine.adamw_8bit import check_8bit
+
+            check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
+    def open(self, config: RunConfig, policy: "Policy") -> "Engine":
+        from tepo.training.engine.torch_engine import TorchEngine
+
+        return TorchEngine(policy.model, config.train, config.engine)
+
+    def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
+        """AdamW's two moments, and float32 masters of bfloat16 weights; gradients in float32. With LoRA, of adapters
+        alone.
+
+        Offloaded, all of it but the gradients is in main memory, with a buffer of the largest tensor. The step with
+        8-bit moments copies one tensor at a time. The model is loaded into main memory and moved from there.
+        """
+        size, n = number_bytes(config.model.dtype), float(shape.parameters)
+        adapters = float(shape.adapter_parameters(config.model.lora_rank))
+        weights, trained = size * (n + adapters), adapters or n
+        largest = 4.0 * (config.model.lora_rank * shape.inner if adapters else shape.head_parameters)
+        if config.engine.offload:
+            return EngineMemory(
+                weights, 4 * trained, 0.0, host=12 * trained + largest, loading=weights, load_host=weights
+            )
+        masters = 4 * trained * (size == 2)
+        if config.engine.optimizer == "adamw_8bit":
+            optimiser = masters + _MOMENTS_8BIT * trained
+            return EngineMemory(weights, 4 * trained, optimiser, largest, loading=weights, load_host=weights)
+        return EngineMemory(weights, 4 * trained, masters + 8 * trained, loading=weights, load_host=weights)
+
+    def remedies(self, config: RunConfig) -> list[str]:
+        """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
+        if config.engine.offload:
+            return ["engine.kind=deepspeed", "engine.zero_stage=3"]
+        if config.engine.optimizer == "adamw_8bit":
+            offload = "engine.optimizer=adamw engine.offload=true"
+            return [offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
+        offload = "engine.offload=true"
+        return ["engine.optimizer=adamw_8bit", offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
+
+
+BACKEND: EngineBackend = TorchEngineBackend()

@@ -1,0 +1,341 @@
+"""Training over several ranks with DeepSpeed: ZeRO 0-3, optional offload, bf16 weights on fp32 masters.
+
+Two habits of DeepSpeed are undone: it divides gradients by the number of ranks (the loss is multiplied by it first)
+and by accumulation steps (there are none: `managed_gradient_accumulation` off, `step` is the only boundary). Nothing is
+compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tepo.common.errors import UserError
+from tepo.common.registry import TESTED
+from tepo.common.text import install_line
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.allocator import empty
+from tepo.training.distributed.process_group import TorchComm, start, starts_again
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.optimizer_state import Piece
+from tepo.training.engine.update_rms import squared_update
+from tepo.training.engine.zero3_weights import Streamed
+
+_OLDEST = (0, 19)  # the first with managed_gradient_accumulation
+
+
+def import_deepspeed() -> Any:
+    """DeepSpeed without its run-time builds. Raises UserError when it is missing or too old."""
+    import importlib.metadata
+    import logging
+
+    try:
+        version = importlib.metadata.version("deepspeed")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(
+            "DeepSpeed is not installed",
+            where="engine=deepspeed",
+            fix=f"{install_line('deepspeed')}, or engine=torch on one device",
+        ) from None
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
+        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    try:
+        import deepspeed
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"DeepSpeed cannot be imported: {error}",
+            where=f"torch {torch.__version__}",
+            fix="install the DeepSpeed built for this torch",
+        ) from error
+    if deepspeed.accelerator.get_accelerator().device_name() == "cpu":  # on a GPU there is no such op, and to look at
+        from deepspeed.ops import __compatible_ops__  # the list would try the compiler on every other
+
+        # else a 48 s C++ build, which hangs when a killed one left its lock
+        __compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
+
+
+def join(device: torch.device) -> TorchComm:
+    """The ranks of the run, which DeepSpeed then knows too. device: this rank's."""
+    deepspeed = import_deepspeed()
+    if starts_again():
+        from deepspeed.utils import groups
+
+        groups._release_process_group_references()  # it would go on with the groups of the run before
+    comm = start(device)
+    deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")
+    return comm
+
+
+def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
+    """DeepSpeed's configuration. hidden: the model's width, which sets what ZeRO-3 does not bother to shard (norms)."""
+    stage = config.engine.zero_stage
+    offload = {"device": "cpu", "pin_memory": torch.cuda.is_available()} if config.engine.offload else None
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False}
+    if stage == 3:
+        zero |= {"stage3_param_persistence_threshold": 10 * hidden, "offload_param": offload}
+        zero["memory_efficient_linear"] = False  # it would replace torch's function for the rest of the process
+    if stage > 0:
+        zero["offload_optimizer"] = offload
+    bf16 = config.model.dtype == "bfloat16"
+    types: dict[str, Any] = {"communication_data_type": "fp32"}
+    if bf16:
+        types |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    return {
+        "train_micro_batch_size_per_gpu": 1,  # only counted, never used: micro-batches are ours
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": config.train.grad_clip if stage > 0 else 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": None,
+        **types,
+    }
+
+
+class _Root(nn.Module):
+    """What DeepSpeed sees as the model: the whole policy, called for its last hidden states."""
+
+    def __init__(self, policy: PreTrainedModel):
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.policy.get_decoder()(**inputs)
+
+
+class _Routed:
+    """The policy with its decoder called through DeepSpeed; everything else is the policy's own."""
+
+    def __init__(self, policy: PreTrainedModel, engine: Any):
+        self._policy, self._engine = policy, engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def get_decoder(self) -> Any:
+        return self._engine
+
+
+class _PlainAdamW(torch.optim.AdamW):
+    """AdamW that clips, and leaves an update with a non-finite gradient out: what ZeRO's optimisers do, for stage 0."""
+
+    overflow = False
+    norm = 0.0
+
+    def __init__(self, parameters: Any, grad_clip: float, **options: Any):
+        super().__init__(parameters, **options)
+        self.grad_clip = grad_clip
+
+    def step(self, closure: Any = None) -> Any:
+        self.norm = float(
+            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip)
+        )
+        self.overflow = not self.norm < float("inf")
+        return None if self.overflow else super().step(closure)
+
+
+class DeepSpeedEngine:
+    """Implements `tepo.training.engine.engine.Engine`; every rank makes one from the same weights."""
+
+    comm: TorchComm
+
+    def __init__(self, model: PreTrainedModel, config: RunConfig):
+        deepspeed = import_deepspeed()
+        device = next(model.parameters()).device
+        self.comm = join(device)
+        self.stage, self.offload, self.policy = config.engine.zero_stage, config.engine.offload, model
+        train = config.train
+        options: dict[str, Any] = {
+            "lr": train.learning_rate,
+            "betas": (0.9, train.adam_beta2),
+            "eps": 1e-8,
+            "weight_decay": train.weight_decay,
+        }
+        optimizer = (
+            _PlainAdamW(model.parameters(), train.grad_clip, **options)
+            if self.stage == 0
+            else torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
+        )
+        self.engine, *_ = deepspeed.initialize(
+            model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
+        )
+        self.model = cast(nn.Module, _Routed(model, self.engine))
+        self.grad_clip = train.grad_clip
+        self.size = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in model.parameters())
+        self.keeps_masters = config.model.dtype == "bfloat16"
+        if self.stage == 3:
+            self._keep_head()
+
+    def _keep_head(self) -> None:
+        """Keep the output matrix whole: the fused log-prob reads it outside of any module's forward."""
+        head = self.policy.get_output_embeddings().weight
+        if not head.is_external_param:
+            head.ds_persist = head.is_external_param = True  # not released after a forward, gathered again after a step
+            self.engine.optimizer.persistent_parameters.append(head)
+        if head.ds_status.name != "AVAILABLE":
+            head.all_gather()
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often."""
+        self.engine.backward(loss * self.comm.world_size)
+
+    def step(self, learning_rate: float) -> dict[str, float | Tensor]:
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.engine.step()
+        if self.stage == 3:
+            self._keep_head()  # a skipped update leaves it sharded
+        optimizer = self.engine.optimizer
+        norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
+        skipped = bool(optimizer.overflow)
+        return {
+            "actor/grad_norm": norm,
+            "actor/grad_clipped": float(not skipped and norm > self.grad_clip),
+            "actor/update_rms": 0.0 if skipped else self._update_rms(),
+            "actor/skipped": float(skipped),
+        }
+
+    def _update_rms(self) -> Tensor:
+        """Size of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is
+        offloaded; at stage 0 it has all of it."""
+        squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
+        return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
+
+    def stream(self) -> Mapping[str, Tensor]:
+        """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
+        if self.stage < 3:
+            return self.weights()
+        return Streamed(self.policy)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
+        and rank for bf16; the other stages give the live tensors."""
+        if self.stage < 3:
+            return {name: value.detach() for name, value in self.policy.state_dict().items()}
+        from deepspeed.runtime.zero import GatheredParameters
+
+        full: dict[str, Tensor] = {}
+        copies: dict[int, Tensor] = {}
+        for name, parameter in self.policy.named_parameters(remove_duplicate=False):
+            if id(parameter) not in copies:
+                with GatheredParameters([parameter]):
+                    copies[id(parameter)] = parameter.detach().to("cpu", copy=True)
+            full[name] = copies[id(parameter)]
+        self._keep_head()
+        return full | {
+            name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()
+        }
+
+    def load(self, folder: Path) -> None:
+        """Take the state that any engine wrote; every rank reads its part."""
+        parameters = dict(self.policy.named_parameters())
+        self._make_states()
+        for piece in optimizer_state.read(folder):
+            if piece.name not in parameters:
+                raise UserError(
+                    f"the optimiser state belongs to another model: it has {piece.name}",
+                    where=str(folder),
+                    fix="resume with the run's own model",
+                )
+            if piece.kind == "step":
+                for state in self._states():
+                    state["step"].fill_(float(piece.value))
+            else:
+                self._put(parameters[piece.name], piece)
+
+    def state(self) -> Iterator[Piece]:
+        """Nothing before the first update but masters. At stage 0, where every rank has all, they share it out."""
+        states, comm = self._states(), self.comm
+        for number, (name, parameter) in enumerate(self.policy.named_parameters()):
+            share = self._share(parameter, number % comm.world_size == comm.rank)
+            if share is None:
+                continue
+            start, size = share
+            if states and start == 0:
+                yield Piece("step", name, states[0]["step"])
+            for key in (*(optimizer_state.KEYS if states else ()), *(("master",) if self.keeps_masters else ())):
+                yield Piece(key, name, self._own(parameter, key)[:size], start)
+
+    def close(self) -> None:
+        """DeepSpeed's own `destroy` leaves the parameters, and at stage 3 all else: parameters, hooks and optimiser
+        refer to each other where Python's garbage collection does not see it. So each lets go of what it holds."""
+        engine, adam = self.engine, self._adam()
+        engine.destroy()
+        adam.state.clear()
+        adam.param_groups.clear()
+        for parameter in self.policy.parameters():
+            vars(parameter).clear()  # its shard, among others
+        empty((*self.policy.parameters(), *self.policy.buffers()))
+        vars(engine.optimizer).clear()
+        vars(engine).clear()
+
+    # the optimiser's state of a parameter; DeepSpeed keeps it in flat shards ----------------------------------------
+    def _share(self, parameter: nn.Parameter, chosen: bool) -> tuple[int, int] | None:
+        """Of the flattened parameter, where this rank's numbers begin and how many they are; None without any."""
+        if self.stage == 0:
+            return (0, parameter.numel()) if chosen else None
+        if self.stage == 3:
+            shard, full = parameter.ds_tensor.numel(), parameter.ds_numel  # type: ignore[attr-defined]
+            start = shard * self.comm.rank
+            return (start, min(shard, full - start)) if start < full else None  # the last shards are padded
+        mapping = parameter._hp_mapping  # type: ignore[attr-defined]
+        address = mapping and mapping.lp_fragment_address
+        return (address.start, address.numel) if address else None
+
+    def _own(self, parameter: nn.Parameter, key: str) -> Tensor:
+        """This rank's numbers of a state (`master`: of the float32 weights), flat: the live tensor, but a copy on the
+        device at stage 3, which may be padded."""
+        if self.stage == 0:
+            return self._adam().state[parameter][key].view(-1)
+        name = None if key == "master" else key
+        if self.stage == 3:
+            return parameter._z3_optimizer.get_local_fp32_param(parameter, name).detach().view(-1)  # type: ignore[attr-defined]
+        return parameter._hp_mapping.get_hp_fragment(name).detach()  # type: ignore[attr-defined]
+
+    def _put(self, parameter: nn.Parameter, piece: Piece) -> None:
+        """Keep of a piece what is this rank's."""
+        share = self._share(parameter, chosen=True)
+        if share is None:
+            return
+        own, values = piece.overlap(*share)
+        if values.numel() == 0:
+            return
+        state = self._own(parameter, piece.kind)
+        state[own] = values.to(state.device)
+        if self.stage == 3:
+            key = None if piece.kind == "master" else piece.kind
+            self.engine.optimizer.set_local_hp_param(state, parameter, key)
+
+    def _flats(self) -> list[Tensor]:
+        """This rank's float32 shards, by which torch's AdamW keeps its state."""
+        optimizer = self.engine.optimizer
+        for name in (
+            "fp32_partitioned_groups_flat",
+            "single_partition_of_fp32_groups",
+            "fp32_groups_flat_partition",
+        ):  # stage 3; 1 and 2; bf16 at 1
+            if hasattr(optimizer, name):
+                return list(getattr(optimizer, name))
+        return list(self.policy.parameters())
+
+    def _adam(self) -> torch.optim.AdamW:
+        return self.engine.optimizer if self.stage == 0 else self.engine.optimizer.optimizer
+
+    def _states(self) -> list[dict[str, Tensor]]:
+        """AdamW's state of each shard, empty before the first update."""
+        state = self._adam().state
+        return [state[flat] for flat in self._flats() if flat in state]
+
+    def _make_states(self) -> None:
+        """States of zeros, where the first update would make them."""
+        for flat in self._flats():
+            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
+            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
+        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()

@@ -1,0 +1,135 @@
+"""AdamW on float32 master weights: where they and its two moments lie, and in how many bits the moments are kept."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tepo.config.run_config import EngineConfig, TrainConfig
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.adamw_8bit import import_bitsandbytes
+from tepo.training.engine.optimizer_state import Piece
+from tepo.training.engine.update_rms import squared_update
+
+_KINDS = ("step", *optimizer_state.KEYS)
+_KINDS_8BIT = ("step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")  # bitsandbytes' names
+
+
+class MasterAdamW:
+    """Updates named parameters.
+
+    The master of a float32 parameter is the parameter itself, but for `engine.offload`, which keeps all masters and
+    moments in the CPU's memory. Offloaded parameters are updated one after another, so that one pinned buffer of the
+    largest takes all gradients across, and the weights back; those with 8-bit moments too, so that what they moved is a
+    copy of one of them and no more.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], train: TrainConfig, engine: EngineConfig):
+        self.parameters, self.eight_bit = parameters, engine.optimizer == "adamw_8bit"
+        self.masters = {name: _master(parameter, engine.offload) for name, parameter in parameters.items()}
+        self._buffer = _pinned(parameters.values()) if engine.offload else None
+        names = list(self.masters)
+        self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
+        options = {
+            "lr": train.learning_rate,
+            "betas": (0.9, train.adam_beta2),
+            "eps": 1e-8,
+            "weight_decay": train.weight_decay,
+        }
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        for part in self._parts:
+            self._optimizers |= dict.fromkeys(part, self._optimizer([self.masters[name] for name in part], options))
+
+    def _optimizer(self, masters: list[Tensor], options: dict[str, Any]) -> torch.optim.Optimizer:
+        if self.eight_bit:
+            return import_bitsandbytes().optim.AdamW8bit(masters, **options)
+        return torch.optim.AdamW(masters, **options, fused=True)
+
+    @torch.no_grad()
+    def step(self, gradients: Mapping[str, Tensor], learning_rate: float) -> Tensor:
+        """Update masters and parameters. gradients: float32, on the devices of the parameters; a parameter without one
+        stays as it is. Returns the sum of squares, float64 [], of what was added to the masters."""
+        squares = []
+        for part in self._parts:
+            moving = [name for name in part if name in gradients]
+            if not moving:
+                continue
+            for name in moving:
+                self.masters[name].grad = self._beside_master(gradients[name])
+            optimizer = self._optimizers[part[0]]
+            optimizer.param_groups[0]["lr"] = learning_rate
+            squares.append(self._update(optimizer, [self.masters[name] for name in part]))
+            optimizer.zero_grad(set_to_none=True)
+            for name in moving:
+                if self.masters[name] is not self.parameters[name]:
+                    self.parameters[name].copy_(self._on_its_way(self.masters[name], self.parameters[name].dtype))
+        return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
+
+    def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
+        """The squares by AdamW's moments where these are exact, else by a copy; a sample of what is in main memory."""
+        if isinstance(optimizer, torch.optim.AdamW):
+            optimizer.step()
+            return squared_update(optimizer, masters, sampled=self._buffer is not None)
+        before = masters[0].detach().clone()
+        optimizer.step()
+        return torch.linalg.vector_norm(before.sub_(masters[0])).double().square()
+
+    def _beside_master(self, gradient: Tensor) -> Tensor:
+        if self._buffer is None:
+            return gradient
+        return self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
+
+    def _on_its_way(self, master: Tensor, dtype: torch.dtype) -> Tensor:
+        """The new weight; from main memory by way of the buffer, which its gradient no longer needs."""
+        if self._buffer is None:
+            return master
+        return self._buffer.view(dtype)[: master.numel()].view(master.shape).copy_(master)
+
+    def close(self) -> None:
+        """Drop masters and moments, whoever still holds this."""
+        for optimizer in self._optimizers.values():
+            optimizer.state.clear()
+            optimizer.param_groups.clear()
+        self.masters, self._optimizers, self._buffer = {}, {}, None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the entries of `state`."""
+        return ("master", *(_KINDS_8BIT if self.eight_bit else _KINDS))
+
+    def state(self) -> Iterator[tuple[str, str, Tensor]]:
+        """(kind, parameter's name, full tensor): the optimiser's own kinds, and `master` where it is not the parameter.
+        No state before the first update but masters."""
+        for name, master in self.masters.items():
+            for kind, value in self._optimizers[name].state.get(master, {}).items():
+                yield kind, name, torch.as_tensor(value)
+            if master is not self.parameters[name]:
+                yield "master", name, master
+
+    @torch.no_grad()
+    def load(self, piece: Piece) -> None:
+        """Take one piece of a state, of one of the `kinds`."""
+        master = self.masters[piece.name]
+        state = self._optimizers[piece.name].state[master]
+        if piece.kind == "master" or piece.start is not None:
+            target = master if piece.kind == "master" else state.setdefault(piece.kind, torch.zeros_like(master))
+            own, values = piece.overlap(0, target.numel())
+            target.view(-1)[own] = values.to(target.device)
+        else:  # a fused AdamW reads the step where the weights are; an 8-bit one takes a number of Python's
+            of_python = self.eight_bit and piece.kind == "step"
+            state[piece.kind] = int(piece.value) if of_python else piece.value.to(master.device)
+
+
+def _master(parameter: Tensor, offload: bool) -> Tensor:
+    if offload:
+        return parameter.detach().to("cpu", torch.float32, copy=True)
+    return parameter if parameter.dtype == torch.float32 else parameter.detach().float()
+
+
+def _pinned(parameters: Iterable[Tensor]) -> Tensor:
+    """A float32 buffer on the CPU for the largest; pinned beside a GPU, which copies into it at full speed."""
+    size, gpu = 0, False
+    for parameter in parameters:
+        size, gpu = max(size, parameter.numel()), gpu or parameter.is_cuda
+    return torch.empty(size, pin_memory=gpu)

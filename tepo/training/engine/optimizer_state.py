@@ -1,0 +1,81 @@
+"""The optimiser's state on disk, the same for every engine, ZeRO stage and number of ranks.
+
+Safetensors by parameter name: `step.NAME`, `exp_avg.NAME`, `exp_avg_sq.NAME`, and `master.NAME` (float32) where the
+model itself is in bfloat16. With 8-bit moments, which only the embedded engine has, the tensors are those of
+bitsandbytes: `state1.NAME`, `absmax1.NAME` and so on. Every rank writes the numbers that it updates: full tensors, or
+runs of the flattened tensor, whose beginnings are in the file's metadata. A reader on any number of ranks takes the
+runs that overlap with its own. Several files of a few GB, so that no process holds more than one of them, in a folder
+of their own, because vLLM takes every safetensors file beside a model for its weights.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import safe_open
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.store.checkpoint_files import OPTIMISER, TensorFile
+
+_FILE_BYTES = 4 << 30
+KEYS = ("exp_avg", "exp_avg_sq")  # of AdamW, beside `step`
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Numbers of one kind of state of one parameter. start: None for the full tensor, else where `value` [n] begins in
+    the flattened one."""
+
+    kind: str
+    name: str
+    value: Tensor
+    start: int | None = None
+
+    def overlap(self, start: int, size: int) -> tuple[slice, Tensor]:
+        """Of the numbers [start, start + size) of the flattened tensor, which this piece has, counted from `start`, and
+        their values; both may be empty."""
+        begins = self.start or 0
+        low, high = max(start, begins), min(start + size, begins + self.value.numel())
+        high = max(low, high)
+        return slice(low - start, high - start), self.value.flatten()[low - begins : high - begins]
+
+
+def files(pieces: Iterable[Piece], rank: int = 0) -> Iterator[TensorFile]:
+    """The pieces of a rank as files of at most 4 GiB, or of one piece."""
+    held: list[Piece] = []
+    number = 0
+    for piece in pieces:
+        if held and sum(other.value.nbytes for other in held) + piece.value.nbytes > _FILE_BYTES:
+            yield _file(held, rank, number)
+            held, number = [], number + 1
+        held.append(piece)
+    yield _file(held, rank, number)
+
+
+def _file(pieces: list[Piece], rank: int, number: int) -> TensorFile:
+    starts = {f"{piece.kind}.{piece.name}": piece.start for piece in pieces if piece.start is not None}
+    return TensorFile(
+        f"{OPTIMISER}/{rank:05d}-{number:05d}.safetensors",
+        {f"{piece.kind}.{piece.name}": piece.value for piece in pieces},
+        {"format": "pt", "starts": json.dumps(starts)},
+    )
+
+
+def read(folder: Path) -> Iterator[Piece]:
+    """All pieces, one at a time; values are read from the disk where they are used. Raises UserError when there are
+    none."""
+    found = sorted((folder / OPTIMISER).glob("*.safetensors"))
+    if not found:
+        raise UserError(
+            "the checkpoint has no optimiser state",
+            where=str(folder),
+            fix="resume from another checkpoint, or start a new run from its weights (model.path=…)",
+        )
+    for file in found:
+        with safe_open(file, framework="pt") as tensors:
+            starts = json.loads((tensors.metadata() or {}).get("starts", "{}"))
+            for key in tensors.keys():  # noqa: SIM118  (not a mapping)
+                kind, _, name = key.partition(".")
+                yield Piece(kind, name, tensors.get_tensor(key), starts.get(key))

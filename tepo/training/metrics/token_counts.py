@@ -1,0 +1,68 @@
+"""What a step has done, in the numbers that its seconds are divided by."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tepo.sampling.sampler import GivenUp
+from tepo.training.batch import FlatRollout
+
+MACHINE = (
+    "timing_per_token_ms/",
+    "perf/throughput",
+    "perf/mfu/",
+    "perf/bubble/",
+    "perf/max_memory",
+    "perf/cpu",
+    "perf/slowest_rank",
+    "rollout/aborted_tokens",
+    "rollout/preemptions",
+)
+"""How the metrics begin that say how well a step used its machine, see `tepo.training.throughput`."""
+
+
+class Size(NamedTuple):
+    """Of a rollout as the model sees it, each prompt once a group. tokens: pushed. pairs: of a token and one that it
+    attends to, doubled: the sum of squared lengths for sequences without a common prompt."""
+
+    tokens: float
+    pairs: float
+
+    @classmethod
+    def of(cls, rollout: FlatRollout) -> "Size":
+        prompts = np.array([len(group.prompt.tokens) for group in rollout.groups], dtype=float)
+        lengths = rollout.lengths.astype(float)
+        full = (np.repeat(prompts, rollout.group_size) + lengths) ** 2
+        shared = (rollout.group_size - 1) * prompts**2
+        return cls(float(prompts.sum() + lengths.sum()), float(full.sum() - shared.sum()))
+
+    def plus(self, other: "Size", times: int) -> "Size":
+        return Size(self.tokens + times * other.tokens, self.pairs + times * other.pairs)
+
+
+_NOTHING = Size(0.0, 0.0)
+
+
+@dataclass
+class Work:
+    """sampled: response tokens of the prompts consumed by the rollouts that were drawn. scored: of all log-prob passes
+    before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this rank's rollouts.
+    hidden: seconds of drawing beside updates, on this rank. All others are of all ranks."""
+
+    sampled: float = 0.0
+    scored: Size = _NOTHING
+    trained: Size = _NOTHING
+    batch: float = 0.0  # prompt and response tokens of the trained sequences, each with its prompt: as verl counts
+    hidden: float = 0.0
+    given_up: list[GivenUp | None] = field(default_factory=list)
+
+    def score(self, rollout: FlatRollout, passes: int) -> None:
+        """Count log-prob passes over a rollout."""
+        self.scored = self.scored.plus(Size.of(rollout), passes)
+
+    def train(self, rollout: FlatRollout, epochs: int) -> None:
+        """Count the updates on a rollout."""
+        self.trained = self.trained.plus(Size.of(rollout), epochs)
+        prompts = sum(len(group.prompt.tokens) for group in rollout.groups)
+        self.batch += float(rollout.lengths.sum()) + rollout.group_size * prompts

@@ -1,0 +1,66 @@
+"""Per-token diagnostics of one mini-batch as a JSON file, for the token view
+(format: docs/tables.md, tepo.reporting.page.token_view)."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from tepo.common.files import write_atomic
+from tepo.objectives import Loss, TokenBatch
+from tepo.training.batch import FlatRollout
+
+FORMAT = 1
+KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`
+
+
+def per_token(batch: TokenBatch, out: Loss) -> dict[str, Tensor]:
+    """Named diagnostics [N] of a micro-batch, detached and not yet read."""
+    named = {"advantage": batch.advantages, "entropy": batch.old_entropies, **out.tokens}
+    if batch.logprobs is not None:
+        named["log_ratio"] = batch.logprobs.detach() - batch.old_logprobs
+    if batch.entropies is not None and batch.old_entropies is not None:
+        named["entropy_change"] = batch.entropies.detach() - batch.old_entropies
+    shape = batch.advantages.shape
+    return {name: value for name, value in named.items() if value is not None and value.shape == shape}
+
+
+def token_entries(
+    rollout: FlatRollout, kept: Sequence[KeptTokens], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[dict[str, Any]]:
+    """One entry of the file for each sequence, in the order in which they were trained."""
+    decode = cache(lambda token: tokenizer.decode([token]))
+    for sequences, named in kept:
+        lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
+        columns = {name: _split(value, lengths) for name, value in named.items()}
+        for index, sequence in enumerate(sequences):
+            number, member = divmod(sequence, rollout.group_size)
+            group = rollout.groups[number]
+            yield {
+                "prompt": group.prompt.problem.prompt,
+                "answer": group.prompt.problem.answer,
+                "reward": float(group.rewards[member]),
+                "finished": group.responses[member].finished,
+                "group": number,
+                "tokens": [decode(token) for token in group.responses[member].tokens.tolist()],
+                "values": {name: pieces[index] for name, pieces in columns.items()},
+            }
+
+
+def write_token_dump(path: Path, step: int, objective: str, entries: Iterable[dict[str, Any]]) -> None:
+    """Write the file of a step by rename; entries: of `token_entries`."""
+    data = {"format": FORMAT, "step": step, "objective": objective, "responses": list(entries)}
+    write_atomic(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+
+
+def _split(value: Tensor, lengths: Sequence[int]) -> list[list[float]]:
+    """Rounded numbers of each sequence."""
+    return [
+        [float(f"{number:.5g}") for number in piece.tolist()]
+        for piece in torch.split(value.float().cpu(), list(lengths))
+    ]

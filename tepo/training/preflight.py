@@ -1,0 +1,123 @@
+"""What is checked before a run has a folder and its weights are loaded, which takes minutes for a large model:
+a typo must not cost a run that fails after its start."""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.common.registry import untested
+from tepo.config.run_config import ModelConfig, RunConfig
+from tepo.objectives import load_objective
+from tepo.objectives.testing.checks import check_runs
+from tepo.policy.model.shapes import check_length, positions_of
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader import GraderOptions
+from tepo.problems.sources import check_source
+from tepo.problems.training_sets import check_training_set
+from tepo.sampling.backends import sampler_backend
+from tepo.training.distributed import process_group
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+
+
+def check_settings(config: RunConfig) -> None:
+    """Raises UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
+    exist or cannot be, and for responses longer than the model."""
+    check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
+    check_runs(load_objective(config.objective))
+    check_lora(config)
+    GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+    if config.data.kind == "procedural":
+        from tepo.problems.procedural.generator import check_tasks
+
+        check_tasks(config.data.tasks, "train")
+    check_validation(config)
+
+
+def check_lora(config: RunConfig) -> None:
+    """Raises UserError for a scale of adapters where there are none."""
+    model = config.model
+    if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
+        fix = "set model.lora_rank, or leave model.lora_alpha out"
+        raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
+
+
+def check_validation(config: RunConfig) -> None:
+    """Raises UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
+    if config.data.kind == "procedural" and config.data.held_out:
+        fix = "leave it out: generated problems have a validation split"
+        where = f"data.held_out={config.data.held_out}"
+        raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
+    if config.train.validate_every:
+        check_validation_problems(config)
+
+
+def check_validation_problems(config: RunConfig) -> None:
+    """Raises UserError where there are none."""
+    data = config.data
+    if data.kind == "procedural":
+        if not any(load_benchmark(name).procedural for name in data.benchmarks):
+            fix = "name generated benchmarks in data.benchmarks"
+            raise UserError("no benchmark has validation problems", where=f"data={data.name}", fix=fix)
+    elif not data.held_out:
+        fix = "data.held_out=256 keeps so many problems from training"
+        raise UserError("no problems to validate on", where=f"data={data.name}", fix=fix)
+
+
+def check_machine(config: RunConfig, folder: Path) -> None:
+    """Raises UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
+    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested."""
+    check_backends(config)
+    if config.data.kind == "problems":
+        check_training_set(config.data.problems or "")
+    if process_group.rank() == 0:
+        for sentence in _untested(config):
+            logging.getLogger(__name__).warning(sentence)
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        disk = shutil.disk_usage(there)
+        if there.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says
+            check_disk(config, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
+
+
+def check_measurable(config: RunConfig) -> None:
+    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
+    if not config.data.benchmarks:
+        fix = (
+            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
+        )
+        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
+
+
+def check_benchmarks(names: Sequence[str]) -> None:
+    """Raises UserError for a benchmark whose problems nothing here could read."""
+    for benchmark in map(load_benchmark, names):
+        if benchmark.dataset:
+            check_source(benchmark.dataset, benchmark.name)
+
+
+def check_backends(config: RunConfig) -> None:
+    """Raises UserError for ranks or settings that engine or sampler cannot work with, or where what they run on is
+    missing."""
+    for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
+        backend.check_settings(config, process_group.world_size())
+        backend.check_available(config)
+
+
+def _untested(config: RunConfig) -> list[str]:
+    engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
+    return [*untested(engine.packages), *untested(sampler.packages)]
+
+
+def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
+    """Raises UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
+    writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
+    try:
+        needed = max(CHECKPOINTS - kept, 1) * run_disk(config).checkpoint
+    except UserError:
+        return
+    if needed > free:
+        what = f"the disk has {free / GB:.3g} GB free, checkpoints take {needed / GB:.3g}"
+        fix = "make room, or choose another disk with --store DIR"
+        raise UserError(what, where=f"store {config.store}", fix=fix)

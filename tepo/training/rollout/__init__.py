@@ -1,0 +1,1 @@
+"""Rollouts: prompts in, groups of responses with rewards out."""

@@ -1,0 +1,314 @@
+"""Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.text import spelt
+from tepo.config.run_config import RunConfig
+from tepo.evaluation.responses import Tools
+from tepo.objectives import Objective, load_objective
+from tepo.policy.model.load_policy import Policy, load_policy
+from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
+from tepo.policy.model.model_location import load_options, resolve
+from tepo.policy.model.shapes import KNOWN, Shape
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.sampling.backends import sampler_backend
+from tepo.sampling.embedded.decoder import longest
+from tepo.sampling.gap import MEAN, GapAlarm, ask, default_bound
+from tepo.sampling.sampler import Sampler
+from tepo.store.checkpoint_files import ADAPTER, TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.model_files import model_files, write_beside_weights
+from tepo.training.checkpoints.saver import Saver
+from tepo.training.distributed import process_group
+from tepo.training.distributed.comm import Comm
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.backends import engine_backend, shares_weights
+from tepo.training.engine.engine import Engine
+from tepo.training.progress import Pending, Progress, resume, write_pending
+from tepo.training.prompt_stream import PromptStream
+from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
+from tepo.training.rollout.collector import Collector
+from tepo.training.rollout.prefetch import Ahead
+from tepo.training.update import Updater
+from tepo.training.validation import Validation
+
+PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None where there is no plan
+
+
+@dataclass
+class Parts:
+    """What the loop works with."""
+
+    config: RunConfig
+    policy: Policy
+    engine: Engine
+    sampler: Sampler
+    collector: Collector
+    updater: Updater
+    alarm: GapAlarm
+    saver: Saver
+    device: torch.device
+    start: Progress
+    validation: Validation | None
+    ahead: Ahead | None
+
+    @property
+    def drawn_ahead(self) -> int:
+        """Steps whose rollouts are drawn before a step is trained, beside its own."""
+        return 0 if self.ahead else self.config.train.staleness
+
+    def files(self, folder: Path, pending: Sequence[Pending]) -> Iterator[TensorFile]:
+        """This rank's files of a checkpoint: model and tokenizer for `from_pretrained`, and what resuming needs, which
+        is the engine's state and the rollouts that wait for their step. Small ones are written at once."""
+        weights = self.engine.stream()  # collective: every rank reads all of them
+        comm, model = self.engine.comm, self.config.model
+        rank, ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
+        if rank == 0:
+            write_beside_weights(self.policy, folder)
+            if model.lora_rank:
+                save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
+            write_pending(folder, pending)
+        yield from model_files(self.policy, weights, folder, rank, ranks)
+        yield from optimizer_state.files(self.engine.state(), rank)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.engine.comm is None or self.engine.comm.rank == 0
+
+    def sync(self) -> None:
+        """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
+        rank."""
+        if shares_weights(self.config):
+            return
+        weights = self.engine.stream()
+        if self.first or not sampler_backend(self.config.sampler.kind).remote:
+            self.sampler.sync(weights)
+        else:
+            for _ in weights.values():  # what is gathered takes every rank
+                pass
+        if self.engine.comm is not None:
+            self.engine.comm.barrier()
+        self.tell_alarm(weights)
+
+    def tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
+        """That the sampler holds these weights. In float32 the gap alone says whether it does."""
+        if not isinstance(weights, dict):  # under ZeRO-3 it has no use for them
+            return
+        config, answers = self.config, None
+        remote = sampler_backend(config.sampler.kind).remote
+        if config.model.dtype != "float32" and (self.first or not remote):
+            engines = len(config.sampler.servers) if remote else 1
+            answers = ask(self.sampler, self.collector.stream.first, config.train.max_new_tokens, engines)
+        self.alarm.synced(weights, answers)
+
+
+def limit_threads(config: RunConfig) -> None:
+    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md). Beside
+    a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
+    if config.engine.offload and torch.cuda.is_available():
+        torch.set_num_threads(threads_of_a_rank(len(os.sched_getaffinity(0)), process_group.local_world_size()))
+    elif shares_weights(config):
+        torch.set_num_threads(1)
+
+
+def threads_of_a_rank(cores: int, ranks: int) -> int:
+    """Of a machine's cores, for each of its ranks."""
+    return max(1, cores // ranks)
+
+
+@contextlib.contextmanager
+def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
+    """The parts of a run, at the newest checkpoint that it can go on from; closed at the end."""
+    torch.manual_seed(config.seed)
+    device = pick_device(config.engine.device)
+    latest, remarks = run.to_resume()
+    for remark in remarks if process_group.rank() == 0 else ():
+        sys.stderr.write(f"{spelt(remark)}\n")
+    source = str(latest or config.model.path)
+    objective = load_objective(config.objective)
+    roomy = planned(config, source, device, reference=objective.needs.initial_policy)
+    with engine_backend(config.engine.kind).loading(config, source, device):
+        policy = open_policy(config, latest, device)
+    if config.model.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
+    with contextlib.ExitStack() as stack:
+        engine = engine_backend(config.engine.kind).open(config, policy)
+        check_same_run(run, latest, engine.comm)
+        if latest is not None:
+            engine.load(latest)
+        sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), run.exchange)))
+        limit_threads(config)  # vLLM leaves one to all of the process (gpu_worker.py: set_torch_threads_for_runtime)
+
+        @stack.push
+        def close_engine(error: object, *_: object) -> None:
+            """Before the sampler, which may end the process group. After an error a GPU may wait for a rank that is
+            gone, and this for the GPU."""
+            if error is None or process_group.world_size() == 1:
+                engine.close()
+
+        grader_options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        grader = stack.enter_context(Grader(grader_options))
+        saver = stack.enter_context(Saver(run, engine.comm))
+        stream = PromptStream(config, policy.tokenizer)
+        stream.check_positions(longest(policy.model.config))
+        bound = config.sampler.gap_bound or default_bound(config.model.dtype)
+        alarm = GapAlarm(
+            bound,
+            temperature=config.train.temperature,
+            dtypes=(config.model.dtype, config.model.dtype),
+            comm=engine.comm,
+            fresh=sampler.score,
+        )
+        if latest is not None:
+            alarm.first = next(iter(run.metrics()), {}).get(MEAN)
+        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
+        collector = Collector(config, stream, sampler, grader, engine.comm)
+        tools = Tools(sampler, policy.tokenizer, grader)
+        validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
+        progress = resume(run, latest, stream, device)
+        ahead = sampling_ahead(config, collector, policy)
+        parts = Parts(
+            config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation, ahead
+        )
+        if sampler_backend(config.sampler.kind).remote:
+            parts.sync()  # it may hold the weights of another run
+        elif not shares_weights(config):
+            parts.tell_alarm(engine.stream())  # it was opened with them
+        yield parts
+
+
+def sampling_ahead(config: RunConfig, collector: Collector, policy: Policy) -> Ahead | None:
+    """What draws while the policy is trained: with stale rollouts, and a sampler that does not share this rank's device
+    and its interpreter. All ranks call it."""
+    if not config.train.staleness or not sampler_backend(config.sampler.kind).remote:
+        return None
+    return Ahead(replace(collector, comm=process_group.beside(collector.comm)), policy.model)
+
+
+def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[RunConfig, dict[str, str]]:
+    """The configuration with what it leaves open chosen for this machine, before anything is loaded, and why. One rank
+    looks at the memory that is free; several must choose alike before they meet, and go by their cards."""
+    if not any(getattr(getattr(config, section), key) is None for section, key in CHOSEN.items()):
+        return config, {}
+    device = pick_device(config.engine.device)
+    gpus, shape = gpus_here(device), KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+    if gpus.ranks > 1:
+        gpus = replace(gpus, taken=0.0)
+    reference = load_objective(config.objective).needs.initial_policy
+    seconds = planned_seconds(config, gpus) if config.train.checkpoint_every is None else None
+    return choose(config, shape, gpus, reference=reference, seconds=seconds)
+
+
+def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
+    """With the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
+    other processes hold, leave it too little."""
+    gpus = gpus_here(device)
+    given = config.sampler.memory_fraction is not None
+    if not gpus.bytes or given or sampler_backend(config.sampler.kind).shares_weights:
+        return config
+    return with_share(config, shape_at(config, source), gpus, reference=reference)
+
+
+def gpus_here(device: torch.device) -> Gpus:
+    """GPUs of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
+    world = process_group.world_size(), process_group.local_world_size()
+    if device.type != "cuda":
+        return Gpus(*world)
+    free, size = torch.cuda.mem_get_info(device)
+    return Gpus(*world, float(size), held_by_others(size, free, torch.cuda.memory_reserved(device)))
+
+
+def shape_at(config: RunConfig, source: str) -> Shape:
+    """The sizes of a model, from its configuration alone. Raises UserError where it is not there."""
+    from transformers import AutoConfig
+
+    model = config.model
+    try:
+        options = load_options(source, model.revision, model.trust_remote_code)
+        return Shape.of_config(AutoConfig.from_pretrained(resolve(source), **options))
+    except (OSError, ValueError) as error:
+        raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=source) from None
+
+
+def check_same_run(run: RunFolder, latest: Path | None, comm: Comm | None) -> None:
+    """Raises RunFailed where another rank read other files than this one: it would train another run, or go on from
+    another checkpoint."""
+    own = f"{run.path.name} at {latest.name}" if latest else run.path.name
+    found = [own] if comm is None else comm.all_gather_object(own)
+    if len(set(found)) > 1:
+        shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(found))
+        fix = "give every machine the same TEPO_PATH, problems and model, and start again"
+        raise RunFailed(f"the ranks read different files ({shown})", where="a run over several ranks", fix=fix)
+
+
+def open_policy(config: RunConfig, latest: Path | None, device: torch.device) -> Policy:
+    """The policy to train: that of the newest checkpoint, else the untrained one. With LoRA always the untrained one,
+    at the commit that the checkpoint names, with adapters."""
+    model = config.model
+    if not model.lora_rank:
+        return _load(config, str(latest or model.path), None if latest else model.revision, device)
+    saved = latest / ADAPTER if latest else None
+    policy = _load(config, model.path, base_revision(saved) if saved else model.revision, device)
+    add_adapters(policy.model, model.lora_rank, model.lora_alpha, config.seed)
+    if saved:
+        load_adapters(policy.model, saved)
+    return policy
+
+
+def initial_policy(config: RunConfig, objective: Objective, policy: Policy) -> torch.nn.Module | None:
+    """The policy before training, frozen, where the objective is anchored on it. With LoRA the trained model, whose
+    adapters are off where it stands for the initial policy."""
+    model = config.model
+    if not objective.needs.initial_policy:
+        return None
+    if model.lora_rank:
+        return policy.model
+    return _load(config, model.path, model.revision, policy.model.device).model.requires_grad_(False)
+
+
+def _load(config: RunConfig, source: str, revision: str | None, device: torch.device) -> Policy:
+    model = config.model
+    return load_policy(
+        source,
+        dtype=model.dtype,
+        device=str(device),
+        revision=revision,
+        trust_remote_code=model.trust_remote_code,
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`"
+        )
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if process_group.local_rank() >= torch.cuda.device_count():
+        raise UserError(
+            f"local rank {process_group.local_rank()} has no GPU: there are {torch.cuda.device_count()}",
+            where="the launcher's processes per node",
+            fix=f"start {torch.cuda.device_count()} processes on each node",
+        )
+    return torch.device("cuda", process_group.local_rank())
+
+
+def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:
+    """The sampler a configuration asks for, holding the policy's weights. `source`: the folder or hub id they were
+    loaded from. `exchange`: a folder that sampling servers see too."""
+    backend = sampler_backend(config.sampler.kind)
+    if backend.shares_weights and not shares_weights(config):  # the engine may shard the trainer's model
+        policy = _load(config, source, config.model.revision, policy.model.device)
+    return backend.open(config, policy, source, exchange)

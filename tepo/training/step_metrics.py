@@ -1,0 +1,100 @@
+"""What one step leaves behind: timings, diagnostics, log-probs for the gap alarm, values of single tokens."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tepo.objectives import Loss, Metrics, TokenBatch
+from tepo.training.batch import Group
+from tepo.training.distributed.activity import ACTIVITY, Activity
+from tepo.training.distributed.comm import Comm
+from tepo.training.metrics.policy_drift import Moved
+from tepo.training.metrics.token_counts import Work
+from tepo.training.metrics.token_dump import KeptTokens, per_token
+from tepo.training.resources.memory import TAKEN
+from tepo.training.update import MiniBatch
+
+
+class Recorder:
+    """One for each step. Keeps tensors without reading them, so that a GPU need not wait; they are read once a step.
+
+    gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
+    tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
+    examples: groups of a step that has no mixed one.
+    activity: of the thread that it times.
+    """
+
+    CORE = ("gen", "old_log_prob", "update_actor")
+
+    def __init__(self, keep_tokens: bool = False, activity: Activity = ACTIVITY) -> None:
+        self.keep_tokens, self.activity = keep_tokens, activity
+        self.gap: list[tuple[Tensor, Tensor]] = []
+        self.tokens: list[KeptTokens] = []
+        self.examples: list[Group] = []
+        self.updates = 0
+        self.moved = Moved()
+        self.seconds: dict[str, float] = {}
+        self.taken: dict[str, int] = {}
+        self.work = Work()
+        self._metrics: Metrics | None = None
+        self._values: dict[str, list[float | Tensor]] = {}
+        self._core_cpu = 0.0
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+        self._waits = dict(activity.waits)
+        activity.begin("step")
+
+    @contextlib.contextmanager
+    def time(self, section: str) -> Iterator[None]:
+        """Add the wall seconds of a block to a section, and its CPU seconds to those of `CORE`. On a GPU, keep how much
+        of it is taken at the end, which is the peak: torch keeps what it frees until the next sync."""
+        begin, cpu = time.perf_counter(), time.process_time()
+        try:
+            with self.activity.inside(section):
+                yield
+        finally:
+            self.seconds[section] = self.seconds.get(section, 0.0) + time.perf_counter() - begin
+            self._core_cpu += (time.process_time() - cpu) * (section in self.CORE)
+            if torch.cuda.is_initialized():
+                free, total = torch.cuda.mem_get_info()
+                self.taken[section] = max(self.taken.get(section, 0), total - free)
+
+    def add(self, mini_batch: MiniBatch, indices: list[int], batch: TokenBatch, out: Loss) -> None:
+        """One micro-batch: its indices in the mini-batch, its tensors and its loss."""
+        self._metrics = out.metrics if self._metrics is None else self._metrics + out.metrics
+        if mini_batch.number == 0 and batch.sampler_logprobs is not None and batch.logprobs is not None:
+            self.gap.append((batch.sampler_logprobs, batch.logprobs.detach()))
+        if mini_batch.last:
+            self.moved.add(batch, out.tokens["log_ratio"])
+        if self.keep_tokens and mini_batch.last:
+            self.tokens.append((mini_batch.sequences_at(indices), per_token(batch, out)))
+
+    def add_update(self, values: Mapping[str, float | Tensor]) -> None:
+        """Figures of one update, equal on all ranks."""
+        self.updates += 1
+        for name, value in values.items():
+            self._values.setdefault(name, []).append(value)
+
+    def means(self, comm: Comm | None) -> dict[str, float]:
+        """Means over tokens and updates, over all ranks."""
+        assert self._metrics is not None
+        updates = {name: float(np.mean([float(value) for value in values])) for name, values in self._values.items()}
+        return self._metrics.means(comm) | updates
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Seconds that this rank has waited for others since the step began, by section."""
+        return {section: spent - self._waits.get(section, 0.0) for section, spent in self.activity.waits.items()}
+
+    def timings(self) -> dict[str, float]:
+        """Wall seconds by section under verl's names `timing_s/*`;
+        CPU seconds of all of the step, and of sampling, log-probs and updates in it; on a GPU the GiB of each section.
+        """
+        step = time.perf_counter() - self._started
+        cpu = {"perf/cpu_s": time.process_time() - self._cpu_started, "perf/cpu_core_s": self._core_cpu}
+        seconds = {f"timing_s/{name}": value for name, value in self.seconds.items()}
+        taken = {f"{TAKEN}{name}": value / 2**30 for name, value in self.taken.items()}
+        return seconds | {"timing_s/step": step} | cpu | taken

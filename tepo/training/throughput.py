@@ -1,0 +1,132 @@
+"""How well a step used its machine: throughput, MFU, waiting, tokens drawn for nothing, memory, the slowest rank.
+
+Names are those of verl where it has one (verl/trainer/ppo/metric_utils.py, verl/workers/fsdp_workers.py);
+docs/running.md#metrics-of-the-machine says what each counts. Of equal runs they differ.
+"""
+
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tepo.policy.model.shapes import Shape
+from tepo.training.distributed.activity import ACTIVITY
+from tepo.training.metrics.token_counts import Size, Work
+from tepo.training.resources.memory import GIB
+from tepo.training.resources.peaks import peak_operations
+from tepo.training.setup import Parts
+from tepo.training.step_metrics import Recorder
+
+ROLLOUT = ("gen", "reward", "gather")  # the sections of one phase, in which ranks sample, grade and meet
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """Of one rank. waits: seconds by section. given_up: tokens and preemptions, None where a queue cannot say.
+    resident, allocated, reserved: the peaks since the process began, in GiB of main memory and of the GPU."""
+
+    waits: Mapping[str, float]
+    given_up: tuple[int, int] | None
+    resident: float
+    allocated: float
+    reserved: float
+
+    @classmethod
+    def of(cls, recorder: Recorder) -> "RankFigures":
+        lost = recorder.work.given_up
+        known = [one for one in lost if one is not None]
+        total = sum(one.tokens for one in known), sum(one.preemptions for one in known)
+        gpu = torch.cuda.is_initialized()
+        return cls(
+            recorder.waits,
+            total if len(known) == len(lost) else None,
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            torch.cuda.max_memory_allocated() / GIB if gpu else 0.0,
+            torch.cuda.max_memory_reserved() / GIB if gpu else 0.0,
+        )
+
+
+def step_figures(parts: Parts, recorder: Recorder) -> Figures:
+    """Timings and all of the above, on every rank: the last thing of a step. The checkpoint is the one that was begun
+    after the step before, which is in the seconds of neither."""
+    comm, own = parts.engine.comm, RankFigures.of(recorder)
+    ranks: list[RankFigures] = [own] if comm is None else comm.all_gather_object(own)
+    timings = recorder.timings()
+    seconds = phases(recorder.seconds) | {"step": timings["timing_s/step"]}
+    saving = ACTIVITY.spent.pop("save_checkpoint", None)
+    return {
+        **timings,
+        **({} if saving is None else {"timing_s/save_checkpoint": saving}),
+        **_throughput(recorder.work, seconds, len(ranks)),
+        **_utilisation(parts, recorder.work, seconds, len(ranks)),
+        **(_waiting(ranks, seconds) if comm is not None and len(ranks) > 1 else {}),
+        **_given_up(ranks),
+        **_memory(ranks),
+    }
+
+
+def phases(sections: Mapping[str, float]) -> Figures:
+    """Seconds by phase: `gen` is the rollout, the other sections are phases of their own."""
+    others = {name: spent for name, spent in sections.items() if name not in ROLLOUT}
+    return {"gen": sum(sections.get(name, 0.0) for name in ROLLOUT)} | others
+
+
+def _throughput(work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
+    tokens = {"gen": work.sampled, "adv": work.batch, "update_actor": work.batch}
+    seconds = {**seconds, "gen": seconds["gen"] + work.hidden}
+    return {
+        "perf/total_num_tokens": work.batch,
+        "perf/throughput": work.batch / seconds["step"] / ranks,
+        "perf/throughput_gen": work.sampled / seconds["gen"] / ranks if seconds["gen"] else 0.0,
+        "perf/throughput_update_actor": work.trained.tokens / seconds["update_actor"] / ranks,
+        **{f"timing_per_token_ms/{name}": 1000 * seconds[name] / count for name, count in tokens.items() if count},
+    }
+
+
+def _utilisation(parts: Parts, work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
+    """Shares of the GPUs' peak that log-prob passes and updates reached; nothing where the peak is not known."""
+    peak = peak_operations(parts.device, parts.config.model.dtype)
+    if peak is None:
+        return {}
+    shape = Shape.of_config(parts.policy.model.config)
+    frozen = parts.config.model.lora_rank > 0  # no gradient of the weights
+
+    def share(size: Size, passes: int, name: str) -> float:
+        return passes * shape.forward_operations(*size) / (seconds[name] * peak * ranks)
+
+    scored = {"perf/mfu/actor_infer": share(work.scored, 1, "old_log_prob")} if work.scored.tokens else {}
+    return scored | {"perf/mfu/actor": share(work.trained, 2 if frozen else 3, "update_actor")}
+
+
+def _waiting(ranks: Sequence[RankFigures], seconds: Mapping[str, float]) -> Figures:
+    """The share of each phase that a rank spends in collectives of ours on average; the rank that waited least."""
+    totals = [sum(rank.waits.values()) for rank in ranks]
+    waits = [phases(rank.waits) | {"step": total} for rank, total in zip(ranks, totals, strict=True)]
+    shares = {
+        f"perf/bubble/{name}": sum(rank.get(name, 0.0) for rank in waits) / len(ranks) / spent
+        for name, spent in seconds.items()
+        if spent
+    }
+    slowest = {"perf/slowest_rank": float(totals.index(min(totals)))}
+    return shares | slowest | {"perf/slowest_rank_lag_s": max(totals) - min(totals)}
+
+
+def _given_up(ranks: Sequence[RankFigures]) -> Figures:
+    known = [rank.given_up for rank in ranks if rank.given_up is not None]
+    if len(known) < len(ranks):
+        return {}
+    tokens, preemptions = zip(*known, strict=True)
+    return {"rollout/aborted_tokens": float(sum(tokens)), "rollout/preemptions": float(sum(preemptions))}
+
+
+def _memory(ranks: Sequence[RankFigures]) -> Figures:
+    """The most of any rank, and on several which one it is."""
+    gpu = any(rank.reserved for rank in ranks)
+    most = max(range(len(ranks)), key=lambda number: ranks[number].allocated if gpu else ranks[number].resident)
+    found = {"perf/cpu_memory_used_gb": max(rank.resident for rank in ranks)}
+    if gpu:
+        found["perf/max_memory_allocated_gb"] = max(rank.allocated for rank in ranks)
+        found["perf/max_memory_reserved_gb"] = max(rank.reserved for rank in ranks)
+    return found | ({"perf/max_memory_rank": float(most)} if len(ranks) > 1 else {})

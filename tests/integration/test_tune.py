@@ -90,7 +90,7 @@ def _choose_without_tests(folder: str, answer: str) -> None:
     """In a process of its own: every command of phase 1, then the choice, where test problems cannot be loaded."""
     from tepo.launch.local import command
     from tepo.problems.benchmarks import load_benchmark
-    from tepo.problems.procedural.generator import generator
+    from tepo.problems.procedural import generator
     from tepo_cli.main import app
 
     examples = generator.generate_examples

@@ -17,7 +17,7 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import MEAN
 from tepo.store.run_folder import RunFolder
 from tepo.training import setup
-from tepo.training.engine.engine import torch_engine
+from tepo.training.engine import torch_engine
 from tepo.training.loop import train
 from tests.unit.training.small import small
 

@@ -185,7 +185,7 @@ def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch reads how it should grow when it takes memory of a GPU for the first time."""
-    from tepo.training.engine.engine import adamw_8bit
+    from tepo.training.engine import adamw_8bit
 
     check, seen = adamw_8bit.check_8bit, []
     monkeypatch.setattr(adamw_8bit, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))

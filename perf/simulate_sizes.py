@@ -24,13 +24,14 @@ from perf.simulate_step import MODELS, RESULT, Case
 from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.gpus import LINK
 from tepo.planning.simulator import updates
-from tepo.planning.simulator.cards import H100, SYNC, Training
+from tepo.planning.simulator.cards import SYNC, Training
 from tepo.planning.simulator.rollouts import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.prompt_stream import Prompt
+from tepo.training.resources.gpu_cards import H100
 from tepo.training.rollout.group_stats import Counts
 
 SIZES = (8, 16, 32, 64, 128)

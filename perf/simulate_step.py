@@ -22,13 +22,14 @@ from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.config.run_config import chosen
 from tepo.planning.simulator import evaluations, published, rollouts, updates
-from tepo.planning.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.planning.simulator.cards import SYNC, Decoding, Training
 from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.planning.simulator.engine_sizes import MODELS as CUT
 from tepo.planning.simulator.evaluations import Evaluation
 from tepo.planning.simulator.rollouts import Rollout, Setup
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Measured, Workload
 from tepo.policy.model.shapes import KNOWN, Shape
+from tepo.training.resources.gpu_cards import H100
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"
 BLOCK = 256  # rows that one engine measured at a time

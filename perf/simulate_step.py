@@ -49,10 +49,7 @@ class Model:
     memory: float
 
 
-MODELS = (
-    Model("qwen2.5-7b", KNOWN["Qwen/Qwen2.5-7B"], 0.4),
-    Model("qwen3-14b", KNOWN["Qwen/Qwen3-14B"], 0.55),
-)
+MODELS = (Model("qwen2.5-7b", KNOWN["Qwen/Qwen2.5-7B"], 0.4), Model("qwen3-14b", KNOWN["Qwen/Qwen3-14B"], 0.55))
 
 
 @dataclass(frozen=True)

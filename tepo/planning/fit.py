@@ -1,4 +1,4 @@
-"""Whether a run fits on a machine, and what would make it fit: said before anything is started."""
+"""Fit of a run on a machine, and what would make it fit: said before anything is started."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,7 +61,7 @@ class Fit:
 
     @property
     def time(self) -> "StepTime":
-        """Of a step; simulated when it is asked for, once for all that takes the same."""
+        """Simulated time of a step, made when it is asked for, once for all runs with the same key."""
         key = takes(self.config), self.machine, self.memory
         if key not in _SIMULATED:
             from tepo.planning.step_time import step_time  # imports torch
@@ -95,7 +95,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
 
 def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
-    """What each override saves on top of those before it."""
+    """Memory that each override saves on top of those before it, in words."""
     for word in words:
         before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
         after = memory(config, shape, _gpus(config, machine))
@@ -106,13 +106,13 @@ def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str
 
 
 def takes(config: RunConfig) -> str:
-    """What memory and time go by."""
+    """Key of all settings that memory and time depend on."""
     parts = {section: to_dict(config)[section] for section in _DEVICE}
     return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
 
 
 def needs_reference(config: RunConfig) -> bool:
-    """Whether the objective keeps a frozen copy of the policy before training."""
+    """True where the objective keeps a frozen copy of the policy before training."""
     from tepo.objectives import load_objective
 
     return load_objective(config.objective).needs.initial_policy
@@ -132,13 +132,13 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
 
 
 def _gpus(config: RunConfig, machine: Machine) -> Gpus:
-    """Those of a machine that the engine uses."""
+    """GPUs of a machine that the engine uses."""
     ranks = ranks_of(config, machine)
     return Gpus(ranks, min(ranks, machine.node_gpus), machine.card.bytes)
 
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
-    """What does not fit into a GPU or a node, or an empty string."""
+    """Sentence that names what does not fit into a GPU or a node; empty where all fits."""
     of, left = f"of {machine.card.bytes / GIB:.0f}", machine.card.bytes - RESERVE
     if found.updating > left:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"

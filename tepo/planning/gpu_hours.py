@@ -1,4 +1,4 @@
-"""How long a study takes on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
+"""GPU hours of a study on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
 
 import heapq
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ class CardHours:
 
 
 def card_hours(units: Sequence[Unit], machine: Machine) -> CardHours | None:
-    """Of training and measuring every unit; None where one does not fit on the card. Units that take the same, as most
-    rows of a study do, are looked at once."""
+    """Hours of training and measuring every unit; None where one does not fit on the card. Units with the same key
+    (`takes`), as most rows of a study have, are looked at once."""
     found: dict[tuple[object, ...], float | None] = {}
     runs = []
     for unit in units:

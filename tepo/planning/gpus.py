@@ -74,7 +74,8 @@ def machines() -> list[Machine]:
 
 
 def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list[Machine]:
-    """Those of a card, in any spelling (h100, rtx4090), and of so many GPUs. Raises UserError where there are none."""
+    """Machines with a card, in any spelling (h100, rtx4090), and with so many GPUs. Raises UserError where there are
+    none."""
     cards = {"".join(machine.card.name.lower().split()): machine.card.name for machine in found}
     name = None if card is None else "".join(card.lower().split())
     if name is not None and name not in cards:

@@ -1,4 +1,4 @@
-"""What a run takes on a machine of a plan, by simulation: the phases of a step, and measuring it on its benchmarks."""
+"""Time of a run on a machine of a plan, by simulation: the phases of a step, and measuring it on its benchmarks."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """Of the step; beside the updates, the old log-probs wait for both."""
+        """Seconds of the step; beside the updates, the old log-probs wait for both."""
         phases = self.rollout, self.updates + self.offload
         return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.sync
 

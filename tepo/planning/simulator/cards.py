@@ -90,13 +90,13 @@ class Decoding:
         return 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
 
     def seconds(self, steps: int, rows: int, cached: int) -> float:
-        """Of so many steps of `rows` rows that hold `cached` tokens at their begin and grow by one a step."""
+        """Seconds of so many steps with `rows` rows, which hold `cached` tokens at the start and grow by one a step."""
         held = cached * steps + rows * steps * (steps - 1) / 2
         work = max(self._reading(steps, held), self._computing(rows * steps)) + self._crossing * rows * steps
         return max(self.floor * steps, self._fixed * steps + work)
 
     def prefill(self, tokens: int) -> float:
-        """Of reading a prompt, or what a row had that was preempted."""
+        """Seconds of reading a prompt, or the tokens of a row that was preempted."""
         return self._computing(tokens) + self._crossing * tokens
 
     def least(self, longest: int, lengths: list[int], prompt: int, engines: int) -> float:

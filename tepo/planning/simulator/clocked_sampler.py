@@ -1,4 +1,4 @@
-"""What the rollout's own code talks to when there is a clock in place of the GPU: engine, sampler, queue, ranks."""
+"""Stand-ins that the rollout's own code talks to when a clock replaces the GPU: engine, sampler, queue, ranks."""
 
 import heapq
 import math
@@ -33,7 +33,7 @@ class Row:
 
 
 class Rate(Protocol):
-    """What an engine takes, in seconds; see `Decoding`."""
+    """Seconds that an engine takes; see `Decoding`."""
 
     @property
     def max_rows(self) -> int: ...

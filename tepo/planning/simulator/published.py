@@ -65,8 +65,8 @@ def mean_length(row: Published) -> float:
 
 
 def driver_seconds() -> float:
-    """What a padded position costs the driver in the log-prob phase, on average over the other table. Its length is
-    that of its first row."""
+    """Seconds that a padded position costs the driver in the log-prob phase, on average over the other table. Its
+    length is that of its first row."""
     mean = mean_length(OTHERS[0])
     left = [(row.logprobs - trained(row, mean).logprobs) / _positions(row) for row in OTHERS]
     return sum(left) / len(left)

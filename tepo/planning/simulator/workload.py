@@ -1,4 +1,4 @@
-"""Which responses a prompt gives: lognormal lengths, or those of an evaluation of a real run."""
+"""Responses that a prompt gives: lognormal lengths, or those of an evaluation of a real run."""
 
 from dataclasses import dataclass
 from functools import cached_property

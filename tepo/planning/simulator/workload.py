@@ -61,7 +61,7 @@ class Lognormal:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLengths:
     """Groups of a real evaluation (samples.parquet), in turn: lengths and right answers of each problem, as often as a
     group has responses. limit: its longest response."""
 

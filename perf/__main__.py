@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.machine import machine
-from perf.suite import BENCHMARKS, GUARDED, Row
+from perf.suite import BENCHMARKS, GUARDED, BenchmarkRow
 
 RESULTS = Path(__file__).parent / "results"
 SLACK = 1.2  # how much worse than its baseline or target a ratio may be
@@ -29,7 +29,7 @@ UNMEASURED = 1.25  # how far beyond target or other baselines, SLACK apart, on a
 TURNS, SHORT_TURNS, MORE = 7, 3, 3
 
 
-def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict[str, Any]]:
+def run(name: str, short: bool, more: int = 1) -> tuple[list[BenchmarkRow], dict[str, Any]]:
     """Measure one benchmark in a process of its own; no rows where something is missing, which is said."""
     turns = (SHORT_TURNS if short else TURNS) * more
     command = [sys.executable, "-m", "perf.suite", name, str(turns), *(["--short"] if short else [])]
@@ -41,7 +41,7 @@ def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict[str, Any
     if "unavailable" in found:
         print(f"{name}: not measured: {found['unavailable']}", flush=True)
         return [], {}
-    return [Row(**row) for row in found["rows"]], found["detail"]
+    return [BenchmarkRow(**row) for row in found["rows"]], found["detail"]
 
 
 def path_of(name: str, short: bool) -> Path:
@@ -55,7 +55,7 @@ def stored(name: str, short: bool) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) -> list[Row]:
+def write(name: str, short: bool, runs: list[tuple[list[BenchmarkRow], dict[str, Any]]]) -> list[BenchmarkRow]:
     """Keep the worst of each ratio over the runs, and how far they lie apart, beside the results of other kinds of CPU.
     Returns the rows kept."""
     kept, spread = [], {}
@@ -76,7 +76,7 @@ def write(name: str, short: bool, runs: list[tuple[list[Row], dict[str, Any]]]) 
     return kept
 
 
-def line(row: Row, note: str) -> str:
+def line(row: BenchmarkRow, note: str) -> str:
     """One line of the table."""
     bound = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.3g}"
     return (
@@ -85,7 +85,7 @@ def line(row: Row, note: str) -> str:
     )
 
 
-def bounds(name: str, rows: list[Row]) -> dict[str, tuple[float, str]]:
+def bounds(name: str, rows: list[BenchmarkRow]) -> dict[str, tuple[float, str]]:
     """The ratio that each guarded row is compared with, by the row's name, and what it is."""
     entries = stored(name, True).items()
     ratios = {cpu: {kept["name"]: kept["ratio"] for kept in entry["rows"]} for cpu, entry in entries}
@@ -113,7 +113,7 @@ def check(name: str) -> bool:
     """Compare the guarded rows of the short form with their bounds;
     a second, longer look at what seems worse. True when all hold."""
 
-    def failed(rows: list[Row]) -> set[str]:
+    def failed(rows: list[BenchmarkRow]) -> set[str]:
         held = bounds(name, rows)
         return {row.name for row in rows if row.name in held and row.worse(held[row.name][0]) > SLACK}
 
@@ -160,7 +160,9 @@ def main() -> None:
             runs = [found for _ in range(given.runs) if (found := run(name, given.short))[0]]
             shown = {machine()["cpu"]: write(name, given.short, runs)} if runs else {}
         else:
-            shown = {cpu: [Row(**row) for row in entry["rows"]] for cpu, entry in stored(name, given.short).items()}
+            shown = {
+                cpu: [BenchmarkRow(**row) for row in entry["rows"]] for cpu, entry in stored(name, given.short).items()
+            }
         for cpu, rows in shown.items():
             for row in rows:
                 print(line(row, cpu), flush=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
 
 SETS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-Row = tuple[str, str, str, bool]
+AskedAnswer = tuple[str, str, str, bool]
 """Category, gold, response, expected verdict."""
 
 
@@ -65,8 +65,8 @@ def changed_digit(gold: str) -> str | None:
     return gold[:place] + str((int(gold[place]) + 1) % 10) + gold[place + 1 :]
 
 
-def gold_rows(data: Path, sets: list[str]) -> list[Row]:
-    rows: list[Row] = []
+def gold_rows(data: Path, sets: list[str]) -> list[AskedAnswer]:
+    rows: list[AskedAnswer] = []
     for name in sets:
         path = data / f"{name}.jsonl"
         golds = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").split("\n") if line]
@@ -87,7 +87,7 @@ def gold_rows(data: Path, sets: list[str]) -> list[Row]:
     return rows
 
 
-def case_rows(path: Path, data: Path | None) -> list[Row]:
+def case_rows(path: Path, data: Path | None) -> list[AskedAnswer]:
     """The hand-made cases; golds given by id are looked up in the data folder (left out without one)."""
     answers: dict[str, str] = {}
     for name in SETS if data else ():
@@ -106,7 +106,7 @@ def case_rows(path: Path, data: Path | None) -> list[Row]:
     return rows
 
 
-def with_tepo(rows: list[Row]) -> list[Verdict]:
+def with_tepo(rows: list[AskedAnswer]) -> list[Verdict]:
     with Grader(GraderOptions(fallbacks=("phrase", "formula", "bare"), workers=2)) as grader:
         return grader.grade([(gold, response) for _, gold, response, _ in rows])
 
@@ -117,7 +117,7 @@ def costs(verdicts: list[Verdict]) -> str:
     return f"dearest answers: {dearest} s of CPU time; given up: {given_up(verdict.reason for verdict in verdicts)}"
 
 
-def changes(path: Path, judged: dict[str, tuple[list[Row], list[Verdict]]]) -> str:
+def changes(path: Path, judged: dict[str, tuple[list[AskedAnswer], list[Verdict]]]) -> str:
     """Differences from the verdicts in the file; without one, it is written."""
     lines = [
         [title, *row, verdict.correct, verdict.reason]
@@ -154,7 +154,7 @@ def hostile() -> str:
     return "\n".join([*head, *rows, f"| **all** | {len(pairs)} | {total:.1f} | {max(map(max, spent.values())):.2f} |"])
 
 
-def with_math_verify(rows: list[Row]) -> list[bool]:
+def with_math_verify(rows: list[AskedAnswer]) -> list[bool]:
     """math-verify as its README has it, the gold in a box (bare golds lose a quarter of the pairs)."""
     import logging
 
@@ -169,7 +169,7 @@ def with_math_verify(rows: list[Row]) -> list[bool]:
     return [found[gold, response] for _, gold, response, _ in rows]
 
 
-def table(title: str, rows: list[Row], graders: dict[str, list[bool]], show: str) -> None:
+def table(title: str, rows: list[AskedAnswer], graders: dict[str, list[bool]], show: str) -> None:
     totals: Counter[str] = Counter(category for category, *_ in rows)
     errors: dict[str, dict[str, list[int]]] = {name: defaultdict(lambda: [0, 0]) for name in graders}
     for index, (category, gold, response, expected) in enumerate(rows):

@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from perf.simulate_step import MODELS, RESULT, Case
+from perf.simulate_step import MODELS, RESULT, SimulatedRun
 from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.gpus import LINK
 from tepo.planning.simulator import updates
-from tepo.planning.simulator.cards import H100, SYNC, Training
+from tepo.planning.simulator.cards import SYNC, Training
 from tepo.planning.simulator.rollouts import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.prompt_stream import Prompt
+from tepo.training.resources.gpu_cards import H100
 from tepo.training.rollout.group_stats import Counts
 
 SIZES = (8, 16, 32, 64, 128)
@@ -75,14 +76,14 @@ class Size:
 
 def of_size(gpus: int, workload: Workload, overrides: Sequence[str] = ()) -> Size:
     """The mean over as many steps of the 7B as train `GROUPS` groups, at least one."""
-    prompts = Case(MODELS[0], gpus, workload, tuple(overrides)).setup(0.0).config.train.prompts_per_step
+    prompts = SimulatedRun(MODELS[0], gpus, workload, tuple(overrides)).setup(0.0).config.train.prompts_per_step
     steps = [_step(gpus, workload, overrides, number * 4 * prompts) for number in range(max(1, GROUPS // prompts))]
     parts = {name: sum(getattr(step, name) for step in steps) / len(steps) for name in PARTS}
     return Size(gpus, steps[0].sequences, **parts)
 
 
 def _step(gpus: int, workload: Workload, overrides: Sequence[str], start: int) -> Size:
-    case = Case(MODELS[0], gpus, workload, tuple(overrides))
+    case = SimulatedRun(MODELS[0], gpus, workload, tuple(overrides))
     setup, training = case.setup(case.model.memory), Training(H100, case.model.shape, gpus)
     config = setup.config
     rollout = by_queue(setup, start, 2 * config.train.prompts_per_step)

@@ -22,13 +22,14 @@ from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.config.run_config import chosen
 from tepo.planning.simulator import evaluations, published, rollouts, updates
-from tepo.planning.simulator.cards import H100, SYNC, Decoding, Training
+from tepo.planning.simulator.cards import SYNC, Decoding, Training
 from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.planning.simulator.engine_sizes import MODELS as CUT
 from tepo.planning.simulator.evaluations import Evaluation
 from tepo.planning.simulator.rollouts import Rollout, Setup
-from tepo.planning.simulator.workload import PROMPT, Lognormal, Measured, Workload
+from tepo.planning.simulator.workload import PROMPT, Lognormal, MeasuredLengths, Workload
 from tepo.policy.model.shapes import KNOWN, Shape
+from tepo.training.resources.gpu_cards import H100
 
 RESULT = Path(__file__).parent / "results" / "simulation.json"
 BLOCK = 256  # rows that one engine measured at a time
@@ -48,10 +49,7 @@ class Model:
     memory: float
 
 
-MODELS = (
-    Model("qwen2.5-7b", KNOWN["Qwen/Qwen2.5-7B"], 0.4),
-    Model("qwen3-14b", KNOWN["Qwen/Qwen3-14B"], 0.55),
-)
+MODELS = (Model("qwen2.5-7b", KNOWN["Qwen/Qwen2.5-7B"], 0.4), Model("qwen3-14b", KNOWN["Qwen/Qwen3-14B"], 0.55))
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ MEANS = ("rollout", "least", "logprobs", "updates", "total", "drawn", "consumed"
 
 
 @dataclass(frozen=True)
-class Case:
+class SimulatedRun:
     """A model on so many H100 with a workload; overrides: of scale=paper."""
 
     model: Model
@@ -155,7 +153,7 @@ def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16)) -> Any:
     """All that the command prints."""
     checks, mean = published.check()
     seven = MODELS[0]
-    steps = [step for model in MODELS for size in gpus for step in Case(model, size, workload).steps()]
+    steps = [step for model in MODELS for size in gpus for step in SimulatedRun(model, size, workload).steps()]
     return {
         "published": {
             "mean": mean,
@@ -164,7 +162,7 @@ def measure(workload: Workload, gpus: tuple[int, ...] = (8, 16)) -> Any:
         },
         "steps": [asdict(step) for step in steps],
         "evaluation": {
-            str(size): {way: asdict(one) for way, one in Case(seven, size, workload).evaluations().items()}
+            str(size): {way: asdict(one) for way, one in SimulatedRun(seven, size, workload).evaluations().items()}
             for size in (1, *gpus)
         },
         "engine_sizes": [asdict(row) for name in CUT for size in gpus for row in engine_sizes(name, size, workload)],
@@ -249,7 +247,7 @@ def main() -> None:
     if given.stored:
         found = json.loads(RESULT.read_text())
     else:
-        found = measure(Measured(given.lengths) if given.lengths else Lognormal(2000, 8192))
+        found = measure(MeasuredLengths(given.lengths) if given.lengths else Lognormal(2000, 8192))
     if given.write:
         RESULT.write_text(json.dumps(json.loads(RESULT.read_text()) | found, indent=1) + "\n")
     show(found)

@@ -13,7 +13,7 @@ Guard = Literal["", "own CPU", "any CPU", "other CPUs", "target"]
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One line: our figure and the peer's in `unit`, their ratio and the target it is held to, if any.
 
     `guard`: CI compares the ratio of the short form with the committed baseline of the same kind of CPU; only where it
@@ -47,7 +47,7 @@ class Unavailable(Exception):
     """Package or program that a benchmark misses, in words."""
 
 
-Found = tuple[list[Row], dict[str, Any]]
+Found = tuple[list[BenchmarkRow], dict[str, Any]]
 
 
 def _module(name: str) -> Any:
@@ -58,7 +58,7 @@ def cli(turns: int, short: bool) -> Found:
     start = _module("cli_start")
     found, others = start.measure(rounds=3 * turns), start.measure_commands(rounds=turns)
     rows = [
-        Row(
+        BenchmarkRow(
             "tepo --help / import typer",
             "CPU s",
             found["ours_s"],
@@ -70,7 +70,7 @@ def cli(turns: int, short: bool) -> Found:
     ]
     for words, row in others.items():
         rows.append(
-            Row(
+            BenchmarkRow(
                 f"tepo {words.partition(' --model')[0]} / import torch",
                 "CPU s",
                 row["ours_s"],
@@ -87,7 +87,7 @@ def sampler(turns: int, short: bool) -> Found:
     found = _module("sampler").measure(turns=3 * turns)
     peer = max(found["generate_dynamic"], found["generate_static"])
     return [
-        Row(
+        BenchmarkRow(
             "sampler / transformers generate()",
             "tokens/CPU s",
             found["tepo"],
@@ -97,7 +97,7 @@ def sampler(turns: int, short: bool) -> Found:
             True,
             "own CPU",
         ),
-        Row(
+        BenchmarkRow(
             "sampler / its bare matrix products",
             "CPU us a token",
             1e6 / found["tepo"],
@@ -114,7 +114,7 @@ def vllm(turns: int, short: bool) -> Found:
         raise Unavailable("vLLM is not installed (make engines)")
     found = _module("vllm_sampler").measure(turns=turns)
     return [
-        Row("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)
+        BenchmarkRow("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)
     ], found
 
 
@@ -123,7 +123,7 @@ def update(turns: int, short: bool) -> Found:
     seconds, share = found["seconds"], found["trained_share"]
     rates = {name: found["tokens"] / spent for name, spent in seconds.items()}
     return [
-        Row(
+        BenchmarkRow(
             "update, packed / right-padded",
             "tokens/CPU s",
             rates["packed"],
@@ -133,8 +133,8 @@ def update(turns: int, short: bool) -> Found:
             True,
             "own CPU",
         ),
-        Row("update, trained / pushed tokens", "share", share, 1.0, share, 0.95, True, "any CPU"),
-        Row(
+        BenchmarkRow("update, trained / pushed tokens", "share", share, 1.0, share, 0.95, True, "any CPU"),
+        BenchmarkRow(
             "update / its bare matrix products",
             "CPU s",
             seconds["packed"],
@@ -150,7 +150,7 @@ def grader(turns: int, short: bool) -> Found:
     found = _module("grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
     targets = {"rollout": 5.0, "fresh": 1.0, "wrong": 1.0}
     rows = [
-        Row(
+        BenchmarkRow(
             f"grader / math-verify, {name}",
             "answers/core s",
             row["tepo_per_core_second"],
@@ -172,7 +172,7 @@ def step(turns: int, short: bool) -> Found:
     found = trl.measure(turns=turns, tuned=not short, short=short)
     ours, peers = found["rows"]["tepo"], {"trl": ("ratio", 4.0), "trl, tuned": ("ratio_tuned", None)}
     return [
-        Row(
+        BenchmarkRow(
             f"TRL's RL step ({name}) / ours, GRPO/DAPO",
             "CPU s",
             ours["cpu_s"],
@@ -190,7 +190,7 @@ def limit(turns: int, short: bool) -> Found:
     found = _module("rl_step").measure(steps=turns + 1)
     steps = found["rows"]
     rows = [
-        Row(
+        BenchmarkRow(
             f"RL step / its bare matrix products, {name}",
             "CPU s",
             row["cpu_s"],
@@ -202,7 +202,7 @@ def limit(turns: int, short: bool) -> Found:
         for name, row in steps.items()
     ]
     ours, other = steps["tepo"]["cpu_s"], steps["grpo_dapo"]["cpu_s"]
-    row = Row("TEPO's RL step / GRPO/DAPO's", "CPU s", ours, other, ours / other, 1.10, guard="target")
+    row = BenchmarkRow("TEPO's RL step / GRPO/DAPO's", "CPU s", ours, other, ours / other, 1.10, guard="target")
     return [*rows, row], found
 
 
@@ -210,7 +210,7 @@ def growth(turns: int, short: bool) -> Found:
     found = _module("cost_growth").measure(turns=max(1, turns // 2), short=short)
     worst = max(found["rows"], key=lambda row: abs(row["deviation"]))
     return [
-        Row(
+        BenchmarkRow(
             "cost growth, furthest step from the model",
             "CPU s",
             worst["step_s"],
@@ -238,7 +238,7 @@ def fused(turns: int, short: bool) -> Found:
     return [row for found in runs for row in fused_rows(found)], {"jobs": runs}
 
 
-def fused_rows(found: dict[str, Any]) -> list[Row]:
+def fused_rows(found: dict[str, Any]) -> list[BenchmarkRow]:
     """Time and memory of ours over those of each other variant that does the same job."""
     rows, full = [], found["tokens"] >= 4096
     targets: dict[str, tuple[float | None, float | None]] = {
@@ -255,7 +255,7 @@ def fused_rows(found: dict[str, Any]) -> list[Row]:
         for what, key, target in (("time, CPU s", "cpu_s", time), ("peak memory, MiB", "peak_mib", memory)):
             kind, unit = what.split(", ")
             rows.append(
-                Row(
+                BenchmarkRow(
                     f"fused op / {peer}, {kind}",
                     unit,
                     ours[key],

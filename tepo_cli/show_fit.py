@@ -7,10 +7,9 @@ from rich.table import Table
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
-from tepo.planning.fit import Fit, fit, needs_reference, takes
+from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
 from tepo.planning.gpu_hours import card_hours
-from tepo.planning.gpu_peaks import measured_peaks
-from tepo.planning.gpus import ASSUMPTIONS, cards, chosen, machines
+from tepo.planning.gpus import ASSUMPTIONS, chosen, machines, single_gpus
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
@@ -62,14 +61,16 @@ def _show_cards(todo: Sequence[Unit], card: str | None, gpus: int | None) -> Non
     counts = _COUNTS if gpus is None else (gpus,)
     title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
     table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in counts), "$")), title=title)
-    for machine in chosen(cards(), card, None):
+    for machine in chosen(single_gpus(), card, None):
         hours = card_hours(todo, machine)
         if hours is None:
-            table.add_row(machine.gpu, *["no"] * (len(counts) + 2))
+            table.add_row(machine.card.name, *["no"] * (len(counts) + 2))
             continue
         shortest, longest = min(hours.runs), max(hours.runs)
         one = f"{longest:.1f}" if longest - shortest < 0.05 else f"{shortest:.1f} to {longest:.1f}"
-        table.add_row(machine.gpu, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}")
+        table.add_row(
+            machine.card.name, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"
+        )
     show(table, stderr=True)
 
 
@@ -82,7 +83,7 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
     not fit and what would help. settings: of a sweep, those that it holds for, where others take something else."""
     reference = needs_reference(config)
     several = engine_backend(config.engine.kind).several_ranks
-    there = chosen(machines(), card, gpus) if several else chosen(cards(), card, None)
+    there = chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
     fits = [fit(config, machine, reference=reference) for machine in there]
     title = (
         f"{config.model.name}{', with a frozen reference policy' if reference else ''}"
@@ -101,7 +102,7 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
     if times:
         say_wrapped(f"seconds of a step (rollout + old log-probs + updates + rest): {'; '.join(times)}")
     prices = ", ".join(
-        f"{gpu} {price}" for gpu, price in sorted({(one.machine.gpu, one.machine.price) for one in fits})
+        f"{gpu} {price}" for gpu, price in sorted({(one.machine.card.name, one.machine.card.price) for one in fits})
     )
     say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
     say_wrapped(_ASSUMED)
@@ -122,7 +123,7 @@ def _figures(one: Fit, steps: int) -> list[str]:
     memory = one.memory
     parts = [getattr(memory, part) for part in _PARTS]
     phases = [getattr(memory, phase) for phase in _PHASES]
-    sizes = [*parts, memory.sampler, memory.cache, *phases, one.machine.bytes]
+    sizes = [*parts, memory.sampler, memory.cache, *phases, one.machine.card.bytes]
     cells = [f"{size / GIB:.1f}" if size else "–" for size in sizes]
     return [*cells, *(["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"])]
 

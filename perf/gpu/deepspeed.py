@@ -76,11 +76,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
 
 
 def engine_of(
-    kind: str,
-    device: str,
-    stage: int = 2,
-    offload: bool = False,
-    weights: dict[str, torch.Tensor] | None = None,
+    kind: str, device: str, stage: int = 2, offload: bool = False, weights: dict[str, torch.Tensor] | None = None
 ) -> Any:
     """An engine over the same random model."""
     gc.collect()
@@ -134,7 +130,7 @@ def join(one: Trained, other: Trained) -> Trained:
 
 
 def compare(name: str, found: Trained, expected: Trained, start: dict[str, torch.Tensor]) -> Iterator[Figure]:
-    """How far apart two trainings end; each must stay within its bound."""
+    """Distance between the ends of two trainings; each figure must stay within its bound."""
     pairs = {"loss": (found.losses, expected.losses), "gradient norm": (found.norms, expected.norms)}
     for what, (ours, theirs) in pairs.items():
         apart = max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(ours, theirs, strict=True))

@@ -1,1 +1,1 @@
-"""What a study will take: memory, time, disk and GPU hours."""
+"""Forecasts of what a study takes: memory, time, disk and GPU hours."""

@@ -1,4 +1,4 @@
-"""What the runs of a plan take on the disk."""
+"""Disk space of the runs of a plan."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class StudyDisk:
 
 
 def study_disk(units: Iterable[Unit]) -> StudyDisk:
-    """Of the distinct runs that train."""
+    """Disk space of the distinct runs that train."""
     runs = [run_disk(unit.config) for unit in unique(units) if unit.row.objective is not None]
     kept = sum(run.weights for run in runs)
     one = max((run.peak - run.weights for run in runs), default=0.0)

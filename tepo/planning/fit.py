@@ -1,17 +1,19 @@
-"""Whether a run fits on a machine, and what would make it fit: said before anything is started."""
+"""Fit of a run on a machine, and what would make it fit: said before anything is started."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
-from tepo.config.compose import to_dict
+from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.planning.gpus import Machine, machine_here, ranks_of
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.backends import RESERVE, longest_sequence, sampler_backend, sampler_kinds
+from tepo.studies.study import SCALES, load_study
 from tepo.training.engine.backends import engine_backend
-from tepo.training.resources.memory import GIB, Gpus, Memory, choose, fill, memory, sequence_bytes
+from tepo.training.resources.gpu_cards import Card
+from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, choose, fill, memory, sequence_bytes
 
 if TYPE_CHECKING:
     from tepo.planning.step_time import StepTime
@@ -27,6 +29,8 @@ _SAVED = {
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _SIMULATED: dict[tuple[str, Machine, Memory], "StepTime"] = {}
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
+_SECTIONS = {"sampling": "gen", "updating": "update_actor"}  # a phase of the plan, a section of a step
+_TABLES = ("table1", "table2")  # with all models of a scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Fit:
 
     @property
     def time(self) -> "StepTime":
-        """Of a step; simulated when it is asked for, once for all that takes the same."""
+        """Simulated time of a step, made when it is asked for, once for all runs with the same key."""
         key = takes(self.config), self.machine, self.memory
         if key not in _SIMULATED:
             from tepo.planning.step_time import step_time  # imports torch
@@ -67,7 +71,7 @@ class Fit:
 
     def cost(self, steps: int) -> float:
         """Dollars of a run."""
-        return self.time.total * steps / 3600 * self.machine.ranks * self.machine.price
+        return self.time.total * steps / 3600 * self.machine.ranks * self.machine.card.price
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
@@ -91,7 +95,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
 
 def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
-    """What each override saves on top of those before it."""
+    """Memory that each override saves on top of those before it, in words."""
     for word in words:
         before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
         after = memory(config, shape, _gpus(config, machine))
@@ -102,13 +106,13 @@ def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str
 
 
 def takes(config: RunConfig) -> str:
-    """What memory and time go by."""
+    """Key of all settings that memory and time depend on."""
     parts = {section: to_dict(config)[section] for section in _DEVICE}
     return str(parts | {"train": {key: value for key, value in parts["train"].items() if key not in _FREE}})
 
 
 def needs_reference(config: RunConfig) -> bool:
-    """Whether the objective keeps a frozen copy of the policy before training."""
+    """True where the objective keeps a frozen copy of the policy before training."""
     from tepo.objectives import load_objective
 
     return load_objective(config.objective).needs.initial_policy
@@ -128,14 +132,14 @@ def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -
 
 
 def _gpus(config: RunConfig, machine: Machine) -> Gpus:
-    """Those of a machine that the engine uses."""
+    """GPUs of a machine that the engine uses."""
     ranks = ranks_of(config, machine)
-    return Gpus(ranks, min(ranks, machine.node_gpus), machine.bytes)
+    return Gpus(ranks, min(ranks, machine.node_gpus), machine.card.bytes)
 
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
-    """What does not fit into a GPU or a node, or an empty string."""
-    of, left = f"of {machine.bytes / GIB:.0f}", machine.bytes - RESERVE
+    """Sentence that names what does not fit into a GPU or a node; empty where all fits."""
+    of, left = f"of {machine.card.bytes / GIB:.0f}", machine.card.bytes - RESERVE
     if found.updating > left:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"
     if max(found.sampling, found.syncing) > left:
@@ -226,3 +230,33 @@ def planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
     except UserError:  # an unknown shape
         return None
     return None if found is None or found.problem else found.time.total
+
+
+def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """GiB by phase, the most of all steps. Empty for a run that no GPU has trained."""
+    keys = {phase: f"{TAKEN}{section}" for phase, section in _SECTIONS.items()}
+    known = [row for row in rows if all(key in row for key in keys.values())]
+    return {phase: max(row[key] for row in known) for phase, key in keys.items()} if known else {}
+
+
+def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]:
+    """Each shipped scale, and in words what of it fits. gpus: bytes of each GPU; host: bytes of main memory."""
+    for scale in SCALES:
+        models = dict.fromkeys(model for table in _TABLES for model in load_study(table).scale(scale).models)
+        yield scale, "; ".join(_fits(scale, model, gpus, host) for model in models)
+
+
+def _fits(scale: str, model: str, gpus: Sequence[float], host: float) -> str:
+    config = compose([f"scale={scale}", f"model={model}"])
+    if config.model.dtype == "float32":
+        return f"{model} runs on the CPU"
+    if not gpus:
+        return f"{model} needs a GPU"
+    ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
+    # only memory counts here: operations, bandwidth and price say nothing
+    fitted = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
+    if not fitted.problem:
+        return f"{model} fits"
+    if fitted.changes is None:
+        return f"{model} does not fit"
+    return f"{model} fits with {' '.join(fitted.changes)}"

@@ -1,4 +1,4 @@
-"""How long a study takes on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
+"""GPU hours of a study on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
 
 import heapq
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tepo.studies.plan import Unit
 class CardHours:
     """Hours of the single runs of a study on one kind of card, in the order in which they start."""
 
-    card: Machine
+    machine: Machine
     runs: tuple[float, ...]
 
     def clock(self, cards: int) -> float:
@@ -27,12 +27,12 @@ class CardHours:
 
     @property
     def dollars(self) -> float:
-        return sum(self.runs) * self.card.price
+        return sum(self.runs) * self.machine.card.price
 
 
-def card_hours(units: Sequence[Unit], card: Machine) -> CardHours | None:
-    """Of training and measuring every unit; None where one does not fit on the card. Units that take the same, as most
-    rows of a study do, are looked at once."""
+def card_hours(units: Sequence[Unit], machine: Machine) -> CardHours | None:
+    """Hours of training and measuring every unit; None where one does not fit on the card. Units with the same key
+    (`takes`), as most rows of a study have, are looked at once."""
     found: dict[tuple[object, ...], float | None] = {}
     runs = []
     for unit in units:
@@ -40,19 +40,19 @@ def card_hours(units: Sequence[Unit], card: Machine) -> CardHours | None:
         reference = trained and needs_reference(config)
         key = takes(config), *config.data.benchmarks, trained, reference
         if key not in found:
-            found[key] = _hours(config, trained, reference, card)
+            found[key] = _hours(config, trained, reference, machine)
         hours = found[key]
         if hours is None:
             return None
         runs.append(hours)
-    return CardHours(card, tuple(runs))
+    return CardHours(machine, tuple(runs))
 
 
-def _hours(config: RunConfig, trained: bool, reference: bool, card: Machine) -> float | None:
-    fitted = fit(config, card, reference=reference)
+def _hours(config: RunConfig, trained: bool, reference: bool, machine: Machine) -> float | None:
+    fitted = fit(config, machine, reference=reference)
     if fitted.problem:
         return None
     from tepo.planning.step_time import benchmark_time  # imports torch
 
-    measuring = benchmark_time(fitted.config, shape_of(config.model.path), card, fitted.memory)
+    measuring = benchmark_time(fitted.config, shape_of(config.model.path), machine, fitted.memory)
     return (trained * config.train.steps * fitted.time.total + measuring) / 3600

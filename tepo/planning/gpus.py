@@ -12,6 +12,7 @@ from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.planning.simulator.cards import BANDWIDTH, MFU, OPERATIONS, PROMPT, SYNC, operations_share
 from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.gpu_cards import A100, A100_40GB, H100, H200, L40S, RTX_4090, Card
 from tepo.training.resources.memory import GIB, Gpus
 
 RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
@@ -37,22 +38,12 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """GPUs of one kind.
+    """Nodes with GPUs of one kind. host: bytes of main memory of a node."""
 
-    bytes, operations (dense bf16, a second) and bandwidth (bytes a second) of one, its assumed price in dollars an
-    hour, main memory of a node; bytes a second one way to other GPUs of the node and of other nodes.
-    """
-
-    gpu: str
+    card: Card
     nodes: int
     node_gpus: int
-    bytes: float
-    operations: float
-    bandwidth: float
-    price: float
     host: float
-    nvlink: float = 450e9
-    network: float = 50e9
 
     @property
     def ranks(self) -> int:
@@ -60,20 +51,11 @@ class Machine:
 
     @property
     def name(self) -> str:
-        return f"{self.nodes} x {self.node_gpus} {self.gpu}" if self.nodes > 1 else f"{self.node_gpus} {self.gpu}"
-
-
-# GiB, operations, bandwidth, price, to other GPUs of the node: NVLink, or PCIe 4
-_CARDS = {
-    "RTX 4090": (23.5, 165e12, 1.01e12, 0.4, 32e9),
-    "A100 40GB": (39.4, 312e12, 1.56e12, 1.1, 300e9),
-    "L40S": (44.4, 362e12, 0.86e12, 0.9, 32e9),
-}
-_KINDS = {
-    "A100": (79.1, 312e12, 2.0e12, 1.5, 300e9),
-    "H100": (79.1, 989e12, 3.35e12, 2.5, 450e9),
-    "H200": (139.8, 989e12, 4.8e12, 3.5, 450e9),
-}
+        return (
+            f"{self.nodes} x {self.node_gpus} {self.card.name}"
+            if self.nodes > 1
+            else f"{self.node_gpus} {self.card.name}"
+        )
 
 
 def machines() -> list[Machine]:
@@ -84,20 +66,21 @@ def machines() -> list[Machine]:
     small = ((1, 1, 60.0), (1, 8, 503.0))
     large = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
     return [
-        Machine(gpu, nodes, each, size * GIB, operations, bandwidth, price, host * GIB, nvlink)
-        for kinds, counts in ((_CARDS, small), (_KINDS, large))
-        for gpu, (size, operations, bandwidth, price, nvlink) in kinds.items()
+        Machine(card, nodes, each, host * GIB)
+        for cards, counts in (((RTX_4090, A100_40GB, L40S), small), ((A100, H100, H200), large))
+        for card in cards
         for nodes, each, host in counts
     ]
 
 
 def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list[Machine]:
-    """Those of a card, in any spelling (h100, rtx4090), and of so many GPUs. Raises UserError where there are none."""
-    cards = {"".join(machine.gpu.lower().split()): machine.gpu for machine in found}
+    """Machines with a card, in any spelling (h100, rtx4090), and with so many GPUs. Raises UserError where there are
+    none."""
+    cards = {"".join(machine.card.name.lower().split()): machine.card.name for machine in found}
     name = None if card is None else "".join(card.lower().split())
     if name is not None and name not in cards:
         raise unknown_name("card", str(card), cards, where="--card")
-    left = [machine for machine in found if name is None or machine.gpu == cards[name]]
+    left = [machine for machine in found if name is None or machine.card.name == cards[name]]
     counts = sorted({machine.ranks for machine in left})
     if gpus is not None and gpus not in counts:
         fix = f"a plan is made for {' or '.join(map(str, counts))}"
@@ -105,7 +88,7 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
     return [machine for machine in left if gpus in (None, machine.ranks)]
 
 
-def cards() -> list[Machine]:
+def single_gpus() -> list[Machine]:
     """One GPU of each kind, for runs that need no more."""
     return [machine for machine in machines() if machine.ranks == 1]
 
@@ -113,11 +96,12 @@ def cards() -> list[Machine]:
 def machine_here(name: str, gpus: Gpus) -> Machine | None:
     """GPUs that the driver calls so, of those that a plan knows: of two sizes the nearer; None for an unknown card."""
     words = name.replace("-", " ").split()
-    known = [card for card in cards() if any(word in words for word in card.gpu.split() if word != "RTX")]
-    found = min(known, key=lambda card: abs(card.bytes - gpus.bytes), default=None)
+    known = [one for one in single_gpus() if any(word in words for word in one.card.name.split() if word != "RTX")]
+    found = min(known, key=lambda one: abs(one.card.bytes - gpus.bytes), default=None)
     if found is None:
         return None
-    return replace(found, nodes=gpus.ranks // gpus.node_ranks, node_gpus=gpus.node_ranks, bytes=gpus.bytes)
+    nodes = gpus.ranks // gpus.node_ranks
+    return replace(found, card=replace(found.card, bytes=gpus.bytes), nodes=nodes, node_gpus=gpus.node_ranks)
 
 
 def ranks_of(config: RunConfig, machine: Machine) -> int:

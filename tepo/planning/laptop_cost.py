@@ -1,4 +1,4 @@
-"""What a laptop study will cost, from what runs in the store have cost; without any, from a probe of two steps.
+"""Cost of a laptop study, from what runs in the store have cost; without any, from a probe of two steps.
 
 The price of a unit is start-up + steps x seconds a step + benchmarks x seconds a benchmark (a validation is a part of
 one), the medians over measured runs of the same data and the same work a step, by objective where it was measured.
@@ -22,7 +22,7 @@ PROBE_STEPS = 2
 
 @dataclass(frozen=True)
 class Price:
-    """Of the units that are still to do. basis: how many measured runs stand behind it."""
+    """Price of the units that are still to do. basis: how many measured runs stand behind it."""
 
     cpu_s: float
     tokens: float

@@ -1,4 +1,4 @@
-"""What a run takes on a machine of a plan, by simulation: the phases of a step, and measuring it on its benchmarks."""
+"""Time of a run on a machine of a plan, by simulation: the phases of a step, and measuring it on its benchmarks."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from statistics import fmean
 from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.gpus import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, MEASURING, RESPONSE_SHARE, Machine, ranks_of
 from tepo.planning.simulator import updates
-from tepo.planning.simulator.cards import SYNC, WORK, Card, Decoding, Training
+from tepo.planning.simulator.cards import SYNC, WORK, Decoding, Training
 from tepo.planning.simulator.clocked_sampler import Engine
 from tepo.planning.simulator.rollouts import Setup, in_turn
 from tepo.planning.simulator.workload import Lognormal
@@ -15,6 +15,7 @@ from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import longest_sequence, sampler_backend
 from tepo.training.engine.backends import shares_weights
+from tepo.training.resources.gpu_cards import Card
 from tepo.training.resources.memory import Memory
 
 STEPS = 2  # that are simulated
@@ -34,7 +35,7 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """Of the step; beside the updates, the old log-probs wait for both."""
+        """Seconds of the step; beside the updates, the old log-probs wait for both."""
         phases = self.rollout, self.updates + self.offload
         return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.sync
 
@@ -77,8 +78,7 @@ def _responses(config: RunConfig, limit: int) -> Lognormal:
 
 def _card(config: RunConfig, machine: Machine) -> Card:
     """One GPU of the machine. Of numbers of four bytes it moves half as many a second."""
-    bandwidth = machine.bandwidth * 2 / number_bytes(config.model.dtype)
-    return Card(machine.gpu, machine.bytes, machine.operations, bandwidth, machine.nvlink, machine.network)
+    return replace(machine.card, bandwidth=machine.card.bandwidth * 2 / number_bytes(config.model.dtype))
 
 
 def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:

@@ -57,7 +57,7 @@ class Limits:
         return min(max(self.ratio * first, self.least), self.most)
 
 
-# docs/log.md, "the gap of sampler and trainer", has what these follow from (python -m perf.sampler_gap).
+# docs/log.md, "the gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
 # The first rollout after a sync left out at 1e-6 has 1.1e-4: `most` is below, which bounds a stale first one too.
 _FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)

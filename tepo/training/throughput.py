@@ -13,8 +13,8 @@ import torch
 from tepo.policy.model.shapes import Shape
 from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.metrics.token_counts import Size, Work
+from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.resources.memory import GIB
-from tepo.training.resources.peaks import peak_operations
 from tepo.training.setup import Parts
 from tepo.training.step_metrics import Recorder
 
@@ -87,7 +87,9 @@ def _throughput(work: Work, seconds: Mapping[str, float], ranks: int) -> Figures
 
 def _utilisation(parts: Parts, work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
     """Shares of the GPUs' peak that log-prob passes and updates reached; nothing where the peak is not known."""
-    peak = peak_operations(parts.device, parts.config.model.dtype)
+    if parts.device.type != "cuda":
+        return {}
+    peak = peak_operations(torch.cuda.get_device_name(parts.device), parts.config.model.dtype)
     if peak is None:
         return {}
     shape = Shape.of_config(parts.policy.model.config)

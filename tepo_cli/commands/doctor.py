@@ -164,7 +164,7 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     import torch
 
     from tepo.launch.slurm_cluster import cluster
-    from tepo.planning.scales_here import scales_here
+    from tepo.planning.fit import scales_here
 
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

@@ -6,6 +6,8 @@ None is fitted to a row that the simulation is judged by.
 from dataclasses import dataclass
 
 from tepo.policy.model.shapes import Shape
+from tepo.training.resources.gpu_cards import H100, Card
+from tepo.training.resources.memory import GIB
 
 # Llama-3.1-8B, one request, vLLM 0.23 on an A100 40GB: 75 tokens/s, 77% of what its bandwidth allows
 # (johnmusgrave.com/p/vllm-throughput-latency-sweep-on). At 256 rows of 1k tokens on an H100 the two constants of
@@ -30,26 +32,8 @@ HOST = 0.75
 ALL_REDUCE = 10e-6
 NETWORK = 0.7  # of the peak of NVLink and of InfiniBand; NCCL's bus bandwidth on a DGX H100 is 75 to 80% of NVLink's
 NODE = 8  # GPUs
-GIB = 2**30
 PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
 WORK = 3.5 * GIB  # vLLM's own, as measured for the planner
-
-
-@dataclass(frozen=True)
-class Card:
-    """A GPU, by its maker's figures: bytes, dense bf16 operations, bytes a second of memory, NVLink and of its share of
-    the network between nodes."""
-
-    name: str
-    bytes: float
-    operations: float
-    bandwidth: float
-    nvlink: float = 450e9  # one way
-    network: float = 50e9  # 400 Gbit/s a GPU
-
-
-H100 = Card("H100", 79.1 * GIB, 989e12, 3.35e12)
-H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
 
 
 def operations_share(hidden: int, card: Card = H100) -> float:
@@ -106,13 +90,13 @@ class Decoding:
         return 2 * self._active * tokens / (self.tensor * OPERATIONS * self.card.operations)
 
     def seconds(self, steps: int, rows: int, cached: int) -> float:
-        """Of so many steps of `rows` rows that hold `cached` tokens at their begin and grow by one a step."""
+        """Seconds of so many steps with `rows` rows, which hold `cached` tokens at the start and grow by one a step."""
         held = cached * steps + rows * steps * (steps - 1) / 2
         work = max(self._reading(steps, held), self._computing(rows * steps)) + self._crossing * rows * steps
         return max(self.floor * steps, self._fixed * steps + work)
 
     def prefill(self, tokens: int) -> float:
-        """Of reading a prompt, or what a row had that was preempted."""
+        """Seconds of reading a prompt, or the tokens of a row that was preempted."""
         return self._computing(tokens) + self._crossing * tokens
 
     def least(self, longest: int, lengths: list[int], prompt: int, engines: int) -> float:

@@ -1,4 +1,4 @@
-"""What the rollout's own code talks to when there is a clock in place of the GPU: engine, sampler, queue, ranks."""
+"""Stand-ins that the rollout's own code talks to when a clock replaces the GPU: engine, sampler, queue, ranks."""
 
 import heapq
 import math
@@ -22,7 +22,7 @@ from tepo.training.prompt_stream import Prompt
 
 
 @dataclass(order=True)
-class Row:
+class SimulatedResponse:
     """A response under way; it ends `left` tokens after it was admitted, at step `end` of its engine."""
 
     end: int
@@ -33,7 +33,7 @@ class Row:
 
 
 class Rate(Protocol):
-    """What an engine takes, in seconds; see `Decoding`."""
+    """Seconds that an engine takes; see `Decoding`."""
 
     @property
     def max_rows(self) -> int: ...
@@ -53,12 +53,12 @@ class Engine:
         self.decoding, self.capacity = decoding, decoding.capacity
         self.clock = self.busy = 0.0
         self.steps = self.cached = self.count = self.tokens = self.preempted = 0
-        self.rows: list[Row] = []  # a heap by end; `end - steps` tokens are left
-        self.waiting: deque[Row] = deque()
+        self.rows: list[SimulatedResponse] = []  # a heap by end; `end - steps` tokens are left
+        self.waiting: deque[SimulatedResponse] = deque()
 
     def add(self, name: Any, length: int, prompt: int = PROMPT) -> None:
         self.count += 1
-        self.waiting.append(Row(0, self.count, name, length, prompt))
+        self.waiting.append(SimulatedResponse(0, self.count, name, length, prompt))
 
     def run(self, until: float) -> list[Any]:
         """Decode until a row ends or, with at most a step more, until a time. Returns the names of what ended."""
@@ -124,7 +124,7 @@ class Engine:
             held = row.held + row.left - left
             self.cached -= held
             self.preempted += 1
-            self.waiting.appendleft(Row(0, row.order, row.name, left, held))
+            self.waiting.appendleft(SimulatedResponse(0, row.order, row.name, left, held))
 
 
 class ClockedQueue:

@@ -12,10 +12,11 @@ from typing import Literal
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.simulator import rollouts, updates
-from tepo.planning.simulator.cards import H100, NODE, SYNC, Decoding, Training
+from tepo.planning.simulator.cards import NODE, SYNC, Decoding, Training
 from tepo.planning.simulator.rollouts import Setup
 from tepo.planning.simulator.workload import Workload
 from tepo.policy.model.shapes import shape_of
+from tepo.training.resources.gpu_cards import H100
 from tepo.training.resources.memory import Gpus, memory
 
 MODELS = ("qwen2.5-7b", "qwen3-14b", "qwen2.5-32b")

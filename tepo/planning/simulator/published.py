@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from tepo.config.compose import compose
 from tepo.planning.simulator import updates
-from tepo.planning.simulator.cards import EAGER_SECONDS, H20, Decoding, Training
+from tepo.planning.simulator.cards import EAGER_SECONDS, Decoding, Training
 from tepo.planning.simulator.rollouts import Setup, by_generation_batches
 from tepo.planning.simulator.updates import Trained
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
+from tepo.training.resources.gpu_cards import H20
 
 SHAPE = KNOWN["Qwen/Qwen2.5-7B"]  # Math-7B has the same
 WITHIN = 0.25
@@ -64,8 +65,8 @@ def mean_length(row: Published) -> float:
 
 
 def driver_seconds() -> float:
-    """What a padded position costs the driver in the log-prob phase, on average over the other table. Its length is
-    that of its first row."""
+    """Seconds that a padded position costs the driver in the log-prob phase, on average over the other table. Its
+    length is that of its first row."""
     mean = mean_length(OTHERS[0])
     left = [(row.logprobs - trained(row, mean).logprobs) / _positions(row) for row in OTHERS]
     return sum(left) / len(left)

@@ -31,7 +31,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a step drew.
+    """Simulated rollout of one step.
 
     lengths: of the kept groups, by group. consumed: prompts up to the last group kept. drawn: all tokens decoded, with
     what was given up. busy: share of the time in which engines decoded. least: the lower bound, see `Decoding.least`.

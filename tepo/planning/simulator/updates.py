@@ -36,7 +36,7 @@ def ours(training: Training, config: RunConfig, lengths: Sequence[Sequence[int]]
     rollout, budget, ranks = flat(lengths), config.engine.micro_batch_tokens, training.ranks
 
     def seconds(sequences: Sequence[int]) -> list[float]:
-        """Of a forward pass, by rank."""
+        """Seconds of a forward pass, by rank."""
         if balanced:
             dealt = rollout.deal(sequences, budget, ranks)
         else:

@@ -1,4 +1,4 @@
-"""Which responses a prompt gives: lognormal lengths, or those of an evaluation of a real run."""
+"""Responses that a prompt gives: lognormal lengths, or those of an evaluation of a real run."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,7 +61,7 @@ class Lognormal:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLengths:
     """Groups of a real evaluation (samples.parquet), in turn: lengths and right answers of each problem, as often as a
     group has responses. limit: its longest response."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.grader_quality import Row, case_rows
+from perf.grader_quality import AskedAnswer, case_rows
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
 from tests.unit.grader.test_budget import ENDLESS, SUMS, TOWER
@@ -23,19 +23,19 @@ DEAREST = 20  # the others take less than a seventh of what the first try may
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[AskedAnswer]:
     """Golds named by id need the benchmarks (TEPO_DATA=DIR); the others are always graded."""
     data = os.environ.get("TEPO_DATA")
     return case_rows(CASES, Path(data) if data else None)
 
 
 @pytest.fixture(scope="module")
-def verdicts(rows: list[Row]) -> list[Verdict]:
+def verdicts(rows: list[AskedAnswer]) -> list[Verdict]:
     with Grader(OPTIONS) as grader:
         return grader.grade([(gold, response) for _, gold, response, _ in rows])
 
 
-def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[Row], verdicts: list[Verdict]) -> None:
+def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[AskedAnswer], verdicts: list[Verdict]) -> None:
     assert len(rows) >= 700
     wrong = [(row, verdict.reason) for row, verdict in zip(rows, verdicts, strict=True) if verdict.correct != row[3]]
     assert not wrong
@@ -43,7 +43,7 @@ def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[Row], verdicts: li
 
 
 @pytest.mark.slow
-def test_four_busy_processes_change_no_verdict_and_no_reason(rows: list[Row], verdicts: list[Verdict]) -> None:
+def test_four_busy_processes_change_no_verdict_and_no_reason(rows: list[AskedAnswer], verdicts: list[Verdict]) -> None:
     """The dearest of the case file, on as many workers as there are cores, quiet and beside the four; answers at the
     limits beside them. What is judged without a worker, or at a fraction of the budget, has nothing to run out of."""
     order = sorted(range(len(rows)), key=lambda index: -verdicts[index].seconds)

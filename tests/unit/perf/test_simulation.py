@@ -12,13 +12,14 @@ from perf.simulate_cpu_ranks import Replayed, replay
 from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.planning.simulator import evaluations, published, rollouts, updates
-from tepo.planning.simulator.cards import H100, Decoding, Training
+from tepo.planning.simulator.cards import Decoding, Training
 from tepo.planning.simulator.clocked_sampler import Engine
 from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.planning.simulator.rollouts import Setup
-from tepo.planning.simulator.workload import PROMPT, Lognormal, Measured
+from tepo.planning.simulator.workload import PROMPT, Lognormal, MeasuredLengths
 from tepo.policy.model.shapes import KNOWN
 from tepo.store.samples_file import table_of, write_table
+from tepo.training.resources.gpu_cards import H100
 
 SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
 DECODING = Decoding(H100, SHAPE, 0.4, 64)
@@ -125,7 +126,7 @@ def test_lengths_of_a_real_evaluation(tmp_path: Path) -> None:
         for sample in range(2)
     ]
     write_table(tmp_path / "samples.parquet", table_of(rows))
-    workload = Measured(tmp_path / "samples.parquet")
+    workload = MeasuredLengths(tmp_path / "samples.parquet")
     first, second = workload.group(0, 8), workload.group(1, 8)
     assert set(first.lengths) <= {10, 20}
     assert first.lengths[: first.right] == [20] * first.right, "the right ones come first, with their lengths"

@@ -11,15 +11,15 @@ from perf import __main__ as table
 from perf.cost_growth import fit, stepper
 from perf.machine import cpu_kind
 from perf.products import SHAPES, products
-from perf.suite import Guard, Row, fused_rows
+from perf.suite import BenchmarkRow, Guard, fused_rows
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 
 INTEL, AMD, ARM = "Intel Xeon, AVX-512", "AMD EPYC, AVX2", "Graviton, NEON"
 
 
-def row(ratio: float, higher: bool = True, guard: Guard = "own CPU", name: str = "a") -> Row:
-    return Row(name, "s", ratio, 1.0, ratio, 2.0, higher, guard)
+def row(ratio: float, higher: bool = True, guard: Guard = "own CPU", name: str = "a") -> BenchmarkRow:
+    return BenchmarkRow(name, "s", ratio, 1.0, ratio, 2.0, higher, guard)
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def on(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "machine", lambda: {"cpu": cpu})
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, *looks: list[Row]) -> list[int]:
+def measured(monkeypatch: pytest.MonkeyPatch, *looks: list[BenchmarkRow]) -> list[int]:
     """Let the benchmarks find these rows, one look after the other.
     Returns the turns' multipliers, filled as they are asked for."""
     asked, left = [], list(looks)
 
-    def run(name: str, short: bool, more: int = 1) -> tuple[list[Row], dict]:
+    def run(name: str, short: bool, more: int = 1) -> tuple[list[BenchmarkRow], dict]:
         asked.append(more)
         return left.pop(0), {}
 
@@ -84,7 +84,7 @@ def test_a_guarded_row_that_is_gone_fails(results: Path, monkeypatch: pytest.Mon
 def test_the_worst_run_is_kept_with_the_spread(results: Path, higher: bool, worst: float) -> None:
     table.write("cli", True, [([row(ratio, higher)], {}) for ratio in (3.5, 3.0, 4.0)])
     (entry,) = json.loads((results / "cli_short.json").read_text()).values()
-    assert [Row(**kept).ratio for kept in entry["rows"]] == [worst]
+    assert [BenchmarkRow(**kept).ratio for kept in entry["rows"]] == [worst]
     assert entry["spread"]["a"] == pytest.approx(1 / 3)
 
 

@@ -8,13 +8,13 @@ import pytest
 from tepo.config.compose import compose
 from tepo.planning.fit import fit
 from tepo.planning.gpu_hours import CardHours, card_hours
-from tepo.planning.gpus import cards
+from tepo.planning.gpus import single_gpus
 from tepo.planning.step_time import benchmark_time
 from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 
-CARDS = {card.gpu: card for card in cards()}
+CARDS = {one.card.name: one for one in single_gpus()}
 
 
 def test_a_free_card_takes_the_next_run() -> None:

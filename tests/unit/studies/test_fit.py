@@ -10,24 +10,24 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, options
 from tepo.config.run_config import RunConfig
-from tepo.planning.fit import _changed, fit, needs_reference
-from tepo.planning.gpu_peaks import measured_peaks
+from tepo.planning.fit import _changed, fit, measured_peaks, needs_reference
 from tepo.planning.gpus import Machine, machine_here, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.gpu_cards import H100, Card
 from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
-LARGE = [machine for machine in machines() if machine.bytes > 70 * GIB]
+LARGE = [machine for machine in machines() if machine.card.bytes > 70 * GIB]
 
 
 def test_every_machine_of_the_plan_is_there() -> None:
     large = {(gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)}
     small = {(gpu, ranks) for gpu in ("RTX 4090", "A100 40GB", "L40S") for ranks in (1, 8)}  # 24, 40, 48 GB
-    assert {(machine.gpu, machine.ranks) for machine in machines()} == large | small
+    assert {(machine.card.name, machine.ranks) for machine in machines()} == large | small
 
 
 @pytest.mark.parametrize("model", CONFIGS)
@@ -37,7 +37,7 @@ def test_what_is_said_to_help_does(model: str) -> None:
         found = fit(CONFIGS[model], machine)
         if not found.problem:
             assert found.changes == ()
-            assert found.memory.peak <= machine.bytes
+            assert found.memory.peak <= machine.card.bytes
         elif found.changes is not None:
             assert fit(_changed(CONFIGS[model], found.changes), machine).problem == ""
             words |= set(found.changes)
@@ -58,7 +58,7 @@ def test_the_papers_models_on_eight_gpus() -> None:
 
 
 def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
-    three = Machine("H100", 1, 3, 79 * GIB, 989e12, 3.35e12, 2.5, 1000 * GIB)
+    three = Machine(replace(H100, bytes=79 * GIB), 1, 3, 1000 * GIB)
     assert "3 ranks cannot share mini-batches of 16 prompts" in fit(CONFIGS["qwen2.5-7b"], three).problem
     assert fit(CONFIGS["qwen2.5-7b"], three).changes == ("train.mini_batch_prompts=15",)
 
@@ -171,7 +171,7 @@ def small_model(monkeypatch: pytest.MonkeyPatch) -> RunConfig:
 
 
 def card(gib: float, host: float = 60) -> Machine:
-    return Machine("one", 1, 1, gib * GIB, 165e12, 1e12, 0.5, host * GIB)
+    return Machine(Card("one", gib * GIB, 165e12, 1e12, price=0.5), 1, 1, host * GIB)
 
 
 def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> None:
@@ -235,7 +235,7 @@ def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     found = fit(config, BY_NAME["8 H100"])
     assert "do not hold 61 GiB of weights" in found.problem
     assert found.changes == ("sampler.memory_fraction=null",)
-    small = Machine("L40S", 1, 8, 44.4 * GIB, 362e12, 0.86e12, 0.9, 1843 * GIB)
+    small = Machine(Card("L40S", 44.4 * GIB, 362e12, 0.86e12), 1, 8, 1843 * GIB)
     plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
     changed = fit(plain, small)
     assert changed.problem
@@ -250,7 +250,7 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
         for name in ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3-1.7b-base"):
             found = fit(compose(["scale=single_gpu", f"model={name}", "engine.optimizer=adamw_8bit"]), machine)
             changed = fit(_changed(found.config, found.changes), machine) if found.changes else found
-            assert changed.problem or changed.memory.peak <= machine.bytes - GIB
+            assert changed.problem or changed.memory.peak <= machine.card.bytes - GIB
 
 
 def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +281,7 @@ def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_the_card_here_is_found_by_its_name(name: str, gib: float, card: str | None) -> None:
     found = machine_here(name, Gpus(16, 8, gib * GIB))
-    assert (found and found.gpu) == card
+    assert (found and found.card.name) == card
     assert found is None or (found.nodes, found.node_gpus, found.bytes) == (2, 8, gib * GIB)
 
 

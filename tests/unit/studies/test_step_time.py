@@ -15,6 +15,8 @@ from tepo.planning.gpus import KEPT_SHARE, machines
 from tepo.planning.simulator import cards, rollouts, updates
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
+from tepo.training.resources.gpu_cards import H100 as H100_CARD
+from tepo.training.resources.gpu_cards import Card
 
 SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8")
 SHORT = (*SMALL, "train.max_new_tokens=1024")
@@ -26,12 +28,12 @@ SEVEN = KNOWN["Qwen/Qwen2.5-7B"]
 def test_a_step_is_that_of_the_simulator() -> None:
     found = fit(compose(["scale=paper", *SHORT]), H100)
     config, memory = found.config, found.memory
-    decoding = cards.Decoding(cards.H100, SEVEN, 0.5, chosen(config.sampler.max_rows))
+    decoding = cards.Decoding(H100_CARD, SEVEN, 0.5, chosen(config.sampler.max_rows))
     workload = Lognormal(256, 1024, kept=KEPT_SHARE)
-    share = (memory.cache + 2 * SEVEN.parameters + cards.WORK) / H100.bytes
+    share = (memory.cache + 2 * SEVEN.parameters + cards.WORK) / H100.card.bytes
     setup = rollouts.Setup(config, replace(decoding, memory=share), 8, workload)
     drawn = [rollout for _, rollout in rollouts.in_turn(setup, step_time.STEPS, 16)]
-    done = [updates.ours(cards.Training(cards.H100, SEVEN, 8), config, rollout.lengths) for rollout in drawn]
+    done = [updates.ours(cards.Training(H100_CARD, SEVEN, 8), config, rollout.lengths) for rollout in drawn]
     assert found.time.rollout == pytest.approx(fmean(rollout.seconds for rollout in drawn))
     assert found.time.logprobs == pytest.approx(fmean(one.logprobs for one in done))
     assert found.time.updates == pytest.approx(fmean(one.updates for one in done))
@@ -64,7 +66,7 @@ def test_a_planned_step_has_the_refills_of_steps_in_turn() -> None:
 def test_small_models_use_less_of_a_card(path: str, share: float) -> None:
     """The published MFU by width, of three passes, where recomputation makes four."""
     shape = KNOWN[path]
-    seconds = cards.Training(cards.H100, shape, 1).forward(1000, 0.0)
+    seconds = cards.Training(H100_CARD, shape, 1).forward(1000, 0.0)
     assert 3 * shape.forward_operations(1000, 0.0) / (4 * seconds) == pytest.approx(share * 989e12, rel=0.05)
 
 
@@ -74,7 +76,7 @@ def test_a_reference_policy_is_a_second_pass_and_recomputation_one_more_in_updat
     assert anchored.time.logprobs == pytest.approx(2 * plain.time.logprobs)
     kept = fit(compose(["scale=paper", *SHORT, "model.gradient_checkpointing=false"]), BY_NAME["8 H200"])
     again = fit(plain.config, BY_NAME["8 H200"])
-    fast = replace(cards.H100, bandwidth=BY_NAME["8 H200"].bandwidth)
+    fast = replace(H100_CARD, bandwidth=BY_NAME["8 H200"].card.bandwidth)
     train = plain.config.train
     optimiser = train.epochs * train.mini_batches * cards.Training(fast, SEVEN, 8).optimiser_step()
     assert (again.time.updates - optimiser) == pytest.approx(4 / 3 * (kept.time.updates - optimiser))
@@ -82,8 +84,8 @@ def test_a_reference_policy_is_a_second_pass_and_recomputation_one_more_in_updat
 
 def test_a_smaller_card_is_nearer_to_what_it_could_do() -> None:
     """Published beside the H100's 11.90k tokens a second of Qwen3-0.6B: 3.69k of an A6000."""
-    shape, a6000 = KNOWN["Qwen/Qwen3-0.6B-Base"], cards.Card("A6000", 48 * cards.GIB, 155e12, 0.768e12)
-    small, large = (cards.Training(card, shape, 1).forward(16_384, 16_384.0**2) for card in (a6000, cards.H100))
+    shape, a6000 = KNOWN["Qwen/Qwen3-0.6B-Base"], Card("A6000", 48 * cards.GIB, 155e12, 0.768e12)
+    small, large = (cards.Training(card, shape, 1).forward(16_384, 16_384.0**2) for card in (a6000, H100_CARD))
     assert small / large == pytest.approx(11.90 / 3.69, rel=0.02)
 
 
@@ -100,8 +102,8 @@ def test_an_engine_over_several_gpus_is_one_that_draws(size: int) -> None:
     words = ("scale=paper", *SHORT, "sampler.max_rows=256")
     whole, cut = (fit(compose([*words, f"sampler.tensor_parallel={each}"]), H100) for each in (1, size))
     assert cut.memory.cache is not None
-    share = (cut.memory.cache + 2 * SEVEN.parameters / size + cards.WORK) / H100.bytes
-    decoding = cards.Decoding(cards.H100, SEVEN, share, 256, size)
+    share = (cut.memory.cache + 2 * SEVEN.parameters / size + cards.WORK) / H100.card.bytes
+    decoding = cards.Decoding(H100_CARD, SEVEN, share, 256, size)
     assert decoding.capacity == pytest.approx(cut.memory.cache / (2 * SEVEN.cut_cache_numbers(size)), abs=1)
     setup = rollouts.Setup(whole.config, decoding, 8 // size, Lognormal(256, 1024, kept=KEPT_SHARE))
     drawn = rollouts.in_turn(setup, step_time.STEPS, 16)
@@ -146,7 +148,7 @@ def test_less_cache_takes_longer() -> None:
 def test_no_step_beats_the_bandwidth_of_its_longest_response() -> None:
     """Weights are read once a token, whatever is drawn beside."""
     for name in ("8 A100", "8 H100", "8 H200"):
-        seconds = 8192 * 2 * (SEVEN.parameters - SEVEN.head_parameters) / BY_NAME[name].bandwidth
+        seconds = 8192 * 2 * (SEVEN.parameters - SEVEN.head_parameters) / BY_NAME[name].card.bandwidth
         assert fit(compose(["scale=paper"]), BY_NAME[name]).time.rollout > seconds
 
 
@@ -155,7 +157,7 @@ def test_a_benchmark_is_read_and_drawn_to_its_end() -> None:
     found = fit(compose(["scale=single_gpu", "data.benchmarks=[aime24]"]), card)
     config = found.config
     seconds = step_time.benchmark_time(config, shape, card, found.memory)
-    decoding = cards.Decoding(cards.H100, shape, 0.9, 256)
+    decoding = cards.Decoding(H100_CARD, shape, 0.9, 256)
     assert seconds > decoding.seconds(300, 1, PROMPT)
     twice = replace(config, data=replace(config.data, benchmarks=["aime24", "aime24"]))
     assert step_time.benchmark_time(twice, shape, card, found.memory) == pytest.approx(2 * seconds, rel=0.05)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tepo.config.compose import compose
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
-from tepo.planning.simulator.cards import H100, Decoding
+from tepo.planning.simulator.cards import Decoding
 from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
+from tepo.training.resources.gpu_cards import H100
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_queue import SharedQueue

@@ -22,7 +22,7 @@ from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
 from tepo.training.metrics.token_counts import Size, Work
 from tepo.training.prompt_stream import Prompt
-from tepo.training.resources.peaks import peak_operations
+from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.step_metrics import Recorder
 from tepo.training.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tests.unit.training.small import small
@@ -158,8 +158,9 @@ def test_memory_is_that_of_the_rank_with_the_most() -> None:
 
 
 def test_no_peak_is_made_up() -> None:
-    assert peak_operations(torch.device("cpu"), "bfloat16") is None
-    assert peak_operations(torch.device("cuda", 0), "float32") is None
+    assert peak_operations("NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
+    assert peak_operations("NVIDIA H100 80GB HBM3", "float32") is None
+    assert peak_operations("a card that nobody knows", "bfloat16") is None
 
 
 def test_the_embedded_sampler_loses_nothing_of_its_own() -> None:

@@ -29,9 +29,9 @@ from tepo.sampling.sampler import Response
 from tepo.sampling.vllm.weight_files import write_weights
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group, Prompt
 from tepo.training.metrics.token_dump import token_entries, write_token_dump
-from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.training.rollout.prompt_stream import PromptStream
 
 PROBLEMS, PROMPTS, TOKENS, DUMPED = 17_398, 64, 2048, 64
 MIB = 1 << 20

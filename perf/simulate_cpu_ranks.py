@@ -34,10 +34,11 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
+from tepo.training.batch import Prompt
 from tepo.training.distributed import process_group
-from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 
 RANKS, SIZE, ROWS, TURNS = 2, 4, 64, 5
 FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step

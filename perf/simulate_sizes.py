@@ -29,8 +29,7 @@ from tepo.planning.simulator.rollouts import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, even_chunks
-from tepo.training.prompt_stream import Prompt
+from tepo.training.batch import FlatRollout, Group, Prompt, even_chunks
 from tepo.training.rollout.group_stats import Counts
 
 SIZES = (8, 16, 32, 64, 128)

@@ -36,9 +36,9 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout
 from tepo.training.loop import update
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import UnderWay
 from tepo.training.setup import Parts, open_parts
-from tepo.training.step_metrics import Recorder
 
 ROOT = Path(__file__).parent.parent
 LEARNING_RATE = 1e-12

@@ -11,8 +11,17 @@ from torch import Tensor
 from tepo.objectives import Groups, TokenBatch
 from tepo.policy.packing.load_balance import deal
 from tepo.policy.packing.packing import Packed, pack, split_by_tokens
+from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.prompt_stream import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A problem as the policy sees it; `number` is its index in the stream."""
+
+    number: int
+    problem: Problem
+    tokens: list[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.distributed.heartbeat import Heartbeat
 from tepo.training.distributed.liveness import Limits, Watch
 from tepo.training.metrics.metrics_log import MetricsLog, Report
+from tepo.training.metrics.step_metrics import Recorder
+from tepo.training.metrics.throughput import step_figures
 from tepo.training.metrics.token_dump import token_entries, write_token_dump
 from tepo.training.preflight import check_machine, check_settings
-from tepo.training.progress import Progress
+from tepo.training.rollout.progress import Progress
 from tepo.training.rollout.rollouts import sample, score
 from tepo.training.setup import Parts, PlannedSeconds, chosen_here, limit_threads, open_parts, pick_device
-from tepo.training.step_metrics import Recorder
-from tepo.training.throughput import step_figures
 from tepo.training.update import MiniBatch, Updater
 from tepo.training.validation import Measured
 

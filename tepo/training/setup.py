@@ -33,11 +33,11 @@ from tepo.training.distributed.comm import Comm
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
-from tepo.training.progress import Pending, Progress, resume, write_pending
-from tepo.training.prompt_stream import PromptStream
 from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import Ahead
+from tepo.training.rollout.progress import Pending, Progress, resume, write_pending
+from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 

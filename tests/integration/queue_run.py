@@ -20,9 +20,9 @@ from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
 from tepo.training.distributed.process_group import start
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.training.small import small
 
 

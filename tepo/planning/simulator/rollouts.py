@@ -8,9 +8,9 @@ from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 from tepo.planning.simulator.cards import Decoding
 from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
 from tepo.planning.simulator.workload import PROMPT, Workload
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout as Kept
-from tepo.training.step_metrics import Recorder
 
 
 @dataclass(frozen=True)

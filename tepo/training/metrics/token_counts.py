@@ -19,7 +19,7 @@ MACHINE = (
     "rollout/aborted_tokens",
     "rollout/preemptions",
 )
-"""How the metrics begin that say how well a step used its machine, see `tepo.training.throughput`."""
+"""How the metrics begin that say how well a step used its machine, see `tepo.training.metrics.throughput`."""
 
 
 class Size(NamedTuple):

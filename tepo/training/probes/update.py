@@ -17,10 +17,10 @@ from tepo.policy.packing.packing import Packed
 from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
-from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16, vendor data sheets

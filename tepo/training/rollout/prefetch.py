@@ -19,11 +19,11 @@ from torch import nn
 from tepo.common.errors import Diverged
 from tepo.store.early_stop import Ended
 from tepo.training.distributed.activity import Activity
-from tepo.training.progress import Progress
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.behavior_weights import Earlier
 from tepo.training.rollout.collector import Collector
+from tepo.training.rollout.progress import Progress
 from tepo.training.rollout.rollouts import Sampled, sample
-from tepo.training.step_metrics import Recorder
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life
 _GIVE_UP = 10.0  # seconds for the thread to end by itself when the run fails

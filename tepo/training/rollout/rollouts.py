@@ -6,10 +6,10 @@ import torch
 
 from tepo.store.early_stop import Ended
 from tepo.training.batch import FlatRollout
-from tepo.training.progress import Pending, Progress
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.progress import Pending, Progress
 from tepo.training.update import Updater
 
 

@@ -28,9 +28,9 @@ from tepo.store.run_folder import RunFolder
 from tepo.training import loop
 from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.loop import train
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.behavior_weights import Earlier
 from tepo.training.rollout.collector import Collector, UnderWay
-from tepo.training.step_metrics import Recorder
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = """

@@ -5,8 +5,7 @@ import pytest
 
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import Group
-from tepo.training.prompt_stream import Prompt
+from tepo.training.batch import Group, Prompt
 from tepo.training.rollout.group_stats import Counts, Rollout
 
 

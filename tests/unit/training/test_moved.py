@@ -12,7 +12,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.axes.clip import Clip
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.metrics.policy_drift import Moved
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import Recorder
 from tests.invariants.pipeline import WHOLE, configuration, make_policy
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand

@@ -25,10 +25,11 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.store.early_stop import Ended, Ending
 from tepo.training import prompt_stream
-from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.training.batch import Prompt
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.evaluation.stand_in import LastBox
 from tests.unit.training.small import small
 

@@ -15,10 +15,10 @@ from tepo.planning.simulator.cards import H100, Decoding
 from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_queue import SharedQueue
-from tepo.training.step_metrics import Recorder
 
 SIZE = 4
 FAST = Decoding(H100, KNOWN["Qwen/Qwen2.5-7B"], 0.4, max_rows=8)

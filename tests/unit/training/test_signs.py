@@ -227,7 +227,7 @@ def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_process_has_one_activity() -> None:
-    from tepo.training.step_metrics import Recorder
+    from tepo.training.metrics.step_metrics import Recorder
 
     recorder = Recorder()
     with recorder.time("gen"):

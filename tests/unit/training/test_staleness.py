@@ -17,10 +17,10 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.loop import train
-from tepo.training.progress import Pending, read_pending
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.progress import Pending, read_pending
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.training.small import lasting, small, weights
 
 CPU = torch.device("cpu")

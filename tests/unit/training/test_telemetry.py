@@ -15,16 +15,15 @@ from tepo.problems.problem import Problem
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group, Prompt
 from tepo.training.distributed import activity
 from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
+from tepo.training.metrics.step_metrics import Recorder
+from tepo.training.metrics.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tepo.training.metrics.token_counts import Size, Work
-from tepo.training.prompt_stream import Prompt
 from tepo.training.resources.peaks import peak_operations
-from tepo.training.step_metrics import Recorder
-from tepo.training.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tests.unit.training.small import small
 
 

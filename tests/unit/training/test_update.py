@@ -22,7 +22,7 @@ from tepo.training import loop
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed, variants

@@ -16,7 +16,7 @@ from tepo.store.checkpoint_files import read_progress
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout, Group
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.rollout.prompt_stream import PromptStream
 
 _OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
 

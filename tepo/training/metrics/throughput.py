@@ -12,11 +12,11 @@ import torch
 
 from tepo.policy.model.shapes import Shape
 from tepo.training.distributed.activity import ACTIVITY
+from tepo.training.metrics.step_metrics import Recorder
 from tepo.training.metrics.token_counts import Size, Work
 from tepo.training.resources.memory import GIB
 from tepo.training.resources.peaks import peak_operations
 from tepo.training.setup import Parts
-from tepo.training.step_metrics import Recorder
 
 ROLLOUT = ("gen", "reward", "gather")  # the sections of one phase, in which ranks sample, grade and meet
 Figures = dict[str, float]

@@ -17,7 +17,7 @@ from tepo.policy.packing.packing import Packed
 from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
-from tepo.training.metrics.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
@@ -31,7 +31,7 @@ SIZES = {
 }
 
 
-class _Synchronised(Recorder):
+class _Synchronised(StepMetrics):
     """Waits for the GPU where a section ends, so that it takes its own time."""
 
     def __init__(self, device: str) -> None:
@@ -109,7 +109,7 @@ def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             updater.old_values(rollout)
-            loop.update(updater, rollout, 0, Recorder())
+            loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     lines = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]

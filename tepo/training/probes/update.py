@@ -74,7 +74,7 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
             torch.cuda.reset_peak_memory_stats()
         recorder = _Synchronised(device)
         with recorder.time("old_log_prob"):
-            updater.old_values(rollout)
+            updater.passes.compute_old_logprobs(rollout)
         updates = loop.update(updater, rollout, turn, recorder)["actor/updates"]
         taken.append(recorder.seconds["update_actor"])
         scoring.append(recorder.seconds["old_log_prob"])
@@ -108,7 +108,7 @@ def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            updater.old_values(rollout)
+            updater.passes.compute_old_logprobs(rollout)
             loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -209,7 +209,7 @@ class MiniBatch:
 
     @property
     def single(self) -> bool:
-        """Whether it is one micro-batch."""
+        """True for a single micro-batch."""
         return len(self.micro_batches) == 1
 
     def sequences_at(self, indices: Sequence[int]) -> list[int]:

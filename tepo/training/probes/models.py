@@ -51,7 +51,7 @@ SHAPES = {
 
 @dataclass
 class Case:
-    """What is trained: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
+    """A job to train: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
     shortest: of mixed lengths; 0: all have the full one. optimizer, offload: of the engine."""
 
     shape: str

@@ -103,7 +103,8 @@ def _updater(case: Case, device: str) -> Updater:
 
 
 def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
-    """How often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and where."""
+    """Count how often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and
+    where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:

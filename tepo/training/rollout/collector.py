@@ -43,7 +43,7 @@ def _one_thread() -> Executor:
 
 
 class NoMixedGroups(EarlyStop):
-    """None of the prompts that a step drew has a mixed group. examples: some of the groups, to look at: of a base that
+    """Early stop of a step that drew no mixed group. examples: some of the groups, to look at: of a base that
     is never right, the rewards may be broken."""
 
     def __init__(self, rollout: Rollout, step: int, examples: Sequence[Group]):

@@ -35,8 +35,8 @@ from tepo.sampling.sampler import SamplingParams
 from tepo.training.batch import FlatRollout, Group
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import update
-from tepo.training.prompt_stream import PromptStream
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.update import Updater
 
 LENGTHS, GROUPS = (64, 128, 256, 512, 1024), (64, 128, 256, 512)
@@ -82,8 +82,8 @@ def stepper(cell: Cell, samples: int) -> Any:
             torch.device("cpu"),
         )
         assert int(rollout.lengths.sum()) == count * samples * length
-        updater.old_values(rollout)
-        update(updater, rollout, 1, Recorder())
+        updater.passes.compute_old_logprobs(rollout)
+        update(updater, rollout, 1, StepMetrics())
         return (
             sampled - begin,
             time.process_time() - sampled,

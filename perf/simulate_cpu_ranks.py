@@ -34,10 +34,11 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
+from tepo.training.batch import Prompt
 from tepo.training.distributed import process_group
-from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 
 RANKS, SIZE, ROWS, TURNS = 2, 4, 64, 5
 FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step
@@ -50,7 +51,7 @@ def config_of(prompts: int, rounds: int) -> RunConfig:
 
 @dataclass
 class Listening:
-    """A sampler that remembers what this rank drew: part (see `SharedQueue`) -> lengths of its prompt and response."""
+    """A sampler that remembers what this rank drew: part (see `PromptQueue`) -> lengths of its prompt and response."""
 
     sampler: VllmSampler
     parts: dict[int, tuple[int, int]]
@@ -104,7 +105,7 @@ def rank_main(out: Path) -> None:
                 start = 1000 * (turn + 1)
                 comm.barrier()
                 begin, cpu = time.perf_counter(), time.process_time()
-                rollout = collector.collect(start, 1, 0, Recorder())
+                rollout = collector.collect(start, 1, 0, StepMetrics())
                 spent, wall = time.process_time() - cpu, time.perf_counter() - begin
                 ranks = comm.all_gather_object((spent, wall, heard.parts))
                 rows.append(
@@ -115,7 +116,7 @@ def rank_main(out: Path) -> None:
                         "cpu": [each[0] for each in ranks],
                         "wall": max(each[1] for each in ranks),
                         "parts": [each[2] for each in ranks],
-                        "right": [counts.right for counts in rollout.counts],
+                        "right": [counts.right for counts in rollout.stats],
                     }
                 )
     if comm.rank == 0:
@@ -166,7 +167,7 @@ def replay(rate: CpuRate, row: dict[str, Any]) -> list[float]:
         engine = engines[simulated.rank]
         comm, sampler = ClockedRank(simulated, engine), ClockedSampler(engine, workload, SIZE)
         collector = Collector(config, prompts, sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
-        collector.collect(row["start"], 1, 0, Recorder())
+        collector.collect(row["start"], 1, 0, StepMetrics())
 
     on_ranks(collect, RANKS)
     return [engine.busy / slow for engine in engines]

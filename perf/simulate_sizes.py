@@ -29,10 +29,9 @@ from tepo.planning.simulator.rollouts import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, even_chunks
-from tepo.training.prompt_stream import Prompt
+from tepo.training.batch import FlatRollout, Group, Prompt, even_chunks
 from tepo.training.resources.gpu_cards import H100
-from tepo.training.rollout.group_stats import Counts
+from tepo.training.rollout.group_stats import GroupStats
 
 SIZES = (8, 16, 32, 64, 128)
 GROUPS = 256
@@ -110,7 +109,7 @@ def python_seconds(config: RunConfig, lengths: Sequence[Sequence[int]], ranks: i
     """CPU seconds of one rank for a step's groups: its own are pickled, all are read, made flat, dealt and, its part,
     packed, for the old log-probs and every update."""
     groups = [_group(number, each) for number, each in enumerate(lengths)]
-    rows = [(group.prompt.number, Counts.of(group), group) for group in groups]
+    rows = [(group.prompt.number, GroupStats.of(group), group) for group in groups]
     shares = [pickle.dumps(rows[rank::ranks]) for rank in range(ranks)]
     begin = time.thread_time()
     pickle.dumps(rows[::ranks])

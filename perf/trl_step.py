@@ -36,9 +36,9 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout
 from tepo.training.loop import update
-from tepo.training.rollout.collector import UnderWay
-from tepo.training.setup import Parts, open_parts
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout.collector import InFlight
+from tepo.training.setup import TrainState, open_state
 
 ROOT = Path(__file__).parent.parent
 LEARNING_RATE = 1e-12
@@ -88,23 +88,23 @@ class Peer:
 class Ours:
     """The parts of a run, stepped as the training loop does, without its filter: all groups are trained."""
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: TrainState):
         self.parts, self.done = parts, 0
 
     def step(self) -> dict[str, float]:
         """One step on the next prompts of the stream."""
-        parts, collector, recorder = self.parts, self.parts.collector, Recorder()
+        parts, collector, recorder = self.parts, self.parts.collector, StepMetrics()
         count, size = parts.config.train.prompts_per_step, parts.config.train.samples_per_prompt
         workers = collector.grader.worker_pids()
         begin = cpu_seconds(workers)
-        with closing(UnderWay(collector, self.done + 1, recorder)) as under_way:
+        with closing(InFlight(collector, self.done + 1, recorder)) as under_way:
             under_way.add(range(self.done * count * size, (self.done + 1) * count * size, size))
             while len(under_way.groups) < count:
                 under_way.graded()
         groups = [under_way.groups[number] for number in sorted(under_way.groups)]
         rollout = cpu_seconds(workers)
         flat = FlatRollout(groups, parts.device)
-        parts.updater.old_values(flat)
+        parts.updater.passes.compute_old_logprobs(flat)
         metrics = update(parts.updater, flat, self.done + 1, recorder)
         end = cpu_seconds(workers)
         self.done += 1
@@ -117,7 +117,7 @@ class Ours:
         }
 
 
-def job_of(config: RunConfig, parts: Parts, turns: int) -> dict[str, Any]:
+def job_of(config: RunConfig, parts: TrainState, turns: int) -> dict[str, Any]:
     """Job of the peer: the prompts of every turn, in the order of our stream."""
     train = config.train
     problems = [prompt.problem for prompt in parts.collector.stream.take(0, train.prompts_per_step * turns)]
@@ -145,7 +145,7 @@ def measure(
     with tempfile.TemporaryDirectory() as store, ExitStack() as stack:
         size = ["train.prompts_per_step=8", "train.mini_batch_prompts=2"] if short else []
         config = compose([f"objective={objective}", f"train.learning_rate={LEARNING_RATE}", f"store={store}", *size])
-        parts = stack.enter_context(open_parts(config, RunFolder.of(config)))
+        parts = stack.enter_context(open_state(config, RunFolder.of(config)))
         job = job_of(config, parts, turns + 3)
         sides: dict[str, Any] = {"tepo": Ours(parts)}
         for name in ("trl", "trl, tuned") if tuned else ("trl",):

@@ -76,7 +76,7 @@ def problems_hash(config: RunConfig) -> str:
     key = content_hash(asked)
     if key not in _PROBLEMS:
         from tepo.problems.hashes import rows_hash
-        from tepo.training.validation_problems import validation_sets
+        from tepo.training.validation import validation_sets
 
         parts = [
             [one.name, one.samples, one.temperature, one.max_new_tokens, one.prompt, rows_hash(problems, ids=True)]

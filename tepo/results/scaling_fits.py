@@ -15,7 +15,7 @@ from tepo.store.validation_result import AVERAGE
 from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
-from tepo.training.validation_problems import START
+from tepo.training.validation import START
 
 _COMPUTE = {"samples": "training/responses", "steps": "training/global_step", "cpu": "perf/cpu_core_s"}
 

@@ -1,8 +1,10 @@
-"""How a run ends before its last step: as a result, which counts, and no failure."""
+"""The end of a run before its last step: a result, which counts, and no failure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from tepo.common.errors import Diverged, RunFailed
 
 Kind = Literal["collapse", "saturation", "no signal", "below base", "diverged"]
 
@@ -32,18 +34,26 @@ def read_ending(value: Any) -> Ending:
     raise ValueError("the ending is not kind, step and reason")
 
 
-class Ended(Exception):
-    """Training has ended; raised on all ranks alike."""
+class EarlyStop(Exception):
+    """Training ends before its last step; raised on all ranks alike."""
 
     def __init__(self, kind: Kind, step: int, why: str):
         self.ending = Ending(kind, step, why)
         super().__init__(f"{self.ending}: {why}")
 
 
+def diverged(error: Diverged, steps: int) -> EarlyStop | RunFailed:
+    """The exception for weights that are broken after so many steps: an early stop, or a failure where nothing was
+    trained yet, as then it is the base that is broken."""
+    if steps == 0:
+        return RunFailed(error.what, where=error.where, fix=error.fix)
+    return EarlyStop("diverged", steps, error.what)
+
+
 def check_rewards(rewards: Sequence[float], window: int) -> None:
     """rewards: the mean over all responses that each step drew, up to the one about to be trained.
 
-    Raises Ended where the last `window` (0: never) are all below the first, that of the base."""
+    Raises EarlyStop where the last `window` (0: never) are all below the first, that of the base."""
     if window and len(rewards) > window and max(rewards[-window:]) < rewards[0]:
         why = f"the reward was below that of step 1 ({rewards[0]:.3f}) in {window} steps running, now {rewards[-1]:.3f}"
-        raise Ended("below base", len(rewards), why)
+        raise EarlyStop("below base", len(rewards), why)

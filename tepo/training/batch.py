@@ -1,7 +1,10 @@
-"""A rollout as flat tensors: response tokens sequence after sequence, sequences group after group."""
+"""Rollouts as flat tensors, their mini-batches, and the micro-batches of each rank.
+
+Response tokens lie sequence after sequence, sequences group after group.
+"""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +12,21 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Groups, TokenBatch
+from tepo.objectives.plan import Plan
+from tepo.policy.logprobs.token_statistics import TokenStatistics
 from tepo.policy.packing.load_balance import deal
 from tepo.policy.packing.packing import Packed, pack, split_by_tokens
+from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.prompt_stream import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A problem as the policy sees it; `number` is its index in the stream."""
+
+    number: int
+    problem: Problem
+    tokens: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +41,7 @@ class Group:
 
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":
-        """Of the responses of all parts, in order."""
+        """Join parts of a group: all their responses, in order."""
         responses = [response for part in parts for response in part.responses]
         rewards = np.concatenate([part.rewards for part in parts])
         return cls(parts[0].prompt, responses, rewards, sum(part.timeouts for part in parts))
@@ -90,8 +104,9 @@ class FlatRollout:
         return [group * self.group_size + index for group in groups for index in range(self.group_size)]
 
     def deal(self, sequences: Sequence[int], budget: int, ranks: int) -> list[list[list[int]]]:
-        """For each rank its micro-batches of at most `budget` pushed tokens. On one rank sequences stay in order; on
-        several they are shared out by cost, and every rank has as many micro-batches, of which some may be empty."""
+        """Deal sequences to ranks: for each its micro-batches of at most `budget` pushed tokens. On one rank sequences
+        stay in order; on several they are shared out by cost, and every rank has as many micro-batches, of which some
+        may be empty."""
         costs = self.costs(sequences)
         dealt = [split_by_tokens(*costs, budget)] if ranks == 1 else deal(*costs, budget, ranks)
         return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
@@ -133,11 +148,11 @@ class FlatRollout:
         )
 
     def for_advantages(self, max_new_tokens: int) -> Groups:
-        """What advantages are made from, once per rollout."""
+        """Rewards, lengths and old entropies, from which advantages are made once per rollout."""
         return Groups(self.rewards, self.owners, self.lengths_tensor, self.old_entropies, self.finished, max_new_tokens)
 
     def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
-        """The full rollout as the objective sees it, without current log-probs."""
+        """All tokens as the objective sees them, without current log-probs. advantages: float [N]."""
         return TokenBatch(
             old_logprobs=self.old_logprobs,
             advantages=advantages,
@@ -152,7 +167,7 @@ class FlatRollout:
         )
 
     def targets(self) -> Tensor:
-        """All response tokens, int64 [N]."""
+        """Response tokens of all sequences, int64 [N]."""
         return torch.from_numpy(
             np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)
         ).to(self.device)
@@ -160,3 +175,58 @@ class FlatRollout:
     def reference(self, sequences: Sequence[int]) -> Tensor | None:
         """Old log-probs of the full vocabulary, [n, V], for some sequences."""
         return None if self.old_distribution is None else self.old_distribution[self.tokens_of(sequences)]
+
+
+@dataclass(frozen=True, slots=True)
+class Dealer:
+    """Deals the sequences of a rollout to the micro-batches of all ranks. micro_batch_tokens: pushed at most."""
+
+    micro_batch_tokens: int
+    rank: int = 0
+    ranks: int = 1
+
+    def all(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[list[int]]]:
+        """Micro-batches of every rank, see `FlatRollout.deal`."""
+        return rollout.deal(sequences, self.micro_batch_tokens, self.ranks)
+
+    def own(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
+        """Micro-batches of this rank."""
+        return self.all(rollout, sequences)[self.rank]
+
+
+@dataclass
+class MiniBatch:
+    """This rank's sequences of one update and their tokens, without current log-probs."""
+
+    rollout: FlatRollout
+    step: int
+    number: int  # of the update in its step, from 0
+    last: bool  # of its step
+    sequences: list[int]
+    batch: TokenBatch
+    micro_batches: list[list[int]]  # indices into `sequences`; on several ranks some may be empty
+    current: TokenStatistics | None = None  # of a single micro-batch, where `Updater.prepare` has made them
+
+    @property
+    def single(self) -> bool:
+        """True for a single micro-batch."""
+        return len(self.micro_batches) == 1
+
+    def sequences_at(self, indices: Sequence[int]) -> list[int]:
+        """Sequence numbers of a micro-batch."""
+        return [self.sequences[index] for index in indices]
+
+    def select(self, plan: Plan, indices: Sequence[int]) -> tuple[TokenBatch, Plan]:
+        """The tokens of a micro-batch and its part of the plan."""
+        return (self.batch, plan) if self.single else (self.batch.select(indices), plan.select(indices))
+
+
+def mini_batches(
+    rollout: FlatRollout, batch: TokenBatch, groups: Sequence[Sequence[int]], dealer: Dealer, step: int
+) -> Iterator[MiniBatch]:
+    """The mini-batches of a step, in order. batch: of all tokens, with advantages. groups: those of each mini-batch."""
+    for number, members in enumerate(groups):
+        parts = dealer.own(rollout, rollout.sequences_of(members))
+        own, ends = list(itertools.chain(*parts)), itertools.accumulate(map(len, parts), initial=0)
+        places = [list(range(begin, end)) for begin, end in itertools.pairwise(ends)]
+        yield MiniBatch(rollout, step, number, number == len(groups) - 1, own, batch.select(own), places)

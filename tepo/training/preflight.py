@@ -1,4 +1,4 @@
-"""What is checked before a run has a folder and its weights are loaded, which takes minutes for a large model:
+"""Checks before a run has a folder and its weights are loaded, which takes minutes for a large model:
 a typo must not cost a run that fails after its start."""
 
 import logging
@@ -23,7 +23,7 @@ from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:
-    """Raises UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
+    """Raise UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
     exist or cannot be, and for responses longer than the model."""
     check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
     check_runs(load_objective(config.objective))
@@ -37,7 +37,7 @@ def check_settings(config: RunConfig) -> None:
 
 
 def check_lora(config: RunConfig) -> None:
-    """Raises UserError for a scale of adapters where there are none."""
+    """Raise UserError for a scale of adapters where there are none."""
     model = config.model
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
         fix = "set model.lora_rank, or leave model.lora_alpha out"
@@ -45,7 +45,7 @@ def check_lora(config: RunConfig) -> None:
 
 
 def check_validation(config: RunConfig) -> None:
-    """Raises UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
+    """Raise UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
     if config.data.kind == "procedural" and config.data.held_out:
         fix = "leave it out: generated problems have a validation split"
         where = f"data.held_out={config.data.held_out}"
@@ -55,7 +55,7 @@ def check_validation(config: RunConfig) -> None:
 
 
 def check_validation_problems(config: RunConfig) -> None:
-    """Raises UserError where there are none."""
+    """Raise UserError where there are none."""
     data = config.data
     if data.kind == "procedural":
         if not any(load_benchmark(name).procedural for name in data.benchmarks):
@@ -67,7 +67,7 @@ def check_validation_problems(config: RunConfig) -> None:
 
 
 def check_machine(config: RunConfig, folder: Path) -> None:
-    """Raises UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
+    """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
     that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested."""
     check_backends(config)
     if config.data.kind == "problems":
@@ -91,14 +91,14 @@ def check_measurable(config: RunConfig) -> None:
 
 
 def check_benchmarks(names: Sequence[str]) -> None:
-    """Raises UserError for a benchmark whose problems nothing here could read."""
+    """Raise UserError for a benchmark whose problems nothing here could read."""
     for benchmark in map(load_benchmark, names):
         if benchmark.dataset:
             check_source(benchmark.dataset, benchmark.name)
 
 
 def check_backends(config: RunConfig) -> None:
-    """Raises UserError for ranks or settings that engine or sampler cannot work with, or where what they run on is
+    """Raise UserError for ranks or settings that engine or sampler cannot work with, or where what they run on is
     missing."""
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, process_group.world_size())
@@ -111,7 +111,7 @@ def _untested(config: RunConfig) -> list[str]:
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
-    """Raises UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
+    """Raise UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
     writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
     try:
         needed = max(CHECKPOINTS - kept, 1) * run_disk(config).checkpoint

@@ -1,10 +1,11 @@
-"""Makes the parts of a run from its configuration: policy, sampler, engine, grader, objective, prompts."""
+"""Opens a run from its configuration: policy, sampler, engine, grader, objective, prompts, rollouts."""
 
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from tepo.common.text import spelt
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
+from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.load_policy import Policy, load_policy
 from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
 from tepo.policy.model.model_location import load_options, resolve
@@ -33,42 +35,80 @@ from tepo.training.distributed.comm import Comm
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
-from tepo.training.progress import Pending, Progress, resume, write_pending
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.preflight import check_machine, check_settings
 from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.prefetch import Ahead
+from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
+from tepo.training.rollout.progress import Progress, resume, write_pending
+from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout.rollouts import Rollouts
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
 PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None where there is no plan
 
 
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that may be trained here. config: with every setting that `asked`, after which the run is called, leaves
+    open chosen for this machine; reasons: why, by setting."""
+
+    folder: RunFolder
+    asked: RunConfig
+    config: RunConfig
+    reasons: Mapping[str, str]
+
+    def check_unchanged(self) -> None:
+        """Raise RunFailed when what was loaded is no longer what the run's id says: nothing is trained on it."""
+        if RunFolder.of(self.asked).path != self.folder.path:
+            what = "the file of problems or the model folder changed while the run was starting"
+            fix = "the same command again trains what is there now, as a run of its own"
+            raise RunFailed(what, where=str(self.folder.path), fix=fix)
+
+
+def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSeconds) -> PreparedRun:
+    """Check what can be checked before anything is loaded, and choose what the configuration leaves open.
+
+    Raises UserError for settings that cannot be, or that this machine cannot meet."""
+    check_settings(config)
+    if sampler_backend(config.sampler.kind).segments_may_grow(config):
+        grow_segments()  # before the checks: some of them try what they check on the GPU
+    chosen, reasons = chosen_here(config, planned_seconds)
+    check_machine(chosen, folder.path)
+    pick_device(chosen.engine.device)
+    limit_threads(chosen)
+    return PreparedRun(folder, config, chosen, reasons)
+
+
 @dataclass
-class Parts:
-    """What the loop works with."""
+class TrainState:
+    """Everything that the loop works with. progress: after the last finished step."""
 
     config: RunConfig
+    folder: RunFolder
     policy: Policy
     engine: Engine
     sampler: Sampler
     collector: Collector
     updater: Updater
-    alarm: GapAlarm
     saver: Saver
     device: torch.device
-    start: Progress
+    rollouts: Rollouts
     validation: Validation | None
-    ahead: Ahead | None
+    progress: Progress
 
     @property
-    def drawn_ahead(self) -> int:
-        """Steps whose rollouts are drawn before a step is trained, beside its own."""
-        return 0 if self.ahead else self.config.train.staleness
+    def first(self) -> bool:
+        """True on the rank that writes."""
+        return self.engine.comm is None or self.engine.comm.rank == 0
 
-    def files(self, folder: Path, pending: Sequence[Pending]) -> Iterator[TensorFile]:
-        """This rank's files of a checkpoint: model and tokenizer for `from_pretrained`, and what resuming needs, which
-        is the engine's state and the rollouts that wait for their step. Small ones are written at once."""
+    def save(self) -> None:
+        """Begin a checkpoint of the weights as they are; it is there at the latest when the run is closed."""
+        self.saver.save(self.progress.step, self.progress.saved, partial(self._files, self.progress))
+
+    def _files(self, progress: Progress, folder: Path) -> Iterator[TensorFile]:
+        """Files of a checkpoint that this rank writes: model and tokenizer for `from_pretrained`, and what resuming
+        needs, which is the engine's state and the rollouts that wait for their step. Small ones are written at once."""
         weights = self.engine.stream()  # collective: every rank reads all of them
         comm, model = self.engine.comm, self.config.model
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
@@ -76,16 +116,11 @@ class Parts:
             write_beside_weights(self.policy, folder)
             if model.lora_rank:
                 save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
-            write_pending(folder, pending)
+            write_pending(folder, progress.pending)
         yield from model_files(self.policy, weights, folder, rank, ranks)
         yield from optimizer_state.files(self.engine.state(), rank)
 
-    @property
-    def first(self) -> bool:
-        """Whether this is the rank that writes."""
-        return self.engine.comm is None or self.engine.comm.rank == 0
-
-    def sync(self) -> None:
+    def load_weights(self) -> None:
         """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
         rank."""
         if shares_weights(self.config):
@@ -98,10 +133,10 @@ class Parts:
                 pass
         if self.engine.comm is not None:
             self.engine.comm.barrier()
-        self.tell_alarm(weights)
+        self._tell_alarm(weights)
 
-    def tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
-        """That the sampler holds these weights. In float32 the gap alone says whether it does."""
+    def _tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
+        """Tell the gap alarm that the sampler holds these weights. In float32 the gap alone says whether it does."""
         if not isinstance(weights, dict):  # under ZeRO-3 it has no use for them
             return
         config, answers = self.config, None
@@ -109,7 +144,14 @@ class Parts:
         if config.model.dtype != "float32" and (self.first or not remote):
             engines = len(config.sampler.servers) if remote else 1
             answers = ask(self.sampler, self.collector.stream.first, config.train.max_new_tokens, engines)
-        self.alarm.synced(weights, answers)
+        self.updater.alarm.synced(weights, answers)
+
+    def start_sampler(self) -> None:
+        """Have the sampler hold the weights of the policy at the start of training."""
+        if sampler_backend(self.config.sampler.kind).remote:
+            self.load_weights()  # it may hold the weights of another run
+        elif not shares_weights(self.config):
+            self._tell_alarm(self.engine.stream())  # it was opened with them
 
 
 def limit_threads(config: RunConfig) -> None:
@@ -122,13 +164,13 @@ def limit_threads(config: RunConfig) -> None:
 
 
 def threads_of_a_rank(cores: int, ranks: int) -> int:
-    """Of a machine's cores, for each of its ranks."""
+    """Share of a machine's cores for each of its ranks."""
     return max(1, cores // ranks)
 
 
 @contextlib.contextmanager
-def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
-    """The parts of a run, at the newest checkpoint that it can go on from; closed at the end."""
+def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
+    """Open a run at the newest checkpoint that it can go on from, and close it at the end."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
     latest, remarks = run.to_resume()
@@ -177,27 +219,28 @@ def open_parts(config: RunConfig, run: RunFolder) -> Iterator[Parts]:
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, latest, stream, device)
-        ahead = sampling_ahead(config, collector, policy)
-        parts = Parts(
-            config, policy, engine, sampler, collector, updater, alarm, saver, device, progress, validation, ahead
+        rollouts = open_rollouts(collector, updater, device, progress, policy)
+        state = TrainState(
+            config, run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
         )
-        if sampler_backend(config.sampler.kind).remote:
-            parts.sync()  # it may hold the weights of another run
-        elif not shares_weights(config):
-            parts.tell_alarm(engine.stream())  # it was opened with them
-        yield parts
+        state.start_sampler()
+        yield state
 
 
-def sampling_ahead(config: RunConfig, collector: Collector, policy: Policy) -> Ahead | None:
-    """What draws while the policy is trained: with stale rollouts, and a sampler that does not share this rank's device
-    and its interpreter. All ranks call it."""
+def open_rollouts(
+    collector: Collector, updater: Updater, device: torch.device, start: Progress, policy: Policy
+) -> Rollouts:
+    """Rollouts in turn with the updates; beside them with stale rollouts, and a sampler that does not share this rank's
+    device and its interpreter. All ranks call it."""
+    config = collector.config
     if not config.train.staleness or not sampler_backend(config.sampler.kind).remote:
-        return None
-    return Ahead(replace(collector, comm=process_group.beside(collector.comm)), policy.model)
+        return Rollouts(collector, updater, device, start)
+    beside = replace(collector, comm=process_group.beside(collector.comm))
+    return PrefetchedRollouts(collector, updater, device, start, beside, BehaviorWeights(policy.model))
 
 
 def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with what it leaves open chosen for this machine, before anything is loaded, and why. One rank
+    """Choose what a configuration leaves open for this machine, before anything is loaded, and why. One rank
     looks at the memory that is free; several must choose alike before they meet, and go by their cards."""
     if not any(getattr(getattr(config, section), key) is None for section, key in CHOSEN.items()):
         return config, {}
@@ -211,7 +254,7 @@ def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[Run
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
-    """With the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
+    """Plan the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
     other processes hold, leave it too little."""
     gpus = gpus_here(device)
     given = config.sampler.memory_fraction is not None

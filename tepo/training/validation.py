@@ -1,41 +1,82 @@
-"""Accuracy on validation problems while a run trains. Settings are chosen by it, never by a benchmark's test problems.
+"""Validation: accuracy on problems of their own while a run trains. Settings are chosen by it, never by a benchmark's
+test problems.
 
 Procedural benchmarks have problems of the validation split, which no training and no test set holds. A set of problems
-has those that `data.held_out` keeps from training.
+has those that `data.held_out` keeps from training. Which
+they are is told without torch: a table tells by them whether a validation is of today's.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tepo.config.run_config import RunConfig
-from tepo.evaluation.responses import Tools, sample_rows
-from tepo.evaluation.settings import Settings
-from tepo.sampling.engine_ranks import EngineOfRank
+from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.problem import Problem
 from tepo.store.validation_result import AVERAGE
-from tepo.training.distributed.comm import Comm
-from tepo.training.validation_problems import START, validation_sets
+
+if TYPE_CHECKING:
+    from tepo.evaluation.responses import Tools
+    from tepo.training.distributed.comm import Comm
 
 Measured = dict[str, Any]
+START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
+_SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
+_HELD_OUT = "held_out"
+
+
+def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:
+    """The problems to validate on, by benchmark: for generated data `train.validation_problems` for each of
+    `data.benchmarks` that is generated too, else those held out of training."""
+    train, data = config.train, config.data
+    if data.kind == "problems":
+        from tepo.problems.training_sets import load_training_problems, split_off
+
+        assert data.problems
+        loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
+        held_out = split_off(loaded, data.held_out, data.problems)[1]
+        benchmark = Benchmark(
+            title="Held-out problems",
+            count=len(held_out),
+            samples=1,
+            temperature=train.temperature,
+            max_new_tokens=train.max_new_tokens,
+            prompt=data.prompt,
+            name=_HELD_OUT,
+        )
+        return [(benchmark, held_out)]
+    sets = []
+    for name in data.benchmarks:
+        benchmark = load_benchmark(name)
+        if benchmark.procedural:
+            source = replace(benchmark.procedural, split="validation", seed=_SEED)
+            twin = replace(benchmark, procedural=source, count=train.validation_problems)
+            sets.append((twin, twin.load_problems()))
+    return sets
 
 
 @dataclass
 class Validation:
-    """What is measured, and with what. comm: None in a single process."""
+    """Measures validation problems with a sampler and a grader. comm: None in a single process."""
 
     config: RunConfig
-    tools: Tools
-    comm: Comm | None
+    tools: "Tools"
+    comm: "Comm | None"
 
     def __post_init__(self) -> None:
         """Raises UserError for a benchmark or a task that does not exist, or a set with fewer problems."""
         self.sets = validation_sets(self.config)
 
     def measure(self) -> Measured:
-        """`val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's names.
-        `val-aux/NAME/right@n`: how many of the n responses to each problem are right, in the order of the problems.
-        Response i of a problem has the same key at every step. Each engine answers its part of the problems."""
+        """Return `val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's
+        names. `val-aux/NAME/right@n`: how many of the n responses to each problem are right, in the order of the
+        problems. Response i of a problem has the same key at every step. Each engine answers its part of the
+        problems."""
+        from tepo.evaluation.responses import sample_rows
+        from tepo.evaluation.settings import Settings
+        from tepo.sampling.engine_ranks import EngineOfRank
+
         config, shares, counts = self.config, {}, {}
         settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
         engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)

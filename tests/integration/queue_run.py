@@ -20,9 +20,9 @@ from tepo.sampling.sampler import SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
 from tepo.training.distributed.process_group import start
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.training.small import small
 
 
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     sampler = Noted(options, stop_tokens(policy.model, policy.tokenizer), memory_fraction=0.06)
     stream = PromptStream(config, policy.tokenizer)
     with Grader() as grader:
-        rollout = Collector(config, stream, sampler, grader, comm).collect(0, 1, 0, Recorder())
+        rollout = Collector(config, stream, sampler, grader, comm).collect(0, 1, 0, StepMetrics())
     given, left = sampler.given, sampler.llm.llm_engine.has_unfinished_requests()
     numbers = [group.prompt.number for group in rollout.groups]
     keys = [derive(config.seed, "rollout", 1, number) for number in numbers]
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
         "numbers": numbers,
         "consumed": rollout.consumed,
         "left_over": rollout.left_over,
-        "mixed": [number for number, counts in enumerate(rollout.counts) if counts.mixed],
+        "mixed": [number for number, counts in enumerate(rollout.stats) if counts.mixed],
         "rewards": [group.rewards.tolist() for group in rollout.groups],
         "tokens": [[response.tokens.tolist() for response in group.responses] for group in rollout.groups],
         "alone": [[response.tokens.tolist() for response in group] for group in alone],

@@ -19,11 +19,10 @@ from tepo.policy.packing.packing import pack
 from tepo.problems.problem import Problem
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group
+from tepo.training.batch import FlatRollout, Group, Prompt
 from tepo.training.distributed.comm import Comm
 from tepo.training.loop import update
-from tepo.training.prompt_stream import Prompt
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.update import Updater
 from tests.unit.policy.tiny import VOCABULARY, make_model
 
@@ -139,6 +138,6 @@ def run(
     )
     updater = Updater(config, objective, engine, alarm, initial)
     rollout = FlatRollout(groups, torch.device("cpu"))
-    updater.old_values(rollout)
-    metrics = update(updater, rollout, 1, Recorder())
+    updater.passes.compute_old_logprobs(rollout)
+    metrics = update(updater, rollout, 1, StepMetrics())
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

@@ -8,9 +8,9 @@ from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 from tepo.planning.simulator.cards import Decoding
 from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
 from tepo.planning.simulator.workload import PROMPT, Workload
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout as Kept
-from tepo.training.step_metrics import Recorder
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def by_queue(setup: Setup, start: int, before: int) -> Rollout:
         sampler = ClockedSampler(engine, setup.workload, setup.size, setup.batches)
         comm = ClockedRank(simulated, engine)
         collector = Collector(setup.config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
-        return collector.collect(start, 1, before, Recorder())
+        return collector.collect(start, 1, before, StepMetrics())
 
     kept = on_ranks(collect, setup.engines)[0]
     numbers = [group.prompt.number for group in kept.groups]

@@ -20,8 +20,8 @@ from tepo.common.errors import UserError
 from tepo.common.files import explain_write_errors, file_digest, remove_folder, replace_folder, write_json
 from tepo.store.checkpoint_files import TensorFile, write_progress
 from tepo.store.run_folder import RunFolder
-from tepo.training.distributed.activity import ACTIVITY
 from tepo.training.distributed.comm import Comm
+from tepo.training.distributed.liveness import ACTIVITY
 
 Files = Callable[[Path], Iterable[TensorFile]]
 _SHARE = 0.5  # of the main memory that is free, for the copies of all ranks of a machine

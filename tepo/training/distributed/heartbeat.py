@@ -17,8 +17,7 @@ from dataclasses import asdict
 from tepo.common.errors import RunFailed
 from tepo.common.files import explain_write_errors, no_link
 from tepo.common.text import spelt
-from tepo.training.distributed.activity import ACTIVITY
-from tepo.training.distributed.liveness import Sign, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Sign, Watch
 
 _AGAIN = (
     "look for the first error above; "

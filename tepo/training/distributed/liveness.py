@@ -1,4 +1,5 @@
-"""What the signs of life of other ranks say: which one is missing or hangs, and since when.
+"""Liveness of ranks: the section that each works in, and what the signs of life of the others say: which one is
+missing or hangs, and since when.
 
 A rank whose file does not change is dead or stopped; changes are timed by the reader's clock, so the clocks of machines
 need not agree. One that works on while others wait for it may take `Limits.limit`, which follows what the same work
@@ -6,17 +7,69 @@ took on them. Where nobody is seen to wait, as inside the engine's own collectiv
 before.
 """
 
+import contextlib
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tepo.training.distributed.activity import ACTIVITY
-
 _SAMPLING = ("gen", "testing")  # sections that decode up to `max_new_tokens`
 _PATIENT = ("start", "save_checkpoint")  # that take what the disk takes
+
+
+class Activity:
+    """Section of a step that the thread which trains is in. section: by the names of `timing_s/*`. waiting: for other
+    ranks, in a collective of ours. waits: seconds of it so far by section. longest: by section, the longest stretch of
+    work between two collectives. spent: by section, seconds in its blocks that nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.section, self.waiting = "start", False
+        self.waits: dict[str, float] = {}
+        self.longest: dict[str, float] = {}
+        self.spent: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    @property
+    def stay(self) -> float:
+        """Seconds that it has worked, or waited, without a change."""
+        return time.monotonic() - self._since
+
+    @contextlib.contextmanager
+    def inside(self, section: str) -> Iterator[None]:
+        """Count a block to a section."""
+        before, begin = self.section, time.monotonic()
+        self._turn(section)
+        try:
+            yield
+        finally:
+            self._turn(before)
+            self.spent[section] = self.spent.get(section, 0.0) + time.monotonic() - begin
+
+    def begin(self, section: str) -> None:
+        """Count what follows to a section."""
+        self._turn(section)
+
+    @contextlib.contextmanager
+    def meeting(self) -> Iterator[None]:
+        """Mark a block as a collective: in it others may be what is waited for."""
+        self._turn(self.section)
+        self.waiting = True
+        try:
+            yield
+        finally:
+            self.waiting = False
+            self.waits[self.section] = self.waits.get(self.section, 0.0) + self.stay
+            self._since = time.monotonic()
+
+    def _turn(self, section: str) -> None:
+        """Go over into another section, or into waiting."""
+        self.longest[self.section] = max(self.longest.get(self.section, 0.0), self.stay)
+        self.section, self._since = section, time.monotonic()
+
+
+ACTIVITY = Activity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +85,14 @@ class Limits:
     token: float = 0.05
 
     def limit(self, section: str, took: float, max_new_tokens: int) -> float:
-        """took: the longest stretch of the section on the ranks that wait."""
+        """Seconds that a rank may take; took: the longest stretch of the section on the ranks that wait."""
         return self.slack + self.times * took + self.token * max_new_tokens * (section in _SAMPLING)
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """What a rank writes. number: counts the signs. stay: seconds without a change of section or waiting. longest: see
-    `Activity`. ended: the error that it ended with; `lost` where that was another rank's end."""
+    """A sign of life that a rank writes. number: counts the signs. stay: seconds without a change of section or
+    waiting. longest: see `Activity`. ended: the error that it ended with; `lost` where that was another rank's end."""
 
     rank: int
     host: str
@@ -84,7 +137,7 @@ class Watch:
         self._before = {other: self._read(other) for other in self.others}  # of an earlier start
 
     def file(self, rank: int) -> Path:
-        """Where a rank writes its sign."""
+        """Path of a rank's sign."""
         return self.folder / f"rank_{rank:05d}.json"
 
     def look(self) -> None:
@@ -100,7 +153,7 @@ class Watch:
                 self.seen[rank] = Seen(sign, time.monotonic(), time.time())
 
     def verdict(self) -> str:
-        """Who is missing or hangs, and since when; empty as long as nobody does."""
+        """Say who is missing or hangs, and since when; empty as long as nobody does."""
         now, own = time.monotonic(), ACTIVITY
         for seen in self._suspects():
             if now - seen.at > self.limits.silent:
@@ -121,7 +174,8 @@ class Watch:
         return ""
 
     def gone(self) -> str:
-        """After a connection broke: who has ended, how and when; what the others were at where that does not show."""
+        """Say, after a connection broke, who has ended, how and when; what the others were at where that does not
+        show."""
         until = time.monotonic() + 4 * self.limits.every
         self.look()
         while time.monotonic() < until and self._suspects():
@@ -135,7 +189,7 @@ class Watch:
         return "; ".join(f"{seen.sign.who} was in {seen.sign.section}" for seen in self.seen.values())
 
     def _suspects(self) -> list[Seen]:
-        """All but those that another rank's end has ended."""
+        """Signs of all ranks but those that another rank's end has ended."""
         return [seen for seen in self.seen.values() if not seen.sign.lost]
 
     def _dead(self, seen: Seen) -> bool:

@@ -21,9 +21,9 @@ from torch import Tensor
 from tepo.common import signals
 from tepo.common.errors import UserError
 from tepo.training.distributed import heartbeat
-from tepo.training.distributed.activity import ACTIVITY, Activity
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.heartbeat import LostRank
+from tepo.training.distributed.liveness import ACTIVITY, Activity
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -60,7 +60,7 @@ def _free_port() -> int:
 
 
 def starts_again() -> bool:
-    """Whether `start` will make a second group in this process: vLLM ends torch's when it closes."""
+    """True where `start` will make a second group in this process: vLLM ends torch's when it closes."""
     return _joined > 0 and not dist.is_initialized()
 
 
@@ -257,8 +257,8 @@ class TorchComm:
 
 
 def beside(comm: Comm | None) -> Comm | None:
-    """The same ranks for a second thread, over a process group of its own: its collectives may come in between those of
-    the first thread, in another order on each rank. All ranks call it."""
+    """Give the same ranks a second thread to meet in, over a process group of its own: its collectives may come in
+    between those of the first thread, in another order on each rank. All ranks call it."""
     if comm is None:
         return None
     return TorchComm(torch.device("cpu"), dist.new_group(backend="gloo", timeout=_TIMEOUT), Activity())

@@ -99,7 +99,7 @@ def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
 
 
 class _Root(nn.Module):
-    """What DeepSpeed sees as the model: the whole policy, called for its last hidden states."""
+    """The model as DeepSpeed sees it: the whole policy, called for its last hidden states."""
 
     def __init__(self, policy: PreTrainedModel):
         super().__init__()
@@ -250,7 +250,8 @@ class DeepSpeedEngine:
                 self._put(parameters[piece.name], piece)
 
     def state(self) -> Iterator[Piece]:
-        """Nothing before the first update but masters. At stage 0, where every rank has all, they share it out."""
+        """Return nothing before the first update but masters. At stage 0, where every rank has all, they share it
+        out."""
         states, comm = self._states(), self.comm
         for number, (name, parameter) in enumerate(self.policy.named_parameters()):
             share = self._share(parameter, number % comm.world_size == comm.rank)
@@ -277,7 +278,7 @@ class DeepSpeedEngine:
 
     # the optimiser's state of a parameter; DeepSpeed keeps it in flat shards ----------------------------------------
     def _share(self, parameter: nn.Parameter, chosen: bool) -> tuple[int, int] | None:
-        """Of the flattened parameter, where this rank's numbers begin and how many they are; None without any."""
+        """Place of this rank's numbers in the flattened parameter: the first, and how many; None without any."""
         if self.stage == 0:
             return (0, parameter.numel()) if chosen else None
         if self.stage == 3:

@@ -1,4 +1,4 @@
-"""What trains the weights. Implementations: `torch_engine` (embedded, one device) and `deepspeed_engine`.
+"""The engine, which trains the weights. Implementations: `torch_engine` (embedded, one device) and `deepspeed_engine`.
 
 Losses arrive already divided by the global denominators of the mini-batch, so an engine SUMS gradients
 over micro-batches and ranks and never averages them.
@@ -49,8 +49,8 @@ class Engine(Protocol):
         ...
 
     def state(self) -> Iterable[Piece]:
-        """What resuming needs beside the model, the optimiser's state: this rank's part of it, live tensors where
-        possible. No rank waits for another."""
+        """Return what resuming needs beside the model, the optimiser's state: this rank's part of it, live tensors
+        where possible. No rank waits for another."""
         ...
 
     def load(self, folder: Path) -> None:

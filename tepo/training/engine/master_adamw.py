@@ -95,7 +95,7 @@ class MasterAdamW:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of the entries of `state`."""
+        """Kinds of the entries of `state`."""
         return ("master", *(_KINDS_8BIT if self.eight_bit else _KINDS))
 
     def state(self) -> Iterator[tuple[str, str, Tensor]]:

@@ -34,8 +34,8 @@ class Piece:
     start: int | None = None
 
     def overlap(self, start: int, size: int) -> tuple[slice, Tensor]:
-        """Of the numbers [start, start + size) of the flattened tensor, which this piece has, counted from `start`, and
-        their values; both may be empty."""
+        """Return which of the numbers [start, start + size) of the flattened tensor this piece has, counted from
+        `start`, and their values; both may be empty."""
         begins = self.start or 0
         low, high = max(start, begins), min(start + size, begins + self.value.numel())
         high = max(low, high)

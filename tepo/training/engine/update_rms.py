@@ -1,4 +1,4 @@
-"""How far an optimiser step moved the weights, from AdamW's own state: no copy of the weights is kept."""
+"""Distance that an optimiser step moved the weights, from AdamW's own state: no copy of the weights is kept."""
 
 import math
 from collections.abc import Iterable

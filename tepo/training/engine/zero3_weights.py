@@ -26,7 +26,7 @@ class Streamed(Mapping[str, Tensor]):
             return parameter.detach()  # the parameter lets go of it, this name does not
 
     def bytes(self, name: str) -> int:
-        """Of the full tensor, which is not gathered for it."""
+        """Bytes of the full tensor, which is not gathered for it."""
         if name in self._buffers:
             return self._buffers[name].nbytes
         parameter = self._parameters[name]

@@ -1,4 +1,4 @@
-"""How far the policy has moved from the one that sampled a rollout, by the time of the step's last mini-batch."""
+"""Distance of the policy from the one that sampled a rollout, by the time of the step's last mini-batch."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from tepo.objectives.segments import segment_sum
 from tepo.training.distributed.comm import Comm
 
 
-class Moved:
+class PolicyDrift:
     """Sums over the tokens and sequences of the last mini-batch, from log-probs that its loss needs anyway: those
     before the last update. Kept on the device until `metrics`."""
 
@@ -19,7 +19,7 @@ class Moved:
 
     @torch.no_grad()
     def add(self, batch: TokenBatch, log_ratio: Tensor) -> None:
-        """One micro-batch; log_ratio: d = log pi - log pi_old [N], of tokens that pi_old sampled."""
+        """Add one micro-batch; log_ratio: d = log pi - log pi_old [N], of tokens that pi_old sampled."""
         d, lengths = log_ratio.double(), batch.lengths
         means = segment_sum(d, lengths) / lengths.clamp(min=1)
         full = d.new_zeros(()) if batch.full_kl is None else batch.full_kl.detach().double().sum()
@@ -29,7 +29,8 @@ class Moved:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def metrics(self, clip: Clip | None, comm: Comm | None, *, exact: bool) -> dict[str, float]:
-        """Over all ranks. clip: of the objective. exact: whether `full_kl` was the KL to the policy that sampled."""
+        """Metrics over all ranks. clip: of the objective. exact: whether `full_kl` was the KL to the policy that
+        sampled."""
         assert self._sums is not None
         tokens, sequences, d, square, k3, full, mean, mean_square = all_sum(self._sums, comm).tolist()
         of_tokens = _sd(d, square, tokens)

@@ -1,4 +1,4 @@
-"""What a step has done, in the numbers that its seconds are divided by."""
+"""Tokens that a step has sampled, scored and trained: the numbers that its seconds are divided by."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,12 +19,12 @@ MACHINE = (
     "rollout/aborted_tokens",
     "rollout/preemptions",
 )
-"""How the metrics begin that say how well a step used its machine, see `tepo.training.throughput`."""
+"""How the metrics begin that say how well a step used its machine, see `tepo.training.metrics.throughput`."""
 
 
 class Size(NamedTuple):
-    """Of a rollout as the model sees it, each prompt once a group. tokens: pushed. pairs: of a token and one that it
-    attends to, doubled: the sum of squared lengths for sequences without a common prompt."""
+    """Size of a rollout as the model sees it, each prompt once a group. tokens: pushed. pairs: of a token and one that
+    it attends to, doubled: the sum of squared lengths for sequences without a common prompt."""
 
     tokens: float
     pairs: float
@@ -45,10 +45,10 @@ _NOTHING = Size(0.0, 0.0)
 
 
 @dataclass
-class Work:
-    """sampled: response tokens of the prompts consumed by the rollouts that were drawn. scored: of all log-prob passes
-    before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this rank's rollouts.
-    hidden: seconds of drawing beside updates, on this rank. All others are of all ranks."""
+class TokenCounts:
+    """Counts of a step. sampled: response tokens of the prompts consumed by the rollouts that were drawn. scored: of
+    all log-prob passes before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this
+    rank's rollouts. hidden: seconds of drawing beside updates, on this rank. All others are of all ranks."""
 
     sampled: float = 0.0
     scored: Size = _NOTHING

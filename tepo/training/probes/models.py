@@ -20,8 +20,7 @@ from tepo.config.run_config import (
 from tepo.policy.model.attention import prepare
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group
-from tepo.training.prompt_stream import Prompt
+from tepo.training.batch import FlatRollout, Group, Prompt
 
 PROMPT, GROUP = 256, 8
 _QWEN = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": 40_960}
@@ -52,7 +51,7 @@ SHAPES = {
 
 @dataclass
 class Case:
-    """What is trained: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
+    """A job to train: `sequences` of up to `context` tokens in two updates, micro-batches of `micro` tokens.
     shortest: of mixed lengths; 0: all have the full one. optimizer, offload: of the engine."""
 
     shape: str

@@ -48,14 +48,14 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether ours keeps the limit, where it must; never for NaN."""
+        """True where ours keeps the limit, where it must; never for NaN."""
         if not self.must or self.limit is None:
             return True
         return self.ours <= self.limit if self.must == "<=" else self.ours >= self.limit
 
 
 def machine() -> dict[str, str]:
-    """Where a result comes from: the device, and the versions of what it depends on."""
+    """Origin of a result: the device, and the versions of what it depends on."""
     import torch
 
     facts = {"device": "cpu", "python": platform.python_version(), "cores": str(len(os.sched_getaffinity(0)))}

@@ -17,10 +17,10 @@ from tepo.policy.packing.packing import Packed
 from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
-from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16, vendor data sheets
@@ -31,7 +31,7 @@ SIZES = {
 }
 
 
-class _Synchronised(Recorder):
+class _Synchronised(StepMetrics):
     """Waits for the GPU where a section ends, so that it takes its own time."""
 
     def __init__(self, device: str) -> None:
@@ -74,7 +74,7 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
             torch.cuda.reset_peak_memory_stats()
         recorder = _Synchronised(device)
         with recorder.time("old_log_prob"):
-            updater.old_values(rollout)
+            updater.passes.compute_old_logprobs(rollout)
         updates = loop.update(updater, rollout, turn, recorder)["actor/updates"]
         taken.append(recorder.seconds["update_actor"])
         scoring.append(recorder.seconds["old_log_prob"])
@@ -103,13 +103,14 @@ def _updater(case: Case, device: str) -> Updater:
 
 
 def _waits(updater: Updater, rollout: Any) -> dict[str, Any]:
-    """How often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and where."""
+    """Count how often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and
+    where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            updater.old_values(rollout)
-            loop.update(updater, rollout, 0, Recorder())
+            updater.passes.compute_old_logprobs(rollout)
+            loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     lines = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]

@@ -1,4 +1,4 @@
-"""Where the memory of a GPU goes in a run, part by part, before anything is started.
+"""Memory of a GPU in a run, part by part, before anything is started.
 
 Counted from shapes: what autograd keeps per token of a Llama-like model here; what engine and sampler hold per weight
 they declare themselves (`tepo.training.engine.backends`, `tepo.sampling.backends`).
@@ -81,7 +81,7 @@ class Memory:
 
     @property
     def resident(self) -> float:
-        """What the trainer holds all the time."""
+        """Bytes that the trainer holds all the time."""
         return self.weights + self.reference + self.optimiser + self.context
 
     @property
@@ -101,7 +101,7 @@ class Memory:
 
     @property
     def fragments(self) -> float:
-        """What lies unused between the tensors of updates."""
+        """Bytes that lie unused between the tensors of updates."""
         return FRAGMENTS * (self.gradients + max(self.activations + self.logits, self.step))
 
     @property
@@ -276,7 +276,7 @@ def tokens_at_once(config: RunConfig) -> int:
 
 
 def layer_bytes(shape: Shape, size: int) -> int:
-    """What autograd keeps per token of one layer; size: bytes of a number.
+    """Bytes that autograd keeps per token of one layer; size: bytes of a number.
 
     Of each norm its input in float32, the normalised input and the output (in float32 the first is the residual stream
     itself); queries, keys and values as attention takes them, its output twice; four tensors of the feed-forward.

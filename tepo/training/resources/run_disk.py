@@ -1,4 +1,4 @@
-"""What a run takes on the disk: checkpoints while it trains, and weights when it has finished."""
+"""Disk space of a run: checkpoints while it trains, and weights when it has finished."""
 
 from dataclasses import dataclass
 

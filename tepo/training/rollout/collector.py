@@ -1,7 +1,7 @@
 """The rollout of a step: sample groups, grade them, keep the mixed ones (DAPO section 3.2, TEPO section 4.1).
 
-All prompts of a step run through one queue over all ranks (`shared_queue`), and responses are graded while others are
-sampled. Which groups are trained is decided in `first_mixed`.
+All prompts of a step run through one queue over all ranks (`prompt_queue`), and responses are graded while others are
+sampled. Which groups are trained is decided in `dynamic_sampling`.
 """
 
 import math
@@ -22,14 +22,14 @@ from tepo.config.run_config import RunConfig
 from tepo.problems.grader import Grader, given_up
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
-from tepo.store.early_stop import Ended
-from tepo.training.batch import Group
+from tepo.store.early_stop import EarlyStop, Kind
+from tepo.training.batch import Group, Prompt
 from tepo.training.distributed.comm import Comm
-from tepo.training.prompt_stream import Prompt, PromptStream
-from tepo.training.rollout.dynamic_sampling import FirstMixed
-from tepo.training.rollout.group_stats import Counts, Rollout
-from tepo.training.rollout.prompt_queue import SharedQueue
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout.dynamic_sampling import DynamicSampling
+from tepo.training.rollout.group_stats import GroupStats, Rollout
+from tepo.training.rollout.prompt_queue import PromptQueue
+from tepo.training.rollout.prompt_stream import PromptStream
 
 # Between two decisions, at which new verdicts count. Where ranks meet for them, each waits for the one that is in the
 # longest step of its engine.
@@ -42,11 +42,32 @@ def _one_thread() -> Executor:
     return ThreadPoolExecutor(1)
 
 
+class NoMixedGroups(EarlyStop):
+    """Early stop of a step that drew no mixed group. examples: some of the groups, to look at: of a base that
+    is never right, the rewards may be broken."""
+
+    def __init__(self, rollout: Rollout, step: int, examples: Sequence[Group]):
+        self.examples = examples
+        count, right, wrong = rollout.consumed, rollout.all_right, rollout.all_wrong
+        kind: Kind = "no signal"
+        why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"
+        if wrong == count:
+            kind, why = "collapse", f"all responses to the {count} prompts drawn were wrong"
+            if step == 1:
+                cut = sum(stats.cut for stats in rollout.stats)
+                share = f"{cut} of {sum(len(stats.lengths) for stats in rollout.stats)}"
+                why += ", and none was ever right: look at the golds (`tepo data verify`), the form of the prompts and "
+                why += f"train.max_new_tokens ({share} responses were cut off)"
+        elif right == count:
+            kind, why = "saturation", f"all responses to the {count} prompts drawn were right"
+        super().__init__(kind, step, why)
+
+
 @dataclass
 class Collector:
-    """What draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks
-    hold the same groups.
-    comm: None in a single process. aside: makes what grades beside the sampling. asked: whether to stop."""
+    """Draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks hold
+    the same groups. comm: None in a single process. aside: makes the executor that grades beside the sampling. asked:
+    whether to stop."""
 
     config: RunConfig
     stream: PromptStream
@@ -58,114 +79,96 @@ class Collector:
 
     @property
     def engine(self) -> EngineOfRank:
-        """The one that this rank holds, alone or with its neighbours."""
+        """Engine that this rank holds, alone or with its neighbours."""
         return EngineOfRank.of(self.comm, self.config.sampler.tensor_parallel)
 
-    def collect(self, start: int, step: int, before: int, recorder: Recorder) -> Rollout:
+    def collect(self, start: int, step: int, before: int, metrics: StepMetrics) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
         or `max_rounds` times as many prompts are graded. `before`: the prompts that the step before consumed.
 
         Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
-        the last group taken is given up. Raises, on all ranks: Ended when no group is mixed, Diverged when the policy
+        the last group taken is given up. Raises, on all ranks: NoMixedGroups, Diverged when the policy
         has broken, Stopped when one of them was asked to stop.
         """
         choice, engine = self._choice(start, before), self.engine
-        shared = SharedQueue(engine.count, choice.size, self.sampler.side_by_side)
-        with closing(UnderWay(self, step, recorder)) as under_way:
+        shared = PromptQueue(engine.count, choice.size, self.sampler.side_by_side)
+        with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
                 for block in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
                     shared.add(block)
-                    under_way.add(shared.deal()[engine.index])
-                for part, right, graded in self._verdicts(under_way, recorder):
+                    in_flight.add(shared.deal()[engine.index])
+                for part, right, graded in self._verdicts(in_flight, metrics):
                     choice.grade(part // choice.size, right, graded)
                     shared.ended([part])
-                under_way.give_up(shared.give_up(choice.end))
-        recorder.work.given_up.append(under_way.lost_beyond(choice.end))
+                in_flight.give_up(shared.give_up(choice.end))
+        metrics.work.given_up.append(in_flight.lost_beyond(choice.end))
         taken = set(choice.taken)
         own = [
-            (part, Counts.of(group), group if part // choice.size in taken else None)
-            for part, group in under_way.groups.items()
+            (part, GroupStats.of(group), group if part // choice.size in taken else None)
+            for part, group in in_flight.groups.items()
             if part < choice.end * choice.size
         ]
-        drawn = _groups(self._gather(own, recorder), choice.size)
+        drawn = _groups(self._gather(own, metrics), choice.size)
         rollout = Rollout(
             [group for _, group in drawn if group],
-            [counts for counts, _ in drawn],
+            [stats for stats, _ in drawn],
             choice.start + choice.added - choice.end,
         )
         if not rollout.groups:
-            recorder.examples = [group for _, group in sorted(under_way.groups.items())[:_EXAMPLES]]
-            raise _ended(rollout, step)
+            raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout
 
-    def _choice(self, start: int, before: int) -> FirstMixed:
-        """What a step draws and takes. A sampler whose responses join those under way is given prompts one by one."""
+    def _choice(self, start: int, before: int) -> DynamicSampling:
+        """Rule by which a step draws prompts and takes groups. A sampler whose responses join those under way is given
+        prompts one by one."""
         train, margin = self.config.train, self.config.sampler.margin
         count, size = train.prompts_per_step, train.samples_per_prompt
         block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
-        return FirstMixed(start, count, count * train.max_rounds, before, margin, size, block)
+        return DynamicSampling(start, count, count * train.max_rounds, before, margin, size, block)
 
-    def _verdicts(self, under_way: "UnderWay", recorder: Recorder) -> list[tuple[int, int, int]]:
-        """Each part that any rank has graded since the last look: right responses, and all."""
+    def _verdicts(self, in_flight: "InFlight", metrics: StepMetrics) -> list[tuple[int, int, int]]:
+        """Parts that any rank has graded since the last look, each with its right responses and all."""
         broken: Diverged | None = None
         own: list[tuple[int, int, int]] | None
         try:
-            own = [(part, Counts.of(group).right, len(group.responses)) for part, group in under_way.graded()]
+            own = [(part, GroupStats.of(group).right, len(group.responses)) for part, group in in_flight.graded()]
         except Diverged as error:
             own, broken = None, error
-        verdicts, asked = zip(*self._gather([(own, self.asked())], recorder), strict=True)
+        verdicts, asked = zip(*self._gather([(own, self.asked())], metrics), strict=True)
         if None in verdicts:
             raise broken or Diverged("the policy has diverged on another rank")
         if any(asked):
             raise signals.Stopped
         return list(chain(*verdicts))
 
-    def _gather(self, values: list[T], recorder: Recorder) -> list[T]:
-        """Those of all ranks."""
+    def _gather(self, values: list[T], metrics: StepMetrics) -> list[T]:
+        """Join the values of all ranks."""
         if self.comm is None:
             return values
-        with recorder.time("gather"):
+        with metrics.time("gather"):
             return list(chain(*self.comm.all_gather_object(values)))
 
 
-def _ended(rollout: Rollout, step: int) -> Ended:
-    """What it is called that none of the consumed prompts has a mixed group; of a base that is never right, what to
-    look at: rewards may be broken."""
-    count, right, wrong = rollout.consumed, rollout.all_right, rollout.all_wrong
-    if wrong == count:
-        why = f"all responses to the {count} prompts drawn were wrong"
-        if step == 1:
-            cut = sum(counts.cut for counts in rollout.counts)
-            share = f"{cut} of {sum(len(counts.lengths) for counts in rollout.counts)}"
-            why += ", and none was ever right: look at the golds (`tepo data verify`), the form of the prompts and "
-            why += f"train.max_new_tokens ({share} responses were cut off)"
-        return Ended("collapse", step, why)
-    if right == count:
-        return Ended("saturation", step, f"all responses to the {count} prompts drawn were right")
-    why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"
-    return Ended("no signal", step, why)
-
-
-def _groups(parts: Sequence[tuple[int, Counts, Group | None]], size: int) -> list[tuple[Counts, Group | None]]:
-    """Groups of `size` responses put together from their parts, by number."""
+def _groups(parts: Sequence[tuple[int, GroupStats, Group | None]], size: int) -> list[tuple[GroupStats, Group | None]]:
+    """Put groups of `size` responses together from their parts, by number."""
     by_number = groupby(sorted(parts, key=itemgetter(0)), key=lambda part: part[0] // size)
     groups = []
     for _, same in by_number:
-        _, counts, drawn = zip(*same, strict=True)
-        groups.append((Counts.joined(counts), Group.joined(drawn) if drawn[0] else None))
+        _, stats, drawn = zip(*same, strict=True)
+        groups.append((GroupStats.joined(stats), Group.joined(drawn) if drawn[0] else None))
     return groups
 
 
-class UnderWay:
-    """The parts (see `SharedQueue`) that this rank has under way in a step: at the sampler, then at the grader, in a
+class InFlight:
+    """The parts (see `PromptQueue`) that this rank has in flight in a step: at the sampler, then at the grader, in a
     thread beside.
 
     groups: part -> its graded responses; none on a rank whose engine another speaks for. lost: by the sampler's queue,
     once closed. tokens: part -> those of what it returned.
     """
 
-    def __init__(self, collector: Collector, step: int, recorder: Recorder):
-        self.collector, self.step, self.recorder = collector, step, recorder
+    def __init__(self, collector: Collector, step: int, metrics: StepMetrics):
+        self.collector, self.step, self.metrics = collector, step, metrics
         train = collector.config.train
         self.size = train.samples_per_prompt
         params = SamplingParams(
@@ -183,7 +186,7 @@ class UnderWay:
         self.lost: GivenUp | None = None
 
     def add(self, parts: Sequence[int]) -> None:
-        """What this engine is to draw; there may be nothing."""
+        """Start the parts that this engine is to draw; there may be none."""
         if not parts:
             return
         seed, take = self.collector.config.seed, self.collector.stream.take
@@ -197,13 +200,13 @@ class UnderWay:
         )
 
     def graded(self) -> list[tuple[int, Group]]:
-        """The parts that were graded since the last call; waits a moment for some.
+        """Return the parts that were graded since the last call; wait a moment for some.
 
         While the sampler has work it is not kept waiting by the grader. When it has none, all verdicts that come in
         time are awaited: with them, what to add is known best.
         """
         if self.sampled:
-            with self.recorder.time("gen"):
+            with self.metrics.time("gen"):
                 ended = [
                     (part, self.sampled.pop(part, None), responses)
                     for part, responses in self.queue.finished(self.seconds)
@@ -212,7 +215,7 @@ class UnderWay:
             wanted = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
             if wanted and self.collector.engine.leads:
                 self.judged.append(self.aside.submit(self._grade, wanted))
-        with self.recorder.time("reward"):
+        with self.metrics.time("reward"):
             wait(self.judged, 0 if self.sampled else self.seconds)
         done = [future for future in self.judged if future.done()]
         self.judged = [future for future in self.judged if future not in done]
@@ -221,7 +224,7 @@ class UnderWay:
         return graded
 
     def give_up(self, parts: Sequence[int]) -> None:
-        """Those of them that are at the sampler of this rank."""
+        """Give up those parts that are at the sampler of this rank."""
         own = [part for part in parts if self.sampled.pop(part, None)]
         if own:
             self.queue.drop(own)
@@ -232,7 +235,7 @@ class UnderWay:
         self.aside.shutdown(cancel_futures=True)
 
     def lost_beyond(self, end: int) -> GivenUp | None:
-        """What this engine drew for nothing, once closed: what its queue gave up, and the prompts from a number on."""
+        """Tokens that this engine drew for nothing, once closed: what its queue gave up, and prompts from `end` on."""
         if not self.collector.engine.leads:
             return GivenUp(0, 0)
         if self.lost is None:
@@ -241,7 +244,7 @@ class UnderWay:
         return GivenUp(self.lost.tokens + unused, self.lost.preemptions)
 
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
-        """Parts with their rewards."""
+        """Grade parts: groups with their rewards."""
         texts = self.collector.stream.decode([row.tokens for _, _, responses in ended for row in responses])
         golds = [prompt.problem.answer for _, prompt, responses in ended for _ in responses]
         verdicts = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))

@@ -1,4 +1,5 @@
-"""Which prompts a step draws, and which of their groups it trains. The rule alone: nothing is sampled or awaited here.
+"""Dynamic sampling (DAPO section 3.2): the prompts that a step draws, and the groups that it trains. The rule alone:
+nothing is sampled or awaited here.
 
 A step trains the first `count` mixed groups in prompt order, whatever finishes first.
 """
@@ -10,7 +11,7 @@ from fractions import Fraction
 
 
 @dataclass
-class FirstMixed:
+class DynamicSampling:
     """The draw of a step: prompts number `start`, start + 1 … until `count` mixed groups are there, at most `cap`.
 
     size: responses of a group, which may be graded one by one. Prompts are added in blocks, the first of as many
@@ -55,7 +56,7 @@ class FirstMixed:
 
     @property
     def complete(self) -> bool:
-        """Whether all groups are there that decide what is taken."""
+        """True once all groups are there that decide what is taken."""
         return all(number in self.graded and self._full(number) for number in range(self.start, self.end))
 
     def blocks(self) -> Iterator[range]:
@@ -70,14 +71,15 @@ class FirstMixed:
             yield block
 
     def _mixed(self, number: int) -> bool:
-        """Whether a group is known to be mixed, which it may be before all of it is graded."""
+        """True where a group is known to be mixed, which it may be before all of it is graded."""
         return 0 < self.right[number] < self.graded[number]
 
     def _full(self, number: int) -> bool:
         return self.graded[number] == self.size
 
     def _wanted(self) -> int:
-        """As many prompts as should hold the groups, of those under way the margin more; what is added stays.
+        """Count the prompts to have added by now: enough to hold the missing groups at the keep rate, and `margin`
+        times as many of those that are not graded yet. Prompts that are added stay.
 
         The keep rate is that of the groups graded in this step. Complete ones count: a mixed group is known early, one
         that is not only at its end. The step before counts like a quarter of `count`, so that the first groups, which

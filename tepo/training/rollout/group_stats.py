@@ -1,4 +1,4 @@
-"""What a step drew: the groups that are trained, and what is counted of all prompts that it consumed."""
+"""The rollout of a step: the groups that are trained, and statistics of all prompts that it consumed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from tepo.training.batch import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What is counted of a group.
+class GroupStats:
+    """Statistics of a group.
 
     right: responses with reward 1. lengths: tokens of each response. cut: responses stopped by the length limit.
     timeouts: answers that ran out of the grader's budget.
@@ -23,54 +23,54 @@ class Counts:
     timeouts: int
 
     @classmethod
-    def of(cls, group: Group) -> "Counts":
+    def of(cls, group: Group) -> "GroupStats":
         lengths = [len(response.tokens) for response in group.responses]
         cut = sum(not response.finished for response in group.responses)
         return cls(int(group.rewards.sum()), lengths, cut, group.timeouts)
 
     @classmethod
-    def joined(cls, parts: Sequence["Counts"]) -> "Counts":
-        """Of a group from those of its parts, in order."""
+    def joined(cls, parts: Sequence["GroupStats"]) -> "GroupStats":
+        """Join those of a group's parts, in order."""
         lengths = [length for part in parts for length in part.lengths]
         right, cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("right", "cut", "timeouts"))
         return cls(right, lengths, cut, timeouts)
 
     @property
     def mixed(self) -> bool:
-        """Whether there are both right and wrong responses; otherwise the group has no advantage."""
+        """True with both right and wrong responses; otherwise the group has no advantage."""
         return 0 < self.right < len(self.lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The mixed groups of a step, and the counts of every prompt consumed for them, both in prompt order.
+    """The mixed groups of a step, and the statistics of every prompt consumed for them, both in prompt order.
 
     left_over: prompts added beyond the consumed ones. With several samplers it depends on who was faster.
     """
 
     groups: list[Group]
-    counts: list[Counts]
+    stats: list[GroupStats]
     left_over: int = 0
 
     @property
     def consumed(self) -> int:
         """Prompts up to the last group taken. The stream goes on after them."""
-        return len(self.counts)
+        return len(self.stats)
 
     @property
     def all_right(self) -> int:
-        return sum(counts.right == len(counts.lengths) for counts in self.counts)
+        return sum(stats.right == len(stats.lengths) for stats in self.stats)
 
     @property
     def all_wrong(self) -> int:
-        return sum(counts.right == 0 for counts in self.counts)
+        return sum(stats.right == 0 for stats in self.stats)
 
     def metrics(self) -> dict[str, float]:
-        """verl's names, and ours (rollout/, grader/); rewards and lengths are over all responses to the consumed
-        prompts, before the filter."""
-        right = np.array([counts.right for counts in self.counts])
-        responses = np.array([len(counts.lengths) for counts in self.counts])
-        lengths = np.concatenate([counts.lengths for counts in self.counts])
+        """Metrics of the draw by verl's names, and ours (rollout/, grader/); rewards and lengths are over all responses
+        to the consumed prompts, before the filter."""
+        right = np.array([stats.right for stats in self.stats])
+        responses = np.array([len(stats.lengths) for stats in self.stats])
+        lengths = np.concatenate([stats.lengths for stats in self.stats])
         return {
             "critic/score/mean": float((right / responses).mean()),
             **{
@@ -80,14 +80,14 @@ class Rollout:
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
             "response_length/mean": float(lengths.mean()),
             "response_length/max": float(lengths.max()),
-            "response_length/clip_ratio": sum(counts.cut for counts in self.counts) / len(lengths),
+            "response_length/clip_ratio": sum(stats.cut for stats in self.stats) / len(lengths),
             "rollout/prompts": float(self.consumed),
             "rollout/responses": float(len(lengths)),
             "rollout/groups_kept": float(len(self.groups)),
             "rollout/groups_all_right": float(self.all_right),
             "rollout/groups_all_wrong": float(self.all_wrong),
             "rollout/left_over": float(self.left_over),
-            "grader/timeouts": float(sum(counts.timeouts for counts in self.counts)),
+            "grader/timeouts": float(sum(stats.timeouts for stats in self.stats)),
             "perf/sampled_tokens": float(lengths.sum()),
         }
 

@@ -11,19 +11,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tepo.common.errors import Diverged
-from tepo.store.early_stop import Ended
-from tepo.training.distributed.activity import Activity
-from tepo.training.progress import Progress
-from tepo.training.rollout.behavior_weights import Earlier
+from tepo.store.early_stop import EarlyStop, diverged
+from tepo.training.distributed.liveness import Activity
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.rollouts import Sampled, sample
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.progress import Progress, StepRollout
+from tepo.training.rollout.rollouts import Rollouts, Sampled
+from tepo.training.update import Updater
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life
 _GIVE_UP = 10.0  # seconds for the thread to end by itself when the run fails
@@ -33,34 +33,61 @@ class Abandoned(Exception):
     """The thread's end where the training has failed."""
 
 
-class Ahead:
-    """Samples ahead with a collector whose ranks meet in a process group of its own. model: the trained one."""
+class PrefetchedRollouts(Rollouts):
+    """Samples the rollouts of later steps beside the block that `next` yields to.
 
-    def __init__(self, collector: Collector, model: nn.Module):
-        self._collector, self._earlier = collector, Earlier(model)
+    beside: a collector whose ranks meet in a process group of its own. behavior: keeps the weights that it samples
+    with."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        updater: Updater,
+        device: torch.device,
+        start: Progress,
+        beside: Collector,
+        behavior: "BehaviorWeights",
+    ):
+        super().__init__(collector, updater, device, start)
+        self.ahead = 0
+        self.beside, self.behavior = beside, behavior
 
     @contextlib.contextmanager
-    def sampling(self, progress: Progress, last: int, recorder: Recorder) -> Iterator["Future[Sampled]"]:
-        """Sample up to the rollout of step `last` beside what happens in the block; at its end all is there.
+    def next(self, step: int, metrics: StepMetrics) -> Iterator[StepRollout]:
+        """Yield the rollout of a step, and sample up to that of `staleness` steps later beside the block.
 
-        Raises what `sample` raises, also when training ends in the block: in turn, the rollouts come first. A request
-        to stop is heard after them, as a checkpoint of the step needs them."""
+        Raises also what the sampling raises, even where the block raises Diverged or EarlyStop: in turn, the rollouts
+        come first. A request to stop is heard after them, as a checkpoint of the step needs them."""
+        with super().next(step, metrics) as rollout:
+            last = step + self.train.staleness
+            if not self._missing(step, last):
+                yield rollout
+                return
+            self.behavior.keep()
+            with self._sampling(step, last, metrics) as sampled:
+                yield rollout
+            if sampled.result():
+                with self.behavior.back():
+                    self._score(sampled.result(), metrics)
+
+    @contextlib.contextmanager
+    def _sampling(self, step: int, last: int, metrics: StepMetrics) -> Iterator["Future[Sampled]"]:
+        """Sample in a thread, which has ended when the block has."""
         done: Future[Sampled] = Future()
-        if progress.ending is not None or last <= progress.step + len(progress.pending):
-            done.set_result(Sampled(progress))
-            yield done
-            return
-        self._earlier.keep()
         failed = threading.Event()
-        collector = replace(self._collector, asked=lambda: _go_on(failed))
+
+        def never_asked() -> bool:  # to stop
+            if failed.is_set():  # before the ranks meet
+                raise Abandoned
+            return False
 
         def run() -> None:
             began = time.perf_counter()
             try:
-                own = Recorder(activity=Activity())
-                sampled = sample(collector, progress, last, own)
-                recorder.work.given_up += own.work.given_up
-                recorder.seconds["gen_beside"] = time.perf_counter() - began
+                own = StepMetrics(activity=Activity())
+                sampled = self._sample(replace(self.beside, asked=never_asked), step, last, own)
+                metrics.work.given_up += own.work.given_up
+                metrics.seconds["gen_beside"] = time.perf_counter() - began
                 done.set_result(sampled)
             except BaseException as error:  # the other thread raises it
                 done.set_exception(error)
@@ -68,33 +95,79 @@ class Ahead:
         threading.Thread(target=run, daemon=True, name="sampling ahead").start()
         try:
             yield done
-        except (Diverged, Ended):
-            _await(done, recorder)
+        except (Diverged, EarlyStop):
+            _await(done, step, metrics)
             raise
         except BaseException:
             failed.set()
             wait([done], _GIVE_UP)
             raise
-        _await(done, recorder)
-
-    def weights_of(self, sampled: Sampled) -> AbstractContextManager[None]:
-        """The model with the weights that sampled, where anything was; on all ranks at once."""
-        return self._earlier.back() if sampled.rollouts else contextlib.nullcontext()
+        _await(done, step, metrics)
 
 
-def _await(done: "Future[Sampled]", recorder: Recorder) -> None:
+def _await(done: "Future[Sampled]", step: int, metrics: StepMetrics) -> None:
     """Wait for the thread's end. Raises what ended it."""
-    before = recorder.seconds.get("gen", 0.0)
+    before = metrics.seconds.get("gen", 0.0)
     while not done.done():
-        with recorder.time("gen"):
+        with metrics.time("gen"):
             wait([done], _LOOK)
-    done.result()
-    waited = recorder.seconds.get("gen", 0.0) - before
-    recorder.work.hidden = max(0.0, recorder.seconds["gen_beside"] - waited)
+    try:
+        done.result()
+    except Diverged as error:  # it sampled with the weights after the step before
+        raise diverged(error, step - 1) from error
+    waited = metrics.seconds.get("gen", 0.0) - before
+    metrics.work.hidden = max(0.0, metrics.seconds["gen_beside"] - waited)
 
 
-def _go_on(failed: threading.Event) -> bool:
-    """Never asked to stop. Raises Abandoned, before the ranks meet, where training has failed."""
-    if failed.is_set():
-        raise Abandoned
-    return False
+class BehaviorWeights:
+    """The weights that the sampler still holds while the trainer goes on from them: a copy in main memory of what this
+    rank holds of the trained parameters. Under ZeRO-3 that is its shards."""
+
+    def __init__(self, model: nn.Module):
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._kept: list[Tensor] = []
+
+    @torch.no_grad()
+    def keep(self) -> None:
+        """Keep the weights as they are now."""
+        live = [_held(parameter) for parameter in self.parameters]
+        if not self._kept:
+            pinned = torch.cuda.is_available()
+            self._kept = [torch.empty_like(value, device="cpu", pin_memory=pinned) for value in live]
+        for kept, value in zip(self._kept, live, strict=True):
+            kept.copy_(value)
+
+    @contextlib.contextmanager
+    def back(self) -> Iterator[None]:
+        """Put the kept weights into the model for the length of the block; on all ranks at once. One tensor at a time
+        is held twice."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        """Swap the kept weights and the live ones, in place: optimisers and their flat buffers refer to these
+        tensors."""
+        gathered = [parameter for parameter in self.parameters if _gathered(parameter)]
+        for parameter in gathered:
+            parameter.partition()  # type: ignore[attr-defined]
+        for parameter, kept in zip(self.parameters, self._kept, strict=True):
+            live = _held(parameter)
+            now = live.clone()
+            live.copy_(kept)
+            kept.copy_(now)
+        for parameter in gathered:
+            parameter.all_gather()  # type: ignore[attr-defined]
+
+
+def _held(parameter: nn.Parameter) -> Tensor:
+    """Part of a parameter that this rank holds, the live tensor."""
+    return getattr(parameter, "ds_tensor", parameter).data
+
+
+def _gathered(parameter: nn.Parameter) -> bool:
+    """True where ZeRO-3 has put the parameter together on this rank."""
+    return hasattr(parameter, "ds_tensor") and parameter.ds_status.name == "AVAILABLE"  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ _WAITING = 4  # of the responses that an engine decodes at a time, one in so man
 
 
 @dataclass
-class SharedQueue:
+class PromptQueue:
     """Parts that wait, and parts that ranks have under way.
 
     Every rank has a copy. It changes only when ranks meet, by what all of them know then, so that all copies are equal
@@ -34,13 +34,13 @@ class SharedQueue:
         self.load = [0] * self.ranks
 
     def add(self, prompts: range) -> None:
-        """A block of prompts."""
+        """Add a block of prompts."""
         step = self.size if self.side_by_side is None else 1
         self.waiting += range(prompts.start * self.size, prompts.stop * self.size, step)
 
     def deal(self) -> list[list[int]]:
-        """What each rank starts now: parts in the order of the prompts, each to the rank with the fewest under way, as
-        long as one has room. A slow engine ends fewer, and is given fewer."""
+        """Deal what each rank starts now: parts in the order of the prompts, each to the rank with the fewest under
+        way, as long as one has room. A slow engine ends fewer, and is given fewer."""
         dealt: list[list[int]] = [[] for _ in range(self.ranks)]
         for place in range(len(self.waiting)):
             if self.side_by_side is None:
@@ -55,13 +55,13 @@ class SharedQueue:
         return dealt
 
     def ended(self, parts: Iterable[int]) -> None:
-        """They are graded. One that was given up before it was known to be graded is passed over."""
+        """Take graded parts out. One that was given up before it was known to be graded is passed over."""
         for part in parts:
             if part in self.drawn_by:
                 self.load[self.drawn_by.pop(part)] -= 1
 
     def give_up(self, end: int) -> list[int]:
-        """Drop the parts of all prompts from a number on; those that were under way."""
+        """Drop the parts of all prompts from number `end` on. Returns those that were under way."""
         first = end * self.size
         self.waiting = deque(part for part in self.waiting if part < first)
         dropped = [part for part in self.drawn_by if part >= first]

@@ -1,54 +1,87 @@
-"""The rollouts of coming steps: sampled in turn or, in `ahead`, beside updates; then scored by the trainer."""
+"""The rollouts of a run, one for each step: drawn in turn with the updates, or beside them (`prefetch`)."""
 
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from tepo.store.early_stop import Ended
+from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.training.batch import FlatRollout
-from tepo.training.progress import Pending, Progress
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.progress import Progress, StepRollout
 from tepo.training.update import Updater
 
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Rollouts that have no old values yet, each with the step that trains it. progress: after they were sampled."""
-
-    progress: Progress
-    rollouts: tuple[tuple[int, Rollout], ...] = ()
+REWARD = "critic/score/mean"
+Sampled = Sequence[tuple[int, Rollout]]  # rollouts without old values, each with the step that trains it
 
 
-def sample(collector: Collector, progress: Progress, last: int, recorder: Recorder) -> Sampled:
-    """The rollouts up to that of step `last` that do not wait yet, by the policy that the sampler holds.
+class Rollouts:
+    """Draws the rollout of each step, and takes its old values while the policy is still the one that sampled.
 
-    Where a step has no mixed group, it and the ones after it are left out, and `Progress.ending` says why. Raises as
-    `Collector.collect` else."""
-    rollouts = []
-    for step in range(progress.step + 1 + len(progress.pending), last + 1):
-        if progress.ending is not None:
-            break
-        try:
-            rollout = collector.collect(progress.prompts, step, progress.consumed, recorder)
-        except Ended as ended:
-            progress = replace(progress, ending=ended.ending)
-        else:
-            rollouts.append((step, rollout))
-            progress = replace(progress, prompts=progress.prompts + rollout.consumed, consumed=rollout.consumed)
-    return Sampled(progress, tuple(rollouts))
+    With `train.staleness` = k, a step draws what the step k later trains.
 
+    ahead: how many steps later the last rollout is that is drawn before a step is trained.
+    waiting: rollouts that are drawn, in the order of their steps. prompts: drawn so far. consumed: those of the last
+    rollout. rewards: mean reward of each step so far. early_stop: why no more is drawn; what waits is trained first.
+    """
 
-def score(updater: Updater, sampled: Sampled, device: torch.device, recorder: Recorder) -> Progress:
-    """The progress with the sampled rollouts pending. The updater's model has the weights that sampled them."""
-    pending = list(sampled.progress.pending)
-    for step, rollout in sampled.rollouts:
-        flat = FlatRollout(rollout.groups, device)
-        recorder.work.sampled += sum(sum(counts.lengths) for counts in rollout.counts)
-        with recorder.time("old_log_prob"):
-            recorder.work.score(flat, updater.old_values(flat))
-            # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
-            gap = updater.check_drawn(flat, step) if updater.config.train.staleness else {}
-        pending.append(Pending(step, flat, rollout.metrics() | gap))
-    return replace(sampled.progress, pending=tuple(pending))
+    def __init__(self, collector: Collector, updater: Updater, device: torch.device, start: Progress):
+        self.collector, self.updater, self.device = collector, updater, device
+        self.train = collector.config.train
+        self.ahead = self.train.staleness
+        self.prompts, self.consumed, self.rewards = start.prompts, start.consumed, start.rewards
+        self.waiting, self.early_stop = list(start.pending), start.early_stop
+
+    def progress(self, step: int) -> Progress:
+        """Progress after a step, for a checkpoint."""
+        return Progress(step, self.prompts, self.consumed, tuple(self.waiting), self.rewards, self.early_stop)
+
+    @contextlib.contextmanager
+    def next(self, step: int, metrics: StepMetrics) -> Iterator[StepRollout]:
+        """Yield the rollout of a step to a block that updates the policy on it.
+
+        Raises EarlyStop where there is none, as no group of the step is mixed, or where the rewards have stayed below
+        the base's; else as `Collector.collect`."""
+        sampled = self._sample(self.collector, step, step + self.ahead, metrics)
+        self.collector.sampler.sleep()
+        self._score(sampled, metrics)
+        if not self.waiting:
+            assert self.early_stop is not None
+            raise self.early_stop
+        self.rewards = (*self.rewards, self.waiting[0].metrics[REWARD])
+        check_rewards(self.rewards, self.train.collapse_window)
+        yield self.waiting[0]
+        del self.waiting[0]
+
+    def _missing(self, step: int, last: int) -> range:
+        """Steps up to `last` whose rollouts are not drawn yet, in step `step`."""
+        if self.early_stop is not None:
+            return range(0)
+        return range(step + len(self.waiting), min(last, self.train.steps) + 1)
+
+    def _sample(self, collector: Collector, step: int, last: int, metrics: StepMetrics) -> Sampled:
+        """Sample the rollouts up to that of step `last`, by the policy that the sampler holds. Where a step has no
+        mixed group, it and the ones after it are left out."""
+        sampled = []
+        for number in self._missing(step, last):
+            try:
+                rollout = collector.collect(self.prompts, number, self.consumed, metrics)
+            except EarlyStop as stop:
+                self.early_stop = stop
+                break
+            sampled.append((number, rollout))
+            self.prompts, self.consumed = self.prompts + rollout.consumed, rollout.consumed
+        return sampled
+
+    def _score(self, sampled: Sampled, metrics: StepMetrics) -> None:
+        """Take the old values of rollouts, which then wait for their step. The model has the weights that sampled."""
+        for step, rollout in sampled:
+            flat = FlatRollout(rollout.groups, self.device)
+            metrics.work.sampled += sum(sum(stats.lengths) for stats in rollout.stats)
+            with metrics.time("old_log_prob"):
+                metrics.work.score(flat, self.updater.passes.compute_old_logprobs(flat))
+                # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
+                gap = self.updater.check_drawn(flat, step) if self.train.staleness else {}
+            self.waiting.append(StepRollout(step, flat, rollout.metrics() | gap))

@@ -14,7 +14,7 @@ from tepo.problems.problem import Problem
 from tepo.store.run_id import run_id
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
-from tepo.training.prompt_stream import PromptStream, check_letters
+from tepo.training.rollout.prompt_stream import PromptStream, check_letters
 
 SHIPPED = str(PACKAGE / "assets/laptop")
 

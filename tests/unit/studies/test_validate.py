@@ -13,8 +13,8 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
-from tepo.training.prompt_stream import PromptStream
-from tepo.training.validation_problems import validation_sets
+from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.validation import validation_sets
 from tests.unit.training.small import small, weights
 
 FEW = ("train.steps=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")

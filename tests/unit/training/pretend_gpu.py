@@ -33,8 +33,8 @@ from tepo.sampling.gap import GapAlarm
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import accumulate
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import Case, model_of, rollout_of, run_config
-from tepo.training.step_metrics import Recorder
 from tepo.training.update import Updater
 
 DEVICE = "gpu:0"
@@ -98,7 +98,7 @@ def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     updater.objective = load_objective(objective)
     mini_batch, _ = updater.mini_batches(rollout, torch.empty_like(rollout.sampler_logprobs), step=1)
     with Waits() as found:
-        accumulate(updater, mini_batch, Recorder())
+        accumulate(updater, mini_batch, StepMetrics())
     return sorted(found.places)
 
 

@@ -23,14 +23,14 @@ from tepo.common import paths, signals
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.run_config import RunConfig
 from tepo.sampling import backends
-from tepo.store.early_stop import Ended
+from tepo.store.early_stop import EarlyStop
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.distributed.activity import ACTIVITY
+from tepo.training.distributed.liveness import ACTIVITY
 from tepo.training.loop import train
-from tepo.training.rollout.behavior_weights import Earlier
-from tepo.training.rollout.collector import Collector, UnderWay
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout.collector import Collector, InFlight
+from tepo.training.rollout.prefetch import BehaviorWeights
 from tests.unit.training.small import lasting, small, weights
 
 SAMPLER = """
@@ -99,7 +99,7 @@ class Order:
         patch.setattr(loop, "update", self.update)
         patch.setattr(Collector, "collect", lambda collector, *arguments: self.collect(collector, *arguments))
 
-    def update(self, updater: Any, rollout: Any, step: int, recorder: Recorder) -> dict[str, float]:
+    def update(self, updater: Any, rollout: Any, step: int, recorder: StepMetrics) -> dict[str, float]:
         last = min(step + self.train.staleness, self.train.steps)
         if self.first == "sampling" and last > max(self.drawn, default=1):
             assert self.sampled[last].wait(SECONDS), "it is not sampled beside the updates"
@@ -111,7 +111,7 @@ class Order:
         finally:
             self.trained[step].set()
 
-    def collect(self, collector: Collector, start: int, step: int, before: int, recorder: Recorder) -> Any:
+    def collect(self, collector: Collector, start: int, step: int, before: int, recorder: StepMetrics) -> Any:
         beside = threading.current_thread() is not threading.main_thread()
         if beside and self.first == "training":
             assert self.trained[max(1, step - self.train.staleness)].wait(SECONDS)
@@ -165,7 +165,7 @@ def test_old_values_of_other_weights_than_those_that_sampled_are_found(
 ) -> None:
     """At the learning rate of real models. What a rollout is compared with is the policy that sampled it: with the
     weights after the updates, the gap has grown."""
-    monkeypatch.setattr(Earlier, "back", lambda earlier: contextlib.nullcontext())
+    monkeypatch.setattr(BehaviorWeights, "back", lambda behavior: contextlib.nullcontext())
     with pytest.raises(RunFailed, match="sampler and trainer disagree"):
         train(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far"))
 
@@ -174,14 +174,14 @@ def test_signs_of_life_are_of_the_thread_that_trains(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups are graded while the other thread samples, and this one is held before its updates."""
-    grade, sections = UnderWay._grade, set()
+    grade, sections = InFlight._grade, set()
 
-    def seen(under_way: UnderWay, *arguments: Any) -> Any:
+    def seen(under_way: InFlight, *arguments: Any) -> Any:
         if under_way.step > 1:
             sections.add(ACTIVITY.section)
         return grade(under_way, *arguments)
 
-    monkeypatch.setattr(UnderWay, "_grade", seen)
+    monkeypatch.setattr(InFlight, "_grade", seen)
     config = small(tmp_path, *WORDS, "train.steps=2", "sampler=far")
     Order(config, "sampling", monkeypatch)
     train(config)
@@ -237,7 +237,7 @@ def no_groups(order: Order) -> None:
 
     def end(step: int) -> None:
         if step == 4 and next(calls) == 0:
-            raise Ended("collapse", step, "all responses were wrong")
+            raise EarlyStop("collapse", step, "all responses were wrong")
 
     order.on_sample = end
 

@@ -5,9 +5,8 @@ import pytest
 
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import Group
-from tepo.training.prompt_stream import Prompt
-from tepo.training.rollout.group_stats import Counts, Rollout
+from tepo.training.batch import Group, Prompt
+from tepo.training.rollout.group_stats import GroupStats, Rollout
 
 
 def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
@@ -24,8 +23,8 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
     first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
     dropped = [group(0, [1] * 4, [2] * 4), group(2, [0] * 4, [5] * 4, cut=4, timeouts=2), group(3, [0] * 4, [1] * 4)]
     consumed = sorted([first, last, *dropped], key=lambda group: group.prompt.number)
-    assert [Counts.of(group).mixed for group in consumed] == [False, True, False, False, True]
-    rollout = Rollout([first, last], [Counts.of(group) for group in consumed], left_over=7)
+    assert [GroupStats.of(group).mixed for group in consumed] == [False, True, False, False, True]
+    rollout = Rollout([first, last], [GroupStats.of(group) for group in consumed], left_over=7)
     assert rollout.metrics() == pytest.approx(
         {
             "critic/score/mean": (1 + 1 / 4 + 3 / 4) / 5,
@@ -50,5 +49,5 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
 @pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
 def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
     drawn = group(0, [1] + [0] * (size - 1), [1] * size)
-    names = [name for name in Rollout([drawn], [Counts.of(drawn)]).metrics() if "best@" in name]
+    names = [name for name in Rollout([drawn], [GroupStats.of(drawn)]).metrics() if "best@" in name]
     assert names == [f"critic/score/best@{k}" for k in expected]

@@ -15,7 +15,7 @@ from tepo.common.paths import PACKAGE
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import measure_run
 from tepo.problems.benchmarks import load_benchmark
-from tepo.store.early_stop import Ended, check_rewards
+from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.store_check import check_store
@@ -172,7 +172,7 @@ def test_a_window_of_steps_below_the_base(rewards: list[float], window: int, end
     if not ends:
         check_rewards(rewards, window)
         return
-    with pytest.raises(Ended, match=rf"^below base at step {len(rewards)}: ") as caught:
+    with pytest.raises(EarlyStop, match=rf"^below base at step {len(rewards)}: ") as caught:
         check_rewards(rewards, window)
     assert caught.value.ending.step == len(rewards)
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo.training.rollout.dynamic_sampling import FirstMixed
+from tepo.training.rollout.dynamic_sampling import DynamicSampling
 
 SIZE = 4
 
 
-def draw_of(start: int, count: int, cap: int, before: int, margin: float, block: int | None = None) -> FirstMixed:
+def draw_of(start: int, count: int, cap: int, before: int, margin: float, block: int | None = None) -> DynamicSampling:
     """block: a quarter of the groups unless it is given."""
-    return FirstMixed(start, count, cap, before, margin, SIZE, block or -(-count // 4))
+    return DynamicSampling(start, count, cap, before, margin, SIZE, block or -(-count // 4))
 
 
-def grade(choice: FirstMixed, number: int, mixed: bool) -> None:
+def grade(choice: DynamicSampling, number: int, mixed: bool) -> None:
     choice.grade(number, int(mixed), SIZE)
 
 
@@ -32,7 +32,7 @@ def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int
     return taken, drawn
 
 
-def finished(choice: FirstMixed, mixed: Sequence[bool], order: Random) -> list[range]:
+def finished(choice: DynamicSampling, mixed: Sequence[bool], order: Random) -> list[range]:
     """Play a step whose groups become known in a random order; the blocks that were added."""
     blocks: list[range] = []
     under_way: list[int] = []

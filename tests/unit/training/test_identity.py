@@ -151,9 +151,9 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
 ) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
-    open_parts = loop.open_parts
+    open_state = loop.open_state
     monkeypatch.setattr(
-        loop, "open_parts", lambda *given: (write(path, ROWS[::-1]), open_parts(*given))[1]
+        loop, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
     )  # between the id and the reading
     with pytest.raises(RunFailed, match="changed while the run was starting"):
         train(config)

@@ -11,8 +11,8 @@ import torch
 from tepo.objectives import load_objective
 from tepo.objectives.axes.clip import Clip
 from tepo.training.engine.torch_engine import TorchEngine
-from tepo.training.metrics.policy_drift import Moved
-from tepo.training.step_metrics import Recorder
+from tepo.training.metrics.policy_drift import PolicyDrift
+from tepo.training.metrics.step_metrics import StepMetrics
 from tests.invariants.pipeline import WHOLE, configuration, make_policy
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand
@@ -23,7 +23,7 @@ LOG2 = math.log(2)
 
 def moved(clip: Clip | None, cut: list[list[int]], exact: bool = False) -> dict[str, float]:
     """Of ratios 1/2, 1 and 2 in two responses, the first token alone in one."""
-    batch, found = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2]), Moved()
+    batch, found = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2]), PolicyDrift()
     assert batch.logprobs is not None
     batch = replace(batch, logprobs=batch.logprobs.detach(), full_kl=torch.tensor([0.1, 0.2, 0.6]))
     for part in cut:
@@ -79,7 +79,7 @@ def test_what_a_clip_bounds(source: Any, clip: Clip | None) -> None:
 def test_a_step_logs_its_last_mini_batch_before_the_last_update(name: str, budget: int) -> None:
     """The token dump holds the log-ratios of the same tokens."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater, recorder = updater_of(name, engine, budget), Recorder(keep_tokens=True)
+    updater, recorder = updater_of(name, engine, budget), StepMetrics(keep_tokens=True)
     metrics = update(updater, rollout_of(), 1, recorder)
     rollout = rollout_of()
     rows = []

@@ -23,12 +23,13 @@ from tepo.problems.problem import Problem
 from tepo.sampling.embedded import torch_sampler
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
-from tepo.store.early_stop import Ended, Ending
-from tepo.training import prompt_stream
-from tepo.training.prompt_stream import Prompt, PromptStream
+from tepo.store.early_stop import EarlyStop, Ending
+from tepo.training.batch import Prompt
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.evaluation.stand_in import LastBox
 from tests.unit.training.small import small
 
@@ -54,14 +55,14 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     with Telling(GraderOptions()) as grader:
         two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
         rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(
-            0, 1, 0, Recorder()
+            0, 1, 0, StepMetrics()
         )
     assert waited == [2, 2, 2, 2]
     monkeypatch.undo()
     with Grader(GraderOptions()) as grader:
         whole = Collector(
             config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None
-        ).collect(0, 1, 0, Recorder())
+        ).collect(0, 1, 0, StepMetrics())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
 
@@ -156,7 +157,7 @@ def collected(
 ) -> tuple[Rollout, Clock]:
     sampler = sampler or Clock(every_third)
     collector = Collector(config, Numbers(), sampler, LastBox(), comm, **aside)  # type: ignore[arg-type]
-    return collector.collect(start, 5, before, Recorder()), sampler
+    return collector.collect(start, 5, before, StepMetrics()), sampler
 
 
 def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[Rollout, Clock]]:
@@ -178,7 +179,7 @@ def test_ranks_agree_on_the_end_of_training(tmp_path: Path) -> None:
         slots, barrier = [None, None], threading.Barrier(2)
 
         def end(rank: int) -> Exception:
-            with pytest.raises((Ended, Diverged)) as caught:
+            with pytest.raises((EarlyStop, Diverged)) as caught:
                 collected(config, samplers[rank], Exchange(rank, slots, barrier))
             return caught.value
 
@@ -202,7 +203,7 @@ def test_ranks_agree_on_the_end_of_training(tmp_path: Path) -> None:
         ),
     ]:
         for error in ends([Clock(same(right)), Clock(same(right))]):
-            assert isinstance(error, Ended)
+            assert isinstance(error, EarlyStop)
             assert error.ending == Ending(kind, 5, why)  # type: ignore[arg-type]
     one, other = ends([Clock(every_third), Broken(every_third)])
     assert isinstance(one, Diverged)
@@ -250,7 +251,7 @@ def test_two_ranks_draw_half_each_and_hold_the_same_groups_in_order(tmp_path: Pa
     alone, _ = collected(config)
     for rollout, _ in ranks:
         assert numbers(rollout) == numbers(alone)
-        assert rollout.counts == alone.counts
+        assert rollout.stats == alone.stats
         assert [group.rewards.tolist() for group in rollout.groups] == [
             group.rewards.tolist() for group in alone.groups
         ]
@@ -285,7 +286,7 @@ def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: i
         for rollout in (alone, *(rollout for rollout, _ in [*ranks, *one_by_one])):
             assert numbers(rollout) == expected
             assert rollout.consumed == expected[-1] + 1
-            assert rollout.counts == alone.counts
+            assert rollout.stats == alone.stats
             for group, other in zip(rollout.groups, alone.groups, strict=True):
                 assert group.prompt == other.prompt
                 assert [a.tokens.tolist() for a in group.responses] == [b.tokens.tolist() for b in other.responses]
@@ -333,7 +334,7 @@ def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
     for kind in (Grader, Towering):
         with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
             stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
-            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, 0, Recorder()).metrics())
+            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, 0, StepMetrics()).metrics())
     assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
 
 
@@ -357,7 +358,7 @@ def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(t
     ranks = on_two_ranks(config, lambda: Clock(every_third))
     for rollout, sampler in ranks:
         assert numbers(rollout) == numbers(alone)
-        assert rollout.counts == alone.counts  # each group counts once
+        assert rollout.stats == alone.stats  # each group counts once
         assert sampler.added[0] == single.added[0]
     assert ranks[0][1].added == ranks[1][1].added
     assert ranks[0][1].ended == ranks[1][1].ended

@@ -15,11 +15,11 @@ from tepo.planning.simulator.cards import Decoding
 from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.resources.gpu_cards import H100
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout.prompt_queue import SharedQueue
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.prompt_queue import PromptQueue
 
 SIZE = 4
 FAST = Decoding(H100, KNOWN["Qwen/Qwen2.5-7B"], 0.4, max_rows=8)
@@ -28,7 +28,7 @@ FAST = Decoding(H100, KNOWN["Qwen/Qwen2.5-7B"], 0.4, max_rows=8)
 @given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int, seed: int) -> None:
     """In prompt order, to a rank that has room; what ended or was given up leaves room for others."""
-    draw, shared = Random(seed), SharedQueue(ranks, SIZE, side_by_side)
+    draw, shared = Random(seed), PromptQueue(ranks, SIZE, side_by_side)
     dealt: list[int] = []
     under_way: list[set[int]] = [set() for _ in range(ranks)]
     given_up: set[int] = set()
@@ -64,7 +64,7 @@ def test_every_response_is_dealt_once_or_given_up(ranks: int, side_by_side: int,
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place(ended: bool) -> None:
     """Whoever was faster: complete groups of each block, in turn from the first rank."""
-    shared = SharedQueue(2, SIZE, None)
+    shared = PromptQueue(2, SIZE, None)
     shared.add(range(10, 15))
     assert shared.deal() == [[40, 48, 56], [44, 52]]
     if ended:
@@ -97,7 +97,7 @@ def collected(engines: list[Noting], workload: Lognormal, margin: float = 1.2, b
         engine = engines[simulated.rank]
         sampler, comm = ClockedSampler(engine, workload, SIZE), ClockedRank(simulated, engine)
         collector = Collector(config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
-        return collector.collect(100, 1, before, Recorder())
+        return collector.collect(100, 1, before, StepMetrics())
 
     return on_ranks(collect, len(engines))
 

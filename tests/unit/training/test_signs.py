@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training.distributed import activity as activity_module
 from tepo.training.distributed import liveness
-from tepo.training.distributed.activity import ACTIVITY, Activity
 from tepo.training.distributed.heartbeat import Heartbeat
-from tepo.training.distributed.liveness import Limits, Sign, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Activity, Limits, Sign, Watch
 
 QUICK = Limits(every=0.02, silent=0.15, slack=1.0, times=2.0, token=0.5)
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen", waiting=False, stay=0.0)
@@ -213,7 +211,7 @@ def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path
 
 def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(activity_module, "time", clock)
+    monkeypatch.setattr(liveness, "time", clock)
     activity = Activity()
     with activity.inside("gen"):
         clock.sleep(5)
@@ -227,9 +225,9 @@ def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_process_has_one_activity() -> None:
-    from tepo.training.step_metrics import Recorder
+    from tepo.training.metrics.step_metrics import StepMetrics
 
-    recorder = Recorder()
+    recorder = StepMetrics()
     with recorder.time("gen"):
         assert ACTIVITY.section == "gen"
     assert ACTIVITY.section == "step"

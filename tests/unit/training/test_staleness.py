@@ -17,10 +17,10 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.loop import train
-from tepo.training.progress import Pending, read_pending
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.step_metrics import Recorder
+from tepo.training.rollout.progress import StepRollout, read_pending
+from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.training.small import lasting, small, weights
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ class Kept:
     def checkpoint(self, step: int) -> Path:
         return self.folder / str(step)
 
-    def pending(self, step: int) -> dict[int, Pending]:
+    def pending(self, step: int) -> dict[int, StepRollout]:
         """The rollouts that a checkpoint holds, by the step that trains them."""
         policy = load_policy(self.config.model.path)
         rollouts = read_pending(self.checkpoint(step), PromptStream(self.config, policy.tokenizer), CPU)
@@ -78,7 +78,7 @@ def test_a_step_trains_what_the_policy_of_two_steps_before_drew(stale: Kept, ste
     with Grader(GraderOptions()) as grader:
         stream, sampler = PromptStream(stale.config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
         collector = Collector(stale.config, stream, sampler, grader, None)
-        again = collector.collect(sum(consumed), step, consumed[-1], Recorder())
+        again = collector.collect(sum(consumed), step, consumed[-1], StepMetrics())
     assert tokens(found.groups) == tokens(again.groups)
     np.testing.assert_array_equal(found.sampler_logprobs, FlatRollout(again.groups, CPU).sampler_logprobs)
 

@@ -15,16 +15,15 @@ from tepo.problems.problem import Problem
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group
-from tepo.training.distributed import activity
-from tepo.training.distributed.activity import ACTIVITY
+from tepo.training.batch import FlatRollout, Group, Prompt
+from tepo.training.distributed import liveness
+from tepo.training.distributed.liveness import ACTIVITY
 from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
-from tepo.training.metrics.token_counts import Size, Work
-from tepo.training.prompt_stream import Prompt
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.metrics.throughput import RankFigures, _given_up, _memory, _waiting, phases
+from tepo.training.metrics.token_counts import Size, TokenCounts
 from tepo.training.resources.gpu_cards import peak_operations
-from tepo.training.step_metrics import Recorder
-from tepo.training.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tests.unit.training.small import small
 
 
@@ -98,7 +97,7 @@ def test_a_prompt_counts_once_a_group() -> None:
 
 
 def test_work_adds_up() -> None:
-    work, one = Work(), rollout((3, [2, 4]))
+    work, one = TokenCounts(), rollout((3, [2, 4]))
     work.score(one, 0)
     assert work.scored == (0, 0)
     work.score(one, 2)
@@ -128,10 +127,10 @@ def test_waiting_is_a_share_of_the_phase_and_the_slowest_waits_least() -> None:
 
 def test_a_recorder_takes_the_waits_of_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(activity, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(liveness, "time", SimpleNamespace(monotonic=lambda: now))
     ACTIVITY.begin("step")  # by this clock
     for seconds in (3.0, 4.0):
-        recorder = Recorder()
+        recorder = StepMetrics()
         with recorder.time("sync"), ACTIVITY.meeting():
             now += seconds
         assert recorder.waits["sync"] == seconds

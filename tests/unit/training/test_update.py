@@ -22,8 +22,8 @@ from tepo.training import loop
 from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
-from tepo.training.step_metrics import Recorder
-from tepo.training.update import Updater
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.update import Updater, scheduled_learning_rate
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed, variants
 from tests.unit.training.small import small
@@ -42,9 +42,9 @@ def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
     )
 
 
-def update(updater: Updater, rollout: FlatRollout, step: int, recorder: Recorder) -> dict[str, float]:
+def update(updater: Updater, rollout: FlatRollout, step: int, recorder: StepMetrics) -> dict[str, float]:
     """A rollout of the policy as it is: its old values, and all updates."""
-    updater.old_values(rollout)
+    updater.passes.compute_old_logprobs(rollout)
     return loop.update(updater, rollout, step, recorder)
 
 
@@ -63,7 +63,7 @@ def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
         updater_of(source, KeepingEngine(make_policy(torch.float32))),
         FlatRollout(GROUPS, torch.device("cpu")),
     )
-    update(updater, rollout, 1, Recorder())
+    update(updater, rollout, 1, StepMetrics())
     batch = rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
     weights = updater.objective.correction.weights(batch, None)
     assert weights.std() > 0.1
@@ -75,12 +75,12 @@ def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> Non
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater = updater_of(changed("grpo_dapo", {"overlong": {"kind": "filter"}}), engine, budget)
     cpu = torch.device("cpu")
-    assert update(updater, FlatRollout(GROUPS, cpu), 1, Recorder())["actor/skipped"] == 0
+    assert update(updater, FlatRollout(GROUPS, cpu), 1, StepMetrics())["actor/skipped"] == 0
     before = {name: value.clone() for name, value in engine.weights().items()}
-    metrics = update(updater, FlatRollout(truncated(GROUPS), cpu), 2, Recorder())
+    metrics = update(updater, FlatRollout(truncated(GROUPS), cpu), 2, StepMetrics())
     assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
     assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
-    update(updater, FlatRollout(GROUPS, cpu), 3, Recorder())
+    update(updater, FlatRollout(GROUPS, cpu), 3, StepMetrics())
     assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
 
 
@@ -104,11 +104,11 @@ def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -
     for shared in (True, False):
         engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
         updater, rollout = updater_of(source, engine), rollout_of()
-        updater.old_values(rollout)
+        updater.passes.compute_old_logprobs(rollout)
         assert rollout.kept is not None
         if not shared:
             rollout.kept = None
-        loop.update(updater, rollout, 1, Recorder())
+        loop.update(updater, rollout, 1, StepMetrics())
         assert rollout.kept is None
         bits.append({name: value.clone() for name, value in engine.weights().items()})
     assert all(torch.equal(value, bits[1][name]) for name, value in bits[0].items())
@@ -122,10 +122,9 @@ def rollout_of(groups: list[Group] = GROUPS) -> FlatRollout:
     ("warm_up", "expected"), [(0, [1.0] * 6), (1, [1.0] * 6), (4, [1 / 4, 2 / 4, 3 / 4, 1.0, 1.0, 1.0])]
 )
 def test_the_learning_rate_rises_linearly_and_stays(warm_up: int, expected: list[float]) -> None:
-    updater = updater_of("grpo_dapo", KeepingEngine(make_policy(torch.float32)))
-    train = replace(updater.config.train, warmup_steps=warm_up, learning_rate=3e-6)
-    updater.config = replace(updater.config, train=train)
-    assert [updater.learning_rate(step) for step in range(1, 7)] == pytest.approx([3e-6 * part for part in expected])
+    train = replace(configuration(len(GROUPS)).train, warmup_steps=warm_up, learning_rate=3e-6)
+    found = [scheduled_learning_rate(train, step) for step in range(1, 7)]
+    assert found == pytest.approx([3e-6 * part for part in expected])
 
 
 NO_ENTROPIES = [
@@ -151,7 +150,7 @@ def test_whose_log_probs_are_the_old_ones(source: Any, groups: list[Group], dtyp
     policy = make_policy(torch.float32)
     updater, rollout = updater_of(source, KeepingEngine(policy), 20), rollout_of(groups)
     updater.config = replace(updater.config, model=replace(updater.config.model, dtype=dtype))
-    updater.old_values(rollout)
+    updater.passes.compute_old_logprobs(rollout)
     assert torch.equal(rollout.old_logprobs, rollout.sampler_logprobs) == own
     assert not rollout.old_logprobs.requires_grad
     if not own:
@@ -167,7 +166,7 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
     current, initial = make_policy(torch.float32), make_policy(torch.float32, spread=0.2)
     updater, rollout = updater_of(changed("tepo_no_kl", {"penalty": exact}), KeepingEngine(current)), rollout_of()
     updater.initial = initial if anchor == "initial" else None
-    updater.old_values(rollout)
+    updater.passes.compute_old_logprobs(rollout)
     with torch.no_grad():
         packed = rollout.pack(range(rollout.sequence_count))
         expected = reference_logprobs(current if anchor == "old" else initial, packed)
@@ -197,14 +196,25 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_recorder_keeps_the_first_gap_and_the_last_tokens(keep: bool) -> None:
+def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(
+    keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two updates on one mini-batch: log-probs of all tokens before the first, diagnostics of the second alone."""
-    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), Recorder(keep_tokens=keep)
-    metrics = update(updater_of("grpo_dapo", engine, 40), rollout, 1, recorder)
-    sampler, trainer = (torch.cat(parts) for parts in zip(*recorder.gap, strict=True))
+    engine, rollout, recorder = KeepingEngine(make_policy(torch.float32)), rollout_of(), StepMetrics(keep_tokens=keep)
+    updater, seen = updater_of("grpo_dapo", engine, 40), []
+    check = updater.alarm.check
+
+    def checked(sampler: torch.Tensor, trainer: torch.Tensor, *rest: Any, **more: Any) -> dict[str, float]:
+        seen.append((sampler, trainer))
+        return check(sampler, trainer, *rest, **more)
+
+    monkeypatch.setattr(updater.alarm, "check", checked)
+    metrics = update(updater, rollout, 1, recorder)
+    ((sampler, trainer),) = seen
     assert sorted(sampler.tolist()) == sorted(rollout.sampler_logprobs.tolist())
     assert not trainer.requires_grad
-    assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(recorder.gap))
+    first = next(updater.mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), 1))
+    assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(first.micro_batches))
     kept = [sequence for sequences, _ in recorder.tokens for sequence in sequences]
     assert sorted(kept) == (list(range(rollout.sequence_count)) if keep else [])
     assert metrics["actor/lr"] == pytest.approx(0.05)
@@ -218,11 +228,11 @@ def test_sampler_and_trainer_are_compared_before_the_first_step() -> None:
     engine = KeepingEngine(make_policy(torch.float32))
     updater = updater_of("grpo_dapo", engine)
     updater.config = replace(updater.config, train=replace(updater.config.train, epochs=1))
-    assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, Recorder())
+    assert "training/rollout_probs_diff_mean" in update(updater, rollout_of(), 1, StepMetrics())
     assert len(engine.kept) == 1
     updater.alarm = GapAlarm(1e-6, temperature=1.0, dtypes=("float32", "float32"))
     with pytest.raises(RunFailed, match="step 2"):
-        update(updater, rollout_of(), 2, Recorder())
+        update(updater, rollout_of(), 2, StepMetrics())
     assert len(engine.kept) == 1
 
 
@@ -258,7 +268,7 @@ def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -
             updater_of(variants()[label], KeepingEngine(make_policy(torch.float64)), budget),
             rollout_of(),
         )
-        updater.old_values(rollout)
+        updater.passes.compute_old_logprobs(rollout)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
         mini_batch = next(updater.mini_batches(rollout, advantages, 1))
         assert (len(mini_batch.micro_batches) == 1) == (budget == WHOLE)
@@ -287,7 +297,7 @@ def work(seconds: float) -> None:
 
 def test_a_recorder_adds_up_blocks_and_averages_updates() -> None:
     """CPU time of sampling and updates is apart from that of the rest of the step."""
-    recorder = Recorder()
+    recorder = StepMetrics()
     for name, seconds in (("gen", 0.02), ("gen", 0.02), ("old_log_prob", 0.01), ("update_actor", 0.01), ("sync", 0.03)):
         with recorder.time(name):
             work(seconds)
@@ -322,7 +332,7 @@ def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> 
         (rollout.sampler_logprobs if broken == "log-prob" else rollout.old_entropies)[0] = torch.nan
     before = {key: value.clone() for key, value in engine.weights().items()}
     with pytest.raises(RunFailed, match="step 1: the loss is nan"):
-        update(updater, rollout, 1, Recorder())
+        update(updater, rollout, 1, StepMetrics())
     assert all(torch.equal(value, before[key]) for key, value in engine.weights().items())
 
 

@@ -21,7 +21,7 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 from tepo.training.loop import train
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.validation import Validation, validation_sets
 from tests.unit.training.small import lasting, small, weights
 from tests.unit.training.test_rollout import Exchange

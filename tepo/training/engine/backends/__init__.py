@@ -39,12 +39,12 @@ class EngineMemory:
 
 
 class EngineBackend(Protocol):
-    """What an engine declares of itself."""
+    """Declarations of an engine."""
 
     shares_weights: bool
     """The policy that it was opened with keeps its weights in full, so that a sampler can read them there."""
     several_ranks: bool
-    """It trains over more than one process."""
+    """An engine that trains over more than one process."""
     packages: Mapping[str, str]
     """Distributions, of which it needs one, and how to get each."""
 
@@ -65,7 +65,7 @@ class EngineBackend(Protocol):
         ...
 
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
-        """What it takes of each GPU, from the sizes of the model. node_ranks: ranks on one node."""
+        """Memory that it takes of each GPU, from the sizes of the model. node_ranks: ranks on one node."""
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
@@ -79,10 +79,10 @@ def engine_kinds() -> list[str]:
 
 
 def engine_backend(kind: str) -> EngineBackend:
-    """What an engine declares. Raises UserError for an unknown one."""
+    """Return what an engine declares. Raises UserError for an unknown one."""
     return registry.backend(__name__, kind)
 
 
 def shares_weights(config: RunConfig) -> bool:
-    """Whether the sampler reads the trainer's live weights."""
+    """True where the sampler reads the trainer's live weights."""
     return sampler_backend(config.sampler.kind).shares_weights and engine_backend(config.engine.kind).shares_weights

@@ -30,8 +30,8 @@ class DeepSpeedBackend:
     packages: Mapping[str, str] = {"deepspeed": f"{install_line('deepspeed')} (CPU: make engines)"}
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
-        """What DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a mini-batch
-        evenly."""
+        """Refuse what DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a
+        mini-batch evenly."""
         stage, offload = config.engine.zero_stage, config.engine.offload
         if config.model.lora_rank:
             what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"

@@ -54,7 +54,7 @@ class TorchEngineBackend:
             check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 
     def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
-        """Nothing to do."""
+        """Do nothing."""
         return nullcontext()
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":

@@ -1,4 +1,4 @@
-"""What one step leaves behind: timings, diagnostics, log-probs for the gap alarm, values of single tokens."""
+"""Metrics of a step: timings, means over its tokens and updates, values of single tokens for the token view."""
 
 import contextlib
 import time
@@ -9,22 +9,20 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
-from tepo.training.batch import Group
-from tepo.training.distributed.activity import ACTIVITY, Activity
+from tepo.training.batch import MiniBatch
 from tepo.training.distributed.comm import Comm
-from tepo.training.metrics.policy_drift import Moved
-from tepo.training.metrics.token_counts import Work
+from tepo.training.distributed.liveness import ACTIVITY, Activity
+from tepo.training.metrics.policy_drift import PolicyDrift
+from tepo.training.metrics.token_counts import TokenCounts
 from tepo.training.metrics.token_dump import KeptTokens, per_token
 from tepo.training.resources.memory import TAKEN
-from tepo.training.update import MiniBatch
 
 
-class Recorder:
-    """One for each step. Keeps tensors without reading them, so that a GPU need not wait; they are read once a step.
+class StepMetrics:
+    """Collects the metrics of one step. Keeps tensors without reading them, so that a GPU need not wait; they are read
+    once a step.
 
-    gap: the sampler's and the trainer's log-probs of tokens scored before the first update.
     tokens: where `keep_tokens`, those of the step's last mini-batch, the one furthest from the policy that sampled.
-    examples: groups of a step that has no mixed one.
     activity: of the thread that it times.
     """
 
@@ -32,14 +30,12 @@ class Recorder:
 
     def __init__(self, keep_tokens: bool = False, activity: Activity = ACTIVITY) -> None:
         self.keep_tokens, self.activity = keep_tokens, activity
-        self.gap: list[tuple[Tensor, Tensor]] = []
         self.tokens: list[KeptTokens] = []
-        self.examples: list[Group] = []
         self.updates = 0
-        self.moved = Moved()
+        self.drift = PolicyDrift()
         self.seconds: dict[str, float] = {}
         self.taken: dict[str, int] = {}
-        self.work = Work()
+        self.work = TokenCounts()
         self._metrics: Metrics | None = None
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
@@ -63,17 +59,15 @@ class Recorder:
                 self.taken[section] = max(self.taken.get(section, 0), total - free)
 
     def add(self, mini_batch: MiniBatch, indices: list[int], batch: TokenBatch, out: Loss) -> None:
-        """One micro-batch: its indices in the mini-batch, its tensors and its loss."""
+        """Add one micro-batch: its indices in the mini-batch, its tensors and its loss."""
         self._metrics = out.metrics if self._metrics is None else self._metrics + out.metrics
-        if mini_batch.number == 0 and batch.sampler_logprobs is not None and batch.logprobs is not None:
-            self.gap.append((batch.sampler_logprobs, batch.logprobs.detach()))
         if mini_batch.last:
-            self.moved.add(batch, out.tokens["log_ratio"])
+            self.drift.add(batch, out.tokens["log_ratio"])
         if self.keep_tokens and mini_batch.last:
             self.tokens.append((mini_batch.sequences_at(indices), per_token(batch, out)))
 
     def add_update(self, values: Mapping[str, float | Tensor]) -> None:
-        """Figures of one update, equal on all ranks."""
+        """Add figures of one update, equal on all ranks."""
         self.updates += 1
         for name, value in values.items():
             self._values.setdefault(name, []).append(value)

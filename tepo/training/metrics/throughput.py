@@ -1,4 +1,4 @@
-"""How well a step used its machine: throughput, MFU, waiting, tokens drawn for nothing, memory, the slowest rank.
+"""Use that a step made of its machine: throughput, MFU, waiting, tokens drawn for nothing, memory, the slowest rank.
 
 Names are those of verl where it has one (verl/trainer/ppo/metric_utils.py, verl/workers/fsdp_workers.py);
 docs/running.md#metrics-of-the-machine says what each counts. Of equal runs they differ.
@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from transformers import PretrainedConfig
 
+from tepo.config.run_config import ModelConfig
 from tepo.policy.model.shapes import Shape
-from tepo.training.distributed.activity import ACTIVITY
-from tepo.training.metrics.token_counts import Size, Work
+from tepo.training.distributed.comm import Comm
+from tepo.training.distributed.liveness import ACTIVITY
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.metrics.token_counts import Size, TokenCounts
 from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.resources.memory import GIB
-from tepo.training.setup import Parts
-from tepo.training.step_metrics import Recorder
 
 ROLLOUT = ("gen", "reward", "gather")  # the sections of one phase, in which ranks sample, grade and meet
 Figures = dict[str, float]
@@ -24,7 +26,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class RankFigures:
-    """Of one rank. waits: seconds by section. given_up: tokens and preemptions, None where a queue cannot say.
+    """Figures of one rank. waits: seconds by section. given_up: tokens and preemptions, None where a queue cannot say.
     resident, allocated, reserved: the peaks since the process began, in GiB of main memory and of the GPU."""
 
     waits: Mapping[str, float]
@@ -34,13 +36,13 @@ class RankFigures:
     reserved: float
 
     @classmethod
-    def of(cls, recorder: Recorder) -> "RankFigures":
-        lost = recorder.work.given_up
+    def of(cls, metrics: StepMetrics) -> "RankFigures":
+        lost = metrics.work.given_up
         known = [one for one in lost if one is not None]
         total = sum(one.tokens for one in known), sum(one.preemptions for one in known)
         gpu = torch.cuda.is_initialized()
         return cls(
-            recorder.waits,
+            metrics.waits,
             total if len(known) == len(lost) else None,
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             torch.cuda.max_memory_allocated() / GIB if gpu else 0.0,
@@ -48,19 +50,21 @@ class RankFigures:
         )
 
 
-def step_figures(parts: Parts, recorder: Recorder) -> Figures:
-    """Timings and all of the above, on every rank: the last thing of a step. The checkpoint is the one that was begun
-    after the step before, which is in the seconds of neither."""
-    comm, own = parts.engine.comm, RankFigures.of(recorder)
+def step_figures(
+    metrics: StepMetrics, comm: Comm | None, device: torch.device, model: ModelConfig, config: PretrainedConfig
+) -> Figures:
+    """Measure timings and all of the above, on every rank: the last thing of a step. The checkpoint is the one that was
+    begun after the step before, which is in the seconds of neither. config: the model's own, of its shape."""
+    own = RankFigures.of(metrics)
     ranks: list[RankFigures] = [own] if comm is None else comm.all_gather_object(own)
-    timings = recorder.timings()
-    seconds = phases(recorder.seconds) | {"step": timings["timing_s/step"]}
+    timings = metrics.timings()
+    seconds = phases(metrics.seconds) | {"step": timings["timing_s/step"]}
     saving = ACTIVITY.spent.pop("save_checkpoint", None)
     return {
         **timings,
         **({} if saving is None else {"timing_s/save_checkpoint": saving}),
-        **_throughput(recorder.work, seconds, len(ranks)),
-        **_utilisation(parts, recorder.work, seconds, len(ranks)),
+        **_throughput(metrics.work, seconds, len(ranks)),
+        **_utilisation(metrics.work, seconds, len(ranks), device, model, config),
         **(_waiting(ranks, seconds) if comm is not None and len(ranks) > 1 else {}),
         **_given_up(ranks),
         **_memory(ranks),
@@ -73,7 +77,7 @@ def phases(sections: Mapping[str, float]) -> Figures:
     return {"gen": sum(sections.get(name, 0.0) for name in ROLLOUT)} | others
 
 
-def _throughput(work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
+def _throughput(work: TokenCounts, seconds: Mapping[str, float], ranks: int) -> Figures:
     tokens = {"gen": work.sampled, "adv": work.batch, "update_actor": work.batch}
     seconds = {**seconds, "gen": seconds["gen"] + work.hidden}
     return {
@@ -85,15 +89,22 @@ def _throughput(work: Work, seconds: Mapping[str, float], ranks: int) -> Figures
     }
 
 
-def _utilisation(parts: Parts, work: Work, seconds: Mapping[str, float], ranks: int) -> Figures:
+def _utilisation(
+    work: TokenCounts,
+    seconds: Mapping[str, float],
+    ranks: int,
+    device: torch.device,
+    model: ModelConfig,
+    config: PretrainedConfig,
+) -> Figures:
     """Shares of the GPUs' peak that log-prob passes and updates reached; nothing where the peak is not known."""
-    if parts.device.type != "cuda":
+    if device.type != "cuda":
         return {}
-    peak = peak_operations(torch.cuda.get_device_name(parts.device), parts.config.model.dtype)
+    peak = peak_operations(torch.cuda.get_device_name(device), model.dtype)
     if peak is None:
         return {}
-    shape = Shape.of_config(parts.policy.model.config)
-    frozen = parts.config.model.lora_rank > 0  # no gradient of the weights
+    shape = Shape.of_config(config)
+    frozen = model.lora_rank > 0  # no gradient of the weights
 
     def share(size: Size, passes: int, name: str) -> float:
         return passes * shape.forward_operations(*size) / (seconds[name] * peak * ranks)
@@ -103,7 +114,7 @@ def _utilisation(parts: Parts, work: Work, seconds: Mapping[str, float], ranks: 
 
 
 def _waiting(ranks: Sequence[RankFigures], seconds: Mapping[str, float]) -> Figures:
-    """The share of each phase that a rank spends in collectives of ours on average; the rank that waited least."""
+    """Share of each phase that a rank spends in collectives of ours on average; the rank that waited least."""
     totals = [sum(rank.waits.values()) for rank in ranks]
     waits = [phases(rank.waits) | {"step": total} for rank, total in zip(ranks, totals, strict=True)]
     shares = {
@@ -124,7 +135,7 @@ def _given_up(ranks: Sequence[RankFigures]) -> Figures:
 
 
 def _memory(ranks: Sequence[RankFigures]) -> Figures:
-    """The most of any rank, and on several which one it is."""
+    """Peak memory of any rank, and on several which one it is."""
     gpu = any(rank.reserved for rank in ranks)
     most = max(range(len(ranks)), key=lambda number: ranks[number].allocated if gpu else ranks[number].resident)
     found = {"perf/cpu_memory_used_gb": max(rank.resident for rank in ranks)}

@@ -1,7 +1,6 @@
 """The endless stream of training prompts: number i is a function of (configuration, seed, i) alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -12,18 +11,10 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
+from tepo.training.batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
 _MOST_MADE = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A problem as the policy sees it; `number` is its index in the stream."""
-
-    number: int
-    problem: Problem
-    tokens: list[int]
 
 
 class PromptStream:

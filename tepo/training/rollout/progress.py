@@ -1,4 +1,4 @@
-"""Where a run stands, and the rollouts that wait for their step, as its checkpoints carry them."""
+"""Progress of a run and the rollouts that wait for their step, as its checkpoints carry them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -13,18 +13,17 @@ from torch import Tensor
 from tepo.common.files import parse_json, write_json
 from tepo.sampling.sampler import Response
 from tepo.store.checkpoint_files import read_progress
-from tepo.store.early_stop import Ending, read_ending
+from tepo.store.early_stop import EarlyStop, read_ending
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout, Group
-from tepo.training.prompt_stream import PromptStream
+from tepo.training.rollout.prompt_stream import PromptStream
 
 _OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A rollout that was drawn, with the values of the policy that sampled it. step: the one that trains it.
-    metrics: of the draw."""
+class StepRollout:
+    """The rollout that a step trains, with the values of the policy that sampled it. metrics: of the draw."""
 
     step: int
     rollout: FlatRollout
@@ -35,23 +34,23 @@ class Pending:
 class Progress:
     """step: the last finished one. prompts: drawn so far. consumed: those of the last rollout (0: there was none).
     pending: the rollouts of the next steps, in order, as many as are drawn. rewards: of the responses that each
-    finished step trained or dropped, its mean. ending: why no more is drawn; what is pending is trained first."""
+    finished step trained or dropped, its mean. early_stop: why no more is drawn; what is pending is trained first."""
 
     step: int = 0
     prompts: int = 0
     consumed: int = 0
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[StepRollout, ...] = ()
     rewards: tuple[float, ...] = ()
-    ending: Ending | None = None
+    early_stop: EarlyStop | None = None
 
     @property
     def saved(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the step and the rollouts."""
-        ending = {} if self.ending is None else {"ending": asdict(self.ending)}
+        """Entries of a checkpoint's `progress.json` beside the step."""
+        ending = {} if self.early_stop is None else {"ending": asdict(self.early_stop.ending)}
         return {"prompts": self.prompts, "consumed": self.consumed, **ending}
 
 
-def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
+def write_pending(folder: Path, pending: Sequence[StepRollout]) -> None:
     """Add the rollouts to a checkpoint's folder, as `rollouts/step_000005.safetensors` and `.json`."""
     for number, waiting in enumerate(pending):
         file = folder / "rollouts" / f"step_{waiting.step:06d}.safetensors"
@@ -62,30 +61,33 @@ def write_pending(folder: Path, pending: Sequence[Pending]) -> None:
 
 
 def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device: torch.device) -> Progress:
-    """Where a checkpoint of a run stands."""
+    """Progress of a run at a checkpoint; at its start without one."""
     if checkpoint is None:
         return Progress()
     saved, pending = read_progress(checkpoint), read_pending(checkpoint, stream, device)
     rewards = tuple(row["critic/score/mean"] for row in run.metrics()[: saved["step"]])
-    ending = read_ending(saved["ending"]) if "ending" in saved else None
-    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, ending)
+    early_stop = None
+    if "ending" in saved:
+        ending = read_ending(saved["ending"])
+        early_stop = EarlyStop(ending.kind, ending.step, ending.why)
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, early_stop)
 
 
-def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[Pending, ...]:
+def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[StepRollout, ...]:
     """The rollouts of a checkpoint's folder, by step. Prompts are those of the stream with the same numbers."""
-    pending: list[Pending] = []
+    pending: list[StepRollout] = []
     for file in sorted((folder / "rollouts").glob("*.safetensors")):
         saved, tensors = parse_json(file.with_suffix(".json").read_bytes()), load_file(file)
         rollout = FlatRollout(_groups(tensors, stream), device)
         for name in _OLD:
             if name in tensors:
                 setattr(rollout, name, tensors[name].to(device))
-        pending.append(Pending(saved["step"], rollout, saved["metrics"]))
+        pending.append(StepRollout(saved["step"], rollout, saved["metrics"]))
     return tuple(pending)
 
 
 def _tensors(rollout: FlatRollout) -> Iterator[tuple[str, Tensor]]:
-    """G groups, S sequences, N tokens."""
+    """Tensors of a saved rollout: G groups, S sequences, N tokens."""
     groups = rollout.groups
     yield "numbers", torch.tensor([group.prompt.number for group in groups])  # [G]
     yield "timeouts", torch.tensor([group.timeouts for group in groups])  # [G]

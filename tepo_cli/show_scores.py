@@ -9,7 +9,7 @@ from rich.table import Table
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.statistics.intervals import FEWEST
-from tepo.jobs.measure import Request, stored, unreadable_golds
+from tepo.jobs.measure import Request, unreadable_golds
 from tepo.jobs.weights import tokenizer_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.prompt_format import render_prompt
@@ -25,7 +25,7 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
     for name in names:
         benchmark = load_benchmark(name)
         problems = benchmark.load_problems()[: settings.limit]
-        done = "done" if stored(request.run, benchmark, settings) else "to do"
+        done = "done" if request.stored(benchmark) else "to do"
         print(
             f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} "
             f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
@@ -40,7 +40,7 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
 def show_unreadable(names: Sequence[str], request: Request) -> None:
     """Print the golds of what is still to be measured that the grader cannot read."""
     for benchmark in map(load_benchmark, names):
-        if stored(request.run, benchmark, request.settings) is None:
+        if request.stored(benchmark) is None:
             unread = unreadable_golds(benchmark, request.settings.limit)
             if unread:
                 named = ", ".join(unread)

@@ -10,8 +10,7 @@ from rich.table import Table
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.jobs.child_process import CpuSeconds, measures_apart
-from tepo.jobs.measure import stored_base
-from tepo.jobs.measure_run import After, Measured, measure_and_record, to_measure
+from tepo.jobs.measure import After, Measured, measure_run, stored_base, to_measure
 from tepo.jobs.train import train_and_draw
 from tepo.planning.fit import planned_seconds
 from tepo.reporting.progress import say
@@ -38,7 +37,7 @@ def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: Han
 def _measure_and_show(
     config: RunConfig, rows: Sequence[dict[str, Any]], after: After, quiet: bool, fresh: CpuSeconds | None = None
 ) -> None:
-    measured = measure_and_record(config, rows, after, quiet=quiet, fresh=fresh)
+    measured = measure_run(config, rows, after, quiet=quiet, fresh=fresh)
     names = [result.benchmark for result in measured.results]
     base = stored_base(config, names)
     show_results(RunFolder.of(config), measured, base)
@@ -50,7 +49,7 @@ def _measure_and_show(
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
-        show_results(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
+        show_results(RunFolder.of_base(config), measure_run(config, None, After(evaluate=True), quiet=quiet))
 
 
 def _say_trained(run: RunFolder) -> None:

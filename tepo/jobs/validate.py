@@ -58,7 +58,7 @@ def _share(names: tuple[str, ...], problems: int) -> float:
 
 def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
     from tepo.evaluation.responses import Tools
-    from tepo.jobs.measure import trainers_sampler
+    from tepo.jobs.open_sampler import trainers_sampler
     from tepo.jobs.weights import Weights
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.training.validation import Validation

@@ -14,7 +14,7 @@ def base(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Measure the starting policy on the benchmarks of its data (the first row of the paper's tables)."""
-    from tepo.training.preflight import check_measurable
+    from tepo.jobs.measure import check_measurable
     from tepo_cli.compose_run import compose_run
     from tepo_cli.train_run import run_base
 

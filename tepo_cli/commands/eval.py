@@ -55,7 +55,7 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     from tepo.evaluation.settings import Settings
-    from tepo.jobs.measure import Request, models_measured
+    from tepo.jobs.measure import Request, measure, shared_engine
     from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.backends import SamplerOptions
     from tepo.store.run_folder import RunFolder
@@ -77,11 +77,11 @@ def evaluate(
         show(names, request)
     if dry_run:
         return
-    with models_measured(requests) as measure:
+    with shared_engine(requests) as engine:
         for request, names in requests:
             before = request.run.measured()
             with benchmark_bar(len(names), quiet) as report:
-                results = measure(request, names, report)
+                results = measure(request, names, report, engine)
             if request.run.measured() != before:
                 _renew_card(request.run)
             show_scores(results, request)

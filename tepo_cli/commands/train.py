@@ -34,7 +34,7 @@ def train(
     if dry_run:
         describe_run(config)
         return
-    from tepo.jobs.measure_run import After
+    from tepo.jobs.measure import After
     from tepo_cli.train_run import run_training
 
     run_training(config, After(evaluate, validate), quiet=quiet, hand_over=context.obj)

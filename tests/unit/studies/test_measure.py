@@ -18,7 +18,7 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
-from tepo_cli.find_model import find_target
+from tepo_cli.show_scores import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
 # As versions before this file wrote it, in runs/base-7859a1c90930/eval/add3@first6@seed1/result.json;

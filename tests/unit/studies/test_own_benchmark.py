@@ -16,7 +16,7 @@ from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.commands.data import verify
+from tepo_cli.commands.problems import verify
 
 DECLARED = {
     "title": "mine",

@@ -30,7 +30,7 @@ from tepo.studies.store_check import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.list import listing
+from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
 
 STUDY = (

@@ -53,7 +53,7 @@ def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None =
 
 def _say_measured(units: Sequence[Unit]) -> None:
     """Print the memory that GPUs held in runs of the store, beside the plan's; nothing where none has run on one."""
-    peaks = [found for unit in units if (found := measured_peaks(unit.metrics()))]
+    peaks = [found for unit in units if (found := measured_peaks(unit.run.metrics()))]
     if peaks:
         said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
         say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")

@@ -26,7 +26,7 @@ from tepo.problems.prompt_format import encode_prompts
 from tepo.reporting.progress import benchmark_bar
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.benchmark_match import check_current
-from tepo.store.cost import Cost, record, work_of
+from tepo.store.cost import Cost, work_of
 from tepo.store.evaluation_result import Result, load_result
 from tepo.store.run_folder import RunFolder
 
@@ -308,7 +308,7 @@ def measure_run(
             core_s=sum(row["perf/cpu_core_s"] for row in rows),
             work=work_of(config),
         )
-        record(run, cost)
+        run.add_cost(cost)
     if trained is not None:
         from tepo.jobs.model_card import write_card  # needs torch
 

@@ -13,7 +13,7 @@ from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools, sample_rows
 from tepo.evaluation.settings import Settings
 from tepo.sampling.engine_ranks import EngineOfRank
-from tepo.store.validation_result import AVERAGE
+from tepo.store.evaluation_result import AVERAGE
 from tepo.training.distributed.comm import Comm
 from tepo.training.validation_problems import START, validation_sets
 

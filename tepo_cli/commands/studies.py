@@ -223,7 +223,7 @@ def claims(
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format
     from tepo.results.claims_table import registered_table
-    from tepo.store.cost import costs
+    from tepo.store.find_run import costs
     from tepo.studies.claims import SCALE, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies
     from tepo_cli.study_outputs import show_table

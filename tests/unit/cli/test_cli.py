@@ -185,7 +185,7 @@ def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
     from tepo.jobs.selftest import what_failed
 
     error = (
-        "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\n"
+        "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
         "in: objective=tepo\ntry: lower train.learning_rate\n"
     )
     assert what_failed(error) == "tepo.common.errors.RunFailed: step 2: the loss is nan"

@@ -66,7 +66,7 @@ def train(
     """
     import torch
 
-    from tepo.jobs.measure_run import After
+    from tepo.jobs.measure import After
     from tepo.jobs.train import train_run
     from tepo.planning.fit import planned_seconds
 

@@ -15,30 +15,16 @@ from tepo import __version__
 from tepo.common import signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
-from tepo_cli.commands.ablate import ablate
-from tepo_cli.commands.audit import audit
-from tepo_cli.commands.base import base
-from tepo_cli.commands.check_objective import check_objective
-from tepo_cli.commands.claims import claims
-from tepo_cli.commands.data import app as data_app
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.eval import evaluate
-from tepo_cli.commands.explain import explain
-from tepo_cli.commands.figure import figure
-from tepo_cli.commands.grade import grade
-from tepo_cli.commands.list import listing
-from tepo_cli.commands.measure import measure
-from tepo_cli.commands.plan import plan
-from tepo_cli.commands.power import power
+from tepo_cli.commands.evaluate import base, evaluate, measure, regrade, responses
+from tepo_cli.commands.objectives import check_objective, explain
+from tepo_cli.commands.problems import app as data_app
+from tepo_cli.commands.problems import grade
 from tepo_cli.commands.records import app as records_app
-from tepo_cli.commands.regrade import regrade
-from tepo_cli.commands.report import report
-from tepo_cli.commands.reproduce import reproduce
-from tepo_cli.commands.responses import responses
-from tepo_cli.commands.table import table
-from tepo_cli.commands.train import train
-from tepo_cli.commands.warmstart import warmstart
-from tepo_cli.commands.watch import watch
+from tepo_cli.commands.runs import listing, watch
+from tepo_cli.commands.studies import ablate, claims, plan, power, reproduce
+from tepo_cli.commands.tables import audit, figure, report, table
+from tepo_cli.commands.train import train, warmstart
 from tepo_cli.hand_over import hand_over
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from tepo.common import trust
 from tepo.common.errors import UserError
 
 if TYPE_CHECKING:
+    from tepo.config.run_config import RunConfig
     from tepo.launch.run_units import Slots
     from tepo.studies.plan import Unit
     from tepo.studies.plan_studies import Planned
@@ -110,3 +112,16 @@ def parse_seeds(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"not a list of seeds: {text!r}", fix="write --seeds 0,1,2") from None
+
+
+def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
+    """The configuration of `tepo train` and `tepo base`.
+
+    The store does not go through Hydra, whose grammar has no ü, comma or bracket.
+    """
+    from dataclasses import replace
+
+    from tepo.config.compose import compose
+
+    config = compose(overrides)
+    return replace(config, store=str(store)) if store else config

@@ -1,4 +1,4 @@
-"""Memory, time and cost of runs on GPUs as tables. Imported when a plan is printed."""
+"""Memory, time, cost and disk of runs on GPUs. Imported when a plan of such is printed."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,6 +7,7 @@ from rich.table import Table
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
+from tepo.planning.disk import study_disk
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
 from tepo.planning.gpu_hours import card_hours
 from tepo.planning.gpus import ASSUMPTIONS, chosen, machines, single_gpus
@@ -14,6 +15,7 @@ from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
+from tepo.training.resources.run_disk import CHECKPOINTS, GB, RunDisk, run_disk
 from tepo_cli.screen import fixed, say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
@@ -50,7 +52,7 @@ def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None =
 
 def _say_measured(units: Sequence[Unit]) -> None:
     """Print the memory that GPUs held in runs of the store, beside the plan's; nothing where none has run on one."""
-    peaks = [found for unit in units if (found := measured_peaks(unit.metrics()))]
+    peaks = [found for unit in units if (found := measured_peaks(unit.run.metrics()))]
     if peaks:
         said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
         say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")
@@ -148,3 +150,28 @@ def _remedy(one: Fit) -> str:
 def _words(changes: tuple[str, ...]) -> str:
     servers = any(word.startswith("sampler.kind=") for word in changes)
     return " ".join(changes) + (", servers on other GPUs" if servers else "")
+
+
+def show_disk(units: Sequence[Unit]) -> None:
+    """A line for each model and size of checkpoint, and one for all."""
+    runs: dict[tuple[str, RunDisk], int] = {}
+    for unit in unique(units):
+        if unit.row.objective is not None:
+            key = (unit.config.model.name, run_disk(unit.config))
+            runs[key] = runs.get(key, 0) + 1
+    for (name, run), count in runs.items():
+        say_wrapped(
+            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({CHECKPOINTS} checkpoints of "
+            f"{_gb(run.checkpoint)}, one of them being written), {_gb(run.weights)} of weights when it has finished; "
+            f"{counted(count, 'run')}"
+        )
+    if runs:
+        every = study_disk(units)
+        say_wrapped(
+            f"disk in all: {_gb(every.kept)} stay; at most {_gb(every.one)} on the way with one run at a time, "
+            f"{_gb(every.all)} with all at once"
+        )
+
+
+def _gb(size: float) -> str:
+    return f"{size / GB:,.0f} GB" if size >= 10 * GB else f"{size / GB:.1f} GB"

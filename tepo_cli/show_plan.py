@@ -54,7 +54,7 @@ def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[D
     """CPU time, tokens and disk of what is to do, and the measurements behind them. later: rows whose setting is not
     chosen yet; such a row is priced as the mean of its draws."""
     from tepo.planning.laptop_cost import price, probe, unpriced
-    from tepo.store.cost import costs
+    from tepo.store.find_run import costs
 
     todo = unfinished(unique(units))
     if not todo:

@@ -1,17 +1,21 @@
-"""Output of `tepo train` and `tepo base`. Imported when they run."""
+"""Work of `tepo train`, `tepo base` and `tepo measure`. Imports torch."""
 
+import shlex
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from rich.table import Table
 
+from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.jobs.child_process import CpuSeconds, measures_apart
-from tepo.jobs.measure import stored_base
-from tepo.jobs.measure_run import After, Measured, measure_and_record, to_measure
+from tepo.jobs.measure import After, Measured, measure_run, stored_base, to_measure
+from tepo.jobs.shared_engine import SharedEngine
 from tepo.jobs.train import train_and_draw
 from tepo.planning.fit import planned_seconds
 from tepo.reporting.progress import say
@@ -19,6 +23,7 @@ from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo_cli.hand_over import HandOver
+from tepo_cli.options import compose_run
 from tepo_cli.screen import fixed, show
 
 
@@ -38,7 +43,7 @@ def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: Han
 def _measure_and_show(
     config: RunConfig, rows: Sequence[dict[str, Any]], after: After, quiet: bool, fresh: CpuSeconds | None = None
 ) -> None:
-    measured = measure_and_record(config, rows, after, quiet=quiet, fresh=fresh)
+    measured = measure_run(config, rows, after, quiet=quiet, fresh=fresh)
     names = [result.benchmark for result in measured.results]
     base = stored_base(config, names)
     show_results(RunFolder.of(config), measured, base)
@@ -50,7 +55,7 @@ def _measure_and_show(
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
-        show_results(RunFolder.of_base(config), measure_and_record(config, None, After(evaluate=True), quiet=quiet))
+        show_results(RunFolder.of_base(config), measure_run(config, None, After(evaluate=True), quiet=quiet))
 
 
 def _say_trained(run: RunFolder) -> None:
@@ -77,3 +82,46 @@ def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] 
         show(table, stderr=True)
     if measured.validation is not None:
         say(f"right responses to validation problems: {measured.validation:.1%}")
+
+
+_KINDS = ("train", "base")
+
+
+def show_measured(runs: Sequence[str], store: Path | None, *, quiet: bool) -> None:
+    """Measure runs or their bases on the benchmarks of their data, one after another with one loaded engine, and show
+    the results; they have the same model, sampler, lengths and benchmarks.
+
+    A run that cannot be measured, or that another process has, leaves the others: raises RunFailed at the end. Raises
+    UserError where the engine does not open.
+    """
+    failed, before = 0, 0.0  # the first one pays for the start of the process
+    configs = [compose_one(words, store) for words in runs]
+    with SharedEngine() as engine:
+        for config, trained in configs:
+            run = RunFolder.of(config) if trained else RunFolder.of_base(config)
+            after = After(evaluate=True, cpu_before=before, engine=engine)
+            try:
+                if trained and not run.finished():
+                    fix = "`tepo train --evaluate` trains it and measures it then"
+                    raise UserError("the run is not trained to its end", where=str(run.path), fix=fix)
+                after.check(config)
+                show_results(run, measure_run(config, [] if trained else None, after, quiet=quiet))
+            except UserError as error:
+                if engine.failed:
+                    raise
+                failed += 1
+                say(f"error: run {run.path.name}: {error}")
+            before = time.process_time()
+    if failed:
+        raise RunFailed(f"{counted(failed, 'run')} of {len(runs)} not measured", fix="see the messages above")
+
+
+def compose_one(words: str, store: Path | None) -> tuple[RunConfig, bool]:
+    """The configuration, and whether it is trained."""
+    try:
+        kind, *overrides = shlex.split(words) or [""]
+    except ValueError as error:
+        raise UserError(f"a run that cannot be read: {error}", where=words) from None
+    if kind not in _KINDS:
+        raise unknown_name("first word of a run", kind, _KINDS, where=words)
+    return compose_run(overrides, store), kind == "train"

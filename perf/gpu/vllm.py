@@ -81,7 +81,7 @@ def planned(given: list[str]) -> float:
 
     from tepo.policy.model.shapes import Shape
     from tepo.training.resources.memory import memory
-    from tepo_cli.compose_run import compose_run
+    from tepo_cli.options import compose_run
 
     config = compose_run([*given, "sampler=vllm"], None)
     return memory(config, Shape.of_config(AutoConfig.from_pretrained(config.model.path))).updating

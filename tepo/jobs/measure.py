@@ -1,37 +1,149 @@
-"""The one way to measure a policy on benchmarks: a run, an untrained base, a model by path, or one in memory.
+"""Measuring a policy on benchmarks: a run, an untrained base, a model by path, or one in memory.
 
-`measure` evaluates what a folder does not hold yet; how responses are made is for its callers below to say. Stored
-results come without torch.
+`measure` evaluates what a folder does not hold yet, with a sampler of its own or with a shared engine; `measure_run`
+does it for a run as it was asked for, and records what that cost. Stored results come without torch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
-from tepo.config.run_config import RunConfig, chosen
+from tepo.config.run_config import RunConfig
 from tepo.evaluation.report import Report, silent
 from tepo.evaluation.settings import Settings
-from tepo.jobs.shared_engine import Generator, OneEngine, check_alike
+from tepo.jobs.open_sampler import model_sampler, trainers_sampler
+from tepo.jobs.shared_engine import Generator, SharedEngine, check_alike
+from tepo.jobs.validate import final_validation, validate_run, validation_share
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
-from tepo.sampling.backends import SamplerOptions, longest_sequence, sampler_backend
+from tepo.reporting.progress import benchmark_bar
+from tepo.sampling.backends import SamplerOptions
 from tepo.store.benchmark_match import check_current
+from tepo.store.cost import Cost, work_of
 from tepo.store.evaluation_result import Result, load_result
 from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from tepo.jobs.child_process import CpuSeconds
     from tepo.policy.model.load_policy import Policy
-    from tepo.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Request:
+    """A policy to measure, and the run or folder of its results. config: of a run or a base, which is measured with the
+    sampler that the configuration trains with; without one `sampler` says how to generate."""
+
+    weights: Weights
+    sampler: SamplerOptions
+    settings: Settings
+    run: RunFolder
+    config: RunConfig | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig, *, trained: bool, limit: int | None = None) -> "Request":
+        """The run of a configuration, or (`trained` false) its untrained base. limit: on so many problems of each
+        benchmark. Raises UserError for a run without a complete checkpoint."""
+        model = config.model
+        if trained:
+            run = RunFolder.of(config)
+            weights = Weights.of_run(run, model.trust_remote_code)
+        else:
+            run = RunFolder.of_base(config)
+            weights = Weights.of_base(model.path, model.revision, model.trust_remote_code)
+        settings = Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking)
+        return cls(weights, SamplerOptions(config.sampler.kind, model.dtype), settings, run, config)
+
+    def folder(self, benchmark: str) -> Path:
+        """The folder of an evaluation."""
+        return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
+
+    def stored(self, benchmark: Benchmark) -> Result | None:
+        """The stored result, if there is one. Raises UserError when it is of other weights or settings, or of another
+        definition of the benchmark."""
+        return stored(self.run, benchmark, self.settings)
+
+    def longest(self, benchmarks: Iterable[Benchmark]) -> int:
+        """The longest prompt plus response, in tokens."""
+        tokenizer, settings = tokenizer_of(self.weights), self.settings
+        return max(
+            max(
+                map(
+                    len,
+                    encode_prompts(
+                        [problem.prompt for problem in benchmark.load_problems()[: settings.limit]],
+                        tokenizer,
+                        prompt=benchmark.prompt,
+                        wrap=settings.wrap,
+                        thinking=settings.thinking,
+                    ),
+                )
+            )
+            + benchmark.max_new_tokens
+            for benchmark in benchmarks
+        )
+
+    def open(self, longest: int) -> Generator:
+        """A sampler with room for `longest` tokens of prompt and response."""
+        if self.config is None:
+            return model_sampler(self.weights, replace(self.sampler, max_length=longest), self.run)
+        train = self.config.train
+        room = max(train.max_new_tokens, longest - train.max_prompt_tokens)
+        return trainers_sampler(replace(self.config, train=replace(train, max_new_tokens=room)), self.weights, self.run)
 
 
 def measure(
+    request: Request, benchmarks: Sequence[str], report: Report = silent, engine: SharedEngine | None = None
+) -> list[Result]:
+    """A result for each benchmark: the stored one, or a new one in the request's folder.
+
+    engine: an engine that other requests for models of the same architecture share; without one a sampler is opened for
+    the benchmarks without a result, if there are any. Raises UserError where a stored result, or one that was begun, is
+    of other weights, of another definition of the benchmark or of other settings, and with exit code BUSY when another
+    process measures into the same folder.
+    """
+    if not request.run.path.exists():
+        tokenizer_of(request.weights)  # a model without a tokenizer gets no folder, which would stay empty
+    loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
+    there = all(request.stored(benchmark) for benchmark in loaded)
+    if not there and request.config is None:  # torch says which backend it is
+        settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
+
+    def generator(missing: Sequence[Benchmark]) -> Generator:
+        if engine is None:
+            return request.open(request.longest(missing))
+        return engine.holding(
+            request.weights,
+            request.sampler.resolved_dtype(),
+            lambda: request.open(engine.longest() if engine.longest else request.longest(loaded)),
+        )
+
+    with nullcontext() if there else request.run.lock("measure"):
+        return evaluate_missing(request.run, loaded, settings, generator, report)
+
+
+def shared_engine(requests: Iterable[tuple[Request, Sequence[str]]]) -> SharedEngine:
+    """An engine with room for all that these models lack on their benchmarks. Raises UserError for models of several
+    architectures, before the first is measured."""
+    missing = [
+        (request, benchmark)
+        for request, names in requests
+        for benchmark in map(load_benchmark, names)
+        if request.stored(benchmark) is None
+    ]
+    models = list(dict.fromkeys(request.weights for request, _ in missing))
+    if len(models) > 1:
+        check_alike(models)
+    return SharedEngine(lambda: max(request.longest([benchmark]) for request, benchmark in missing))
+
+
+def evaluate_missing(
     run: RunFolder,
     benchmarks: Sequence[Benchmark],
     settings: Settings,
@@ -73,220 +185,14 @@ def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result |
     return result
 
 
-def measure_run(
-    config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent, limit: int | None = None
-) -> list[Result]:
-    """Measure the run of a configuration, or (`trained` false) its untrained base, with the sampler it trains with.
-    limit: on so many problems of each benchmark.
-
-    Raises UserError with exit code BUSY when another process measures it.
-    """
-    run, settings, weights = _of_config(config, trained, limit)
-    _check_loads(weights, run)
-    opened = partial(_runs_sampler, config, weights, run, settings)
-    return _measure_locked(run, [load_benchmark(name) for name in benchmarks], settings, opened, report)
-
-
 def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Result]:
-    """What the store has measured of the untrained base of a configuration, as it would be measured today."""
-    run, settings, _ = _of_config(config, trained=False)
-    found = {}
+    """Stored results of the untrained base of a configuration, as far as it would be measured alike today."""
+    request, found = Request.of(config, trained=False), {}
     for name in benchmarks:
         with suppress(UserError):  # of another definition: as good as none
-            if result := stored(run, load_benchmark(name), settings):
+            if result := request.stored(load_benchmark(name)):
                 found[name] = result
     return found
-
-
-def measure_run_with(
-    engine: OneEngine, config: RunConfig, benchmarks: Sequence[str], *, trained: bool, report: Report = silent
-) -> list[Result]:
-    """The same with an engine that other runs of the same model, sampler, lengths and benchmarks share."""
-    run, settings, weights = _of_config(config, trained)
-    chosen = [load_benchmark(name) for name in benchmarks]
-    opened = partial(_runs_sampler, config, weights, run, settings, chosen)
-    return _measure_locked(
-        run, chosen, settings, lambda missing: engine.holding(weights, config.model.dtype, opened), report
-    )
-
-
-def _of_config(config: RunConfig, trained: bool, limit: int | None = None) -> tuple[RunFolder, Settings, Weights]:
-    run, model = RunFolder.of(config) if trained else RunFolder.of_base(config), config.model
-    weights = (
-        Weights.of_run(run, model.trust_remote_code)
-        if trained
-        else Weights.of_base(model.path, model.revision, model.trust_remote_code)
-    )
-    return run, Settings({"weights": weights.name}, limit=limit, wrap=model.wrap, thinking=model.thinking), weights
-
-
-def _check_loads(weights: Weights, run: RunFolder) -> None:
-    """Raises UserError for a model without a tokenizer before it has a folder, which would stay empty."""
-    if not run.path.exists():
-        tokenizer_of(weights)
-
-
-def _measure_locked(
-    run: RunFolder,
-    benchmarks: Sequence[Benchmark],
-    settings: Settings,
-    generator: Callable[[Sequence[Benchmark]], Generator],
-    report: Report,
-) -> list[Result]:
-    """`measure`, under the run's lock where something is missing."""
-    there = all(stored(run, benchmark, settings) for benchmark in benchmarks)
-    with nullcontext() if there else run.lock("measure"):
-        return measure(run, benchmarks, settings, generator, report)
-
-
-def _runs_sampler(
-    config: RunConfig, weights: Weights, run: RunFolder, settings: Settings, benchmarks: Sequence[Benchmark]
-) -> Generator:
-    """The sampler that a configuration trains with, with room for these benchmarks too."""
-    train, tokenizer = config.train, tokenizer_of(weights)
-    longest = max(_longest(benchmark, tokenizer, settings) for benchmark in benchmarks)
-    room = max(train.max_new_tokens, longest - train.max_prompt_tokens)
-    return trainers_sampler(replace(config, train=replace(train, max_new_tokens=room)), weights, run)
-
-
-def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Generator:
-    """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where ranks train
-    with engines of their own, there are as many on the GPUs of this machine that the ranks had."""
-    from tepo.training.distributed.process_group import local_world_size
-
-    sampler, gpus = config.sampler, local_world_size()
-    backend, length = sampler_backend(sampler.kind), longest_sequence(config)
-    if gpus > 1 and not (backend.shares_weights or backend.remote):
-        size = sampler.tensor_parallel
-        options = SamplerOptions(sampler.kind, config.model.dtype, size, gpus // size, max_length=length)
-        return _opened(weights, options, run)
-    config = _alone(config, weights)
-    if backend.shares_weights or backend.remote:
-        return _of_policy(config, weights, run.exchange)
-    options = SamplerOptions(
-        sampler.kind, config.model.dtype, max_length=length, max_rows=chosen(config.sampler.max_rows)
-    )
-    if config.sampler.memory_fraction is not None:  # on a CPU it has a size of its own
-        options = replace(options, memory=config.sampler.memory_fraction)
-    return _opened(weights, options, run)
-
-
-def _alone(config: RunConfig, weights: Weights) -> RunConfig:
-    """The configuration of one sampler that has this GPU for itself, with its share and its rows chosen where they are
-    open."""
-    from tepo.training.resources.memory import with_all
-    from tepo.training.setup import gpus_here, pick_device, shape_at
-
-    config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
-    gpus = gpus_here(pick_device(config.engine.device))
-    if gpus.bytes or config.sampler.max_rows is None:
-        config = with_all(config, shape_at(config, weights.path), gpus)
-    return config
-
-
-@contextmanager
-def _of_policy(config: RunConfig, weights: Weights, exchange: Path) -> Iterator[tuple["Sampler", Any]]:
-    """One that is given a policy: in this process, or what servers there are. For these the policy stays on the CPU."""
-    from tepo.policy.model.load_policy import load_policy
-    from tepo.policy.model.lora import full_state
-    from tepo.policy.model.model_location import resolve
-    from tepo.training.setup import make_sampler, pick_device
-
-    device, remote = pick_device(config.engine.device), sampler_backend(config.sampler.kind).remote
-    policy = load_policy(
-        weights.path,
-        dtype=config.model.dtype,
-        device="cpu" if remote else str(device),
-        revision=weights.revision,
-        trust_remote_code=weights.trust_remote_code,
-    )
-    with closing(make_sampler(config, policy, resolve(weights.path), exchange)) as sampler:
-        if remote:
-            sampler.sync(full_state(policy.model))
-        yield sampler, policy.tokenizer
-
-
-@dataclass(frozen=True)
-class Request:
-    """A model to measure by its path, on what, and the folder for the results."""
-
-    weights: Weights
-    sampler: SamplerOptions
-    settings: Settings
-    run: RunFolder
-
-    def folder(self, benchmark: str) -> Path:
-        """Where the evaluation lies."""
-        return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
-
-
-def measure_model(request: Request, benchmarks: Sequence[str], report: Report = silent) -> list[Result]:
-    """Measure a model by its path with a sampler of its own. Raises UserError with exit code BUSY when another process
-    measures into the same folder."""
-    with models_measured([(request, benchmarks)]) as measure_one:
-        return measure_one(request, benchmarks, report)
-
-
-@contextmanager
-def models_measured(
-    requests: Sequence[tuple[Request, Sequence[str]]],
-) -> Iterator[Callable[[Request, Sequence[str], Report], list[Result]]]:
-    """Yields what measures one of these models on its benchmarks; they share a sampler that is loaded once.
-
-    Raises UserError for models of several architectures, before the first is measured.
-    """
-    missing = [
-        (request, benchmark)
-        for request, names in requests
-        for benchmark in map(load_benchmark, names)
-        if stored(request.run, benchmark, request.settings) is None
-    ]
-    models = list(dict.fromkeys(request.weights for request, _ in missing))
-    if len(models) > 1:
-        check_alike(models)
-    with OneEngine() as engine:
-        yield partial(_measure_model, engine, missing)
-
-
-Missing = Sequence[tuple[Request, Benchmark]]
-
-
-def _measure_model(
-    engine: OneEngine, missing: Missing, request: Request, benchmarks: Sequence[str], report: Report
-) -> list[Result]:
-    settings = request.settings
-    _check_loads(request.weights, request.run)
-    if any(one == request for one, _ in missing):  # torch says which backend it is
-        settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
-
-    def generator(own: Sequence[Benchmark]) -> Generator:
-        dtype = request.sampler.resolved_dtype()
-        return engine.holding(request.weights, dtype, partial(_models_sampler, request, missing))
-
-    return _measure_locked(request.run, [load_benchmark(name) for name in benchmarks], settings, generator, report)
-
-
-def _models_sampler(request: Request, missing: Missing) -> Generator:
-    """A sampler of the model with room for the longest prompt and response of all that is missing."""
-    longest = max(_longest(benchmark, tokenizer_of(one.weights), one.settings) for one, benchmark in missing)
-    return _opened(request.weights, replace(request.sampler, max_length=longest), request.run)
-
-
-@contextmanager
-def _opened(weights: Weights, options: SamplerOptions, run: RunFolder) -> Iterator[tuple["Sampler", Any]]:
-    """A sampler that loads the weights itself, on as many GPUs as the options say."""
-    options = replace(options, revision=weights.revision, trust_remote_code=weights.trust_remote_code)
-    with options.backend.open_model(weights.path, options, run.server_logs) as sampler:
-        yield sampler, tokenizer_of(weights)
-
-
-def _longest(benchmark: Benchmark, tokenizer: Any, settings: Settings) -> int:
-    """Longest prompt plus response, in tokens."""
-    statements = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
-    prompts = encode_prompts(
-        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-    )
-    return max(map(len, prompts)) + benchmark.max_new_tokens
 
 
 def measure_in_memory(
@@ -298,7 +204,9 @@ def measure_in_memory(
     sampler = TorchSampler(policy.model, policy.tokenizer)
     with TemporaryDirectory() as folder:
         run = RunFolder(Path(folder))
-        return measure(run, benchmarks, settings, lambda missing: nullcontext((sampler, policy.tokenizer)), report)
+        return evaluate_missing(
+            run, benchmarks, settings, lambda missing: nullcontext((sampler, policy.tokenizer)), report
+        )
 
 
 def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
@@ -310,3 +218,108 @@ def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
     with Grader(benchmark.grader) as grader:
         unread = grader.check_golds([problem.answer for problem in problems])
     return [f"{problems[index].id} ({why})" for index, why in unread]
+
+
+def check_measurable(config: RunConfig) -> None:
+    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
+    if not config.data.benchmarks:
+        fix = (
+            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
+        )
+        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results on benchmarks, and the share of right responses to validation problems where it was asked for."""
+
+    results: Sequence[Result]
+    validation: float | None
+
+
+@dataclass(frozen=True)
+class After:
+    """Work on a trained run: measure it on the benchmarks of its data, and on validation problems.
+
+    cpu_before: CPU seconds of this process that are not the run's. engine: an engine that measures it, and
+    others before and after it."""
+
+    evaluate: bool = False
+    validate: bool = False
+    cpu_before: float = 0.0
+    engine: SharedEngine | None = None
+
+    def check(self, config: RunConfig) -> None:
+        """Raises UserError for what cannot be done: now, and not after an hour of training."""
+        from tepo.training.preflight import check_benchmarks, check_validation_problems  # imports torch
+
+        if self.evaluate:
+            check_measurable(config)
+            stored = RunFolder.of(config).measured()
+            check_benchmarks([name for name in config.data.benchmarks if name not in stored])
+        if self.validate:
+            check_validation_problems(config)
+
+
+def to_measure(config: RunConfig, after: After) -> bool:
+    """Tell whether something is asked of a trained run that it does not have yet."""
+    return any(_missing(RunFolder.of(config), config, after))
+
+
+def _missing(run: RunFolder, config: RunConfig, after: After) -> tuple[bool, float]:
+    """Tell whether benchmarks are missing, and the share of a benchmark that missing validations count as."""
+    validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
+    return after.evaluate and not set(config.data.benchmarks) <= set(run.measured()), validations
+
+
+def measure_run(
+    config: RunConfig,
+    trained: Sequence[dict[str, Any]] | None,
+    after: After,
+    *,
+    quiet: bool,
+    fresh: "CpuSeconds | None" = None,
+) -> Measured:
+    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
+    process cost to the run's record, and write the card of its model.
+
+    fresh: nothing of the training is left in this process, nor of its launcher; what it had spent until then."""
+    from tepo.jobs.child_process import CpuSeconds, in_own_process, measures_apart  # imports torch
+
+    run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
+    started, before, apart_s = fresh or CpuSeconds.now(), len(run.measured()), 0.0
+    missing, validations = _missing(run, config, after)
+    if (missing or validations) and not fresh and measures_apart(config, trained_here=bool(trained)):
+        apart_s, quiet = in_own_process(_measure, config, trained is not None, after, quiet), True
+    measured = _measure(config, trained is not None, after, quiet)
+    if fresh:
+        apart_s = CpuSeconds.now().children - started.children
+    rows, new = trained or [], len(run.measured()) - before + validations
+    if rows or new:
+        cost = Cost(
+            data=config.data.name,
+            objective=str(config.objective["name"]) if trained is not None else "",
+            steps=len(rows),
+            benchmarks=new,
+            cpu_s=time.process_time() - after.cpu_before + apart_s,
+            training_s=sum(row["perf/cpu_s"] for row in rows),
+            measuring_s=time.process_time() - started.own + apart_s,
+            tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
+            core_s=sum(row["perf/cpu_core_s"] for row in rows),
+            work=work_of(config),
+        )
+        run.add_cost(cost)
+    if trained is not None:
+        from tepo.jobs.model_card import write_card  # needs torch
+
+        write_card(run, tuple(config.objective.get("kinds", {}).values()))
+    return measured
+
+
+def _measure(config: RunConfig, trained: bool, after: After, quiet: bool) -> Measured:
+    """Measure as asked; stored results are read."""
+    results: Sequence[Result] = []
+    if after.evaluate:
+        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
+            results = measure(Request.of(config, trained=trained), config.data.benchmarks, report, after.engine)
+    return Measured(results, validate_run(config) if after.validate else None)

@@ -17,13 +17,15 @@ Generator = AbstractContextManager[tuple["Sampler", Any]]
 _ORIGIN = ("_name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype", "use_cache")
 
 
-class OneEngine(AbstractContextManager["OneEngine"]):
+class SharedEngine(AbstractContextManager["SharedEngine"]):
     """Opens a sampler for the first model that asks, gives it the weights of the others, and closes it at the end.
 
-    failed: the sampler did not open; it would not for the others.
+    longest: tokens of the longest prompt plus response that any of the models is asked for; without it those of the
+    first model count. failed: the sampler did not open; it would not for the others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: Callable[[], int] | None = None) -> None:
+        self.longest = longest
         self.failed = False
         self._stack = ExitStack()
         self._sampler: Sampler | None = None
@@ -32,8 +34,8 @@ class OneEngine(AbstractContextManager["OneEngine"]):
 
     @contextmanager
     def holding(self, weights: Weights, dtype: str, opened: Callable[[], Generator]) -> Iterator[tuple["Sampler", Any]]:
-        """The sampler with these weights, and their tokenizer. dtype: float32 or bfloat16. opened: a sampler of these
-        weights, with room for what all models are asked.
+        """The sampler with these weights, and their tokenizer. dtype: float32 or bfloat16. opened: opens a sampler of
+        these weights, with room for all models.
 
         Raises UserError for a model of another architecture than the first, and for one that does not load.
         """
@@ -82,7 +84,7 @@ def check_alike(models: Sequence[Weights]) -> None:
 
 
 def _architecture(weights: Weights) -> dict[str, Any]:
-    """What an engine is built from, apart from the weights."""
+    """Settings that an engine is built from, apart from the weights."""
     from transformers import AutoConfig
 
     from tepo.policy.model.model_location import load_options, resolve

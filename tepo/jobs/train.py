@@ -4,7 +4,7 @@ from typing import Any
 
 from tepo.common import signals
 from tepo.config.run_config import RunConfig
-from tepo.jobs.measure_run import After, Measured, measure_and_record
+from tepo.jobs.measure import After, Measured, measure_run
 from tepo.reporting.progress import bar
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
@@ -15,7 +15,7 @@ from tepo.training.setup import PlannedSeconds
 def train_run(config: RunConfig, after: After, planned_seconds: PlannedSeconds, *, quiet: bool) -> Measured | None:
     """Train, draw the curves, then measure. A finished run is not trained again. None on ranks other than the first."""
     rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
-    return None if rows is None else measure_and_record(config, rows, after, quiet=quiet)
+    return None if rows is None else measure_run(config, rows, after, quiet=quiet)
 
 
 def train_and_draw(

@@ -12,8 +12,8 @@ from tepo.common.provenance import recorded
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import load_benchmark
+from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import RunFolder
-from tepo.store.validation_result import AVERAGE, validated
 
 _PROBLEMS: dict[str, str] = {}
 
@@ -39,7 +39,7 @@ def validate_run(config: RunConfig) -> float:
 
 def final_validation(run: RunFolder, config: RunConfig) -> float | None:
     """The stored share of a finished run. None where there is none, or where it is of other validation problems."""
-    found = validated(run)
+    found = run.validated()
     return found.share if found and found.problems == problems_hash(config) else None
 
 
@@ -58,7 +58,7 @@ def _share(names: tuple[str, ...], problems: int) -> float:
 
 def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
     from tepo.evaluation.responses import Tools
-    from tepo.jobs.measure import trainers_sampler
+    from tepo.jobs.open_sampler import trainers_sampler
     from tepo.jobs.weights import Weights
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.training.validation import Validation

@@ -10,7 +10,7 @@ def spent(units: Iterable[Unit]) -> str:
     """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
     everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
     distinct = unique(units)
-    costs = [cost for unit in distinct for cost in unit.costs()]
+    costs = [cost for unit in distinct for cost in unit.run.costs()]
     total = sum(cost.cpu_s for cost in costs)
     if not total:
         return ""

@@ -87,7 +87,7 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     with _bars(todo, quiet) as watch:
         failures = _dispatch(todo, slots, watch)
     for unit in todo:
-        if ending := unit.ending():
+        if ending := unit.run.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
     note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
@@ -126,8 +126,8 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
             for name, state in states.items():
                 if in_file and name not in ended and not state.running and state.complete() and named[name].done():
                     ended.add(name)
-                    unit = named[name]
-                    say(f"{len(ended)} of {counted(len(todo), 'run')}: {unit.label} seed {unit.seed} {unit.outcome()}")
+                    unit, count = named[name], f"{len(ended)} of {counted(len(todo), 'run')}"
+                    say(f"{count}: {unit.label} seed {unit.seed} {unit.run.outcome()}")
                 if state.running:
                     progress.start_task(bars[name])
                 progress.update(

@@ -13,7 +13,8 @@ from pathlib import Path
 from tepo.common.errors import RunFailed
 from tepo.launch.forkserver import job_environment, start
 from tepo.launch.local import command, last_line
-from tepo.store.cost import Cost, costs, work_of
+from tepo.store.cost import Cost, work_of
+from tepo.store.find_run import costs
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 
@@ -43,7 +44,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         like = [cost for cost in known if cost.prices(unit.config)]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
-        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.metrics())
+        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
         measured = [cost for cost in like if cost.benchmarks]
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)

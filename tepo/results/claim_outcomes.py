@@ -77,7 +77,7 @@ class Judged:
     @property
     def ran(self) -> str:
         """The first and last day of its runs, and whether they began too early."""
-        sessions = [session for unit in self.units for session in unit.sessions()]
+        sessions = [session for unit in self.units for session in unit.run.sessions(unit.benchmarks)]
         days = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
         ran = "" if not days else " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in (days[0], days[-1])))
         early = self.registered is not None and bool(days) and days[0] < self.registered
@@ -117,7 +117,7 @@ def _entropy(units: Sequence[Unit]) -> tuple[Difference, Spread]:
     """Of the second row against the first, seed by seed."""
     runs: dict[str, dict[int, np.ndarray]] = {}
     for unit in units:
-        rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.metrics()]
+        rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
         runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
     (_, base), (name, other) = runs.items()
     difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])

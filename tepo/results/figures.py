@@ -17,7 +17,7 @@ def curves(units: Sequence[Unit]) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed."""
     trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
     return [
-        RunCurves(label, unit.row.objective or "", seed, unit.metrics(), unit.row.look, bool(unit.ending()))
+        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look, bool(unit.run.ending()))
         for (label, seed), unit in trained.items()
     ]
 

@@ -52,7 +52,7 @@ def render_all(planned: Planned, scale: str) -> Rendered:
     ordinary = [(study, units) for study, units in planned if not study.registered]
     claimed, said = _claims([units for study, units in planned if study.registered])
     distinct = unique(unit for _, units in planned for unit in units)
-    trained = [unit for unit in distinct if unit.row.objective is not None and unit.metrics()]
+    trained = [unit for unit in distinct if unit.row.objective is not None and unit.run.metrics()]
     with two_processes() as pool:
         largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
@@ -107,11 +107,11 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
 
 def _page_run(unit: Unit, most: int) -> PageRun:
     """most: token dumps that are shown."""
-    rows = unit.metrics()
+    rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {
         "run": unit.id,
-        "status": unit.outcome(),
+        "status": unit.run.outcome(),
         "steps": len(rows),
         "CPU seconds": round(seconds, 1),
     }
@@ -128,7 +128,7 @@ def _page_run(unit: Unit, most: int) -> PageRun:
         config,
         facts,
         dumps,
-        unit.sessions(),
+        unit.run.sessions(unit.benchmarks),
         unit.row.look,
         recorded=unit.record is not None,
         command=shlex.join(["tepo", "train", *unit.overrides]),

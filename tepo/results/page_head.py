@@ -34,12 +34,12 @@ def _is_shipped(study: Study) -> bool:
 
 def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:
     trained = [unit for unit in units if unit.row.objective is not None]
-    sessions = [session for unit in units for session in unit.sessions()]
+    sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
     days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})
     commits = dict.fromkeys(str(session["commit"])[:7] for session in sessions if session.get("commit"))
     versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
     known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
-    seconds = sum(cost.cpu_s for unit in units for cost in unit.costs())
+    seconds = sum(cost.cpu_s for unit in units for cost in unit.run.costs())
     facts = {
         "Scale": scale,
         "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),

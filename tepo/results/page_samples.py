@@ -15,7 +15,7 @@ def page_samples(units: Sequence[Unit]) -> list[RunSamples]:
     When `_READ` characters are read the others come without their answers; the first seeds of all rows are read
     first."""
     measured = {
-        index: [name for name in unit.benchmarks if unit.source.measured(name)]
+        index: [name for name in unit.benchmarks if unit.run.has(name)]
         for index, unit in enumerate(units)
         if unit.record is None
     }

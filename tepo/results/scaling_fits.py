@@ -11,7 +11,7 @@ from tepo.evaluation.statistics.scaling_comparison import Measured, RowFit, Rule
 from tepo.evaluation.statistics.scaling_fit import Curve
 from tepo.reporting.tables.scaling_table import CurveRow, curve_block, curve_notes
 from tepo.reporting.tables.table import Block
-from tepo.store.validation_result import AVERAGE
+from tepo.store.evaluation_result import AVERAGE
 from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
@@ -76,7 +76,7 @@ def _fit_row(curve: CurveSettings, unit: Unit, runs: dict[int, Measured]) -> Row
 
 def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     """Raises UserError where the run was not validated as curves need it."""
-    rows = unit.metrics()
+    rows = unit.run.metrics()
     compute = [float(row[_COMPUTE[curve.over]]) for row in rows if _COMPUTE[curve.over] in row]
     names = [name for name in rows[0] if name.startswith(f"{START}val-aux/")] if rows else []
     if not names or len(compute) < len(rows):
@@ -88,7 +88,7 @@ def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     problems = {name: _shares(name, [rows[i] for i in fitted], rows[0]) for name in names}
     start = float(rows[0][START + AVERAGE]) if curve.start == "measured" else None
     return Measured(
-        Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.ending() or "")
+        Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.run.ending() or "")
     )
 
 

@@ -33,7 +33,7 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
         (row_key(unit), unit.seed, name, answers)
         for unit in units
         for name in unit.config.data.benchmarks
-        if (answers := unit.right_answers(name)) is not None
+        if (answers := unit.run.right_answers(name)) is not None
     ]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -64,7 +64,7 @@ def record_notes(units: Sequence[Unit]) -> list[str]:
 
 def _given_up(units: Sequence[Unit]) -> list[str]:
     """A note if the grader gave answers up."""
-    total = sum(unit.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
+    total = sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
     return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
 
 
@@ -81,7 +81,7 @@ def _graded_before(units: Sequence[Unit]) -> list[str]:
         (name, unit.id)
         for unit in units
         for name in unit.benchmarks
-        if (by := unit.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
+        if (by := unit.run.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
     }
     if not others:
         return []
@@ -93,7 +93,7 @@ def _graded_before(units: Sequence[Unit]) -> list[str]:
 def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
     """Of the row that a unit belongs to: its runs that ended before their last step."""
     seeds = [unit for unit in units if row_key(unit) == row_key(first)]
-    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.ending()))
+    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.run.ending()))
 
 
 def row_key(unit: Unit) -> str:
@@ -146,7 +146,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     )
     data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
     note = f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"
-    differing = mixed([session for unit in unique(units) for session in unit.sessions()])
+    differing = mixed([session for unit in unique(units) for session in unit.run.sessions(unit.benchmarks)])
     spec = TableSpec(
         specs,
         titles,

@@ -1,15 +1,10 @@
 """What runs have cost: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from tepo.common.errors import UserError
-from tepo.common.files import parse_json, write_json
 from tepo.config.run_config import RunConfig
-from tepo.store.run_folder import RunFolder
 
 _SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
-_NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
 
 
 @dataclass(frozen=True)
@@ -40,30 +35,3 @@ class Cost:
 def work_of(config: RunConfig) -> str:
     """What one step takes its time for: the model and the sizes of a rollout and its updates."""
     return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])
-
-
-def record(run: RunFolder, cost: Cost) -> None:
-    """Add a process's cost to the run's `cost.json`."""
-    write_json(run.cost, [vars(entry) for entry in [*costs_of(run), cost]])
-
-
-def costs(store: Path) -> list[Cost]:
-    """Every recorded cost in a store."""
-    return [cost for folder in store.glob("*/") for cost in costs_of(RunFolder(folder))]
-
-
-def costs_of(run: RunFolder) -> list[Cost]:
-    """Every recorded cost of a run. Raises UserError when its file is damaged."""
-    try:
-        costs = [Cost(**entry) for entry in parse_json(run.cost.read_bytes())]
-        if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
-            raise TypeError("a word where a number belongs")
-        return costs
-    except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
-        return []
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"the record of what the run has cost is damaged: {error}",
-            where=str(run.cost),
-            fix="delete it: prices are then based on the other runs",
-        ) from None

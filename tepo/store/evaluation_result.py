@@ -1,4 +1,4 @@
-"""Result of a finished evaluation: `result.json`."""
+"""Results of measuring: a finished evaluation (`result.json`), and a validation."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -9,6 +9,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 
 RESULT = "result.json"
+AVERAGE = "val-core/average"  # the metric of a validation that chooses
 TASK = "task.json"  # what is evaluated, from the first part on
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
@@ -36,6 +37,15 @@ class Result:
     task: dict[str, Any]
     timeouts: int | None = None
     format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Answers of a run's last weights to its validation problems. share: of right responses. problems: hash of the
+    problems, and of how they were asked."""
+
+    problems: str
+    share: float
 
 
 def has_result(folder: Path) -> bool:

@@ -1,10 +1,11 @@
-"""A run by its folder, its id, or the beginning of its id."""
+"""The runs of a store, one of them by its folder, its id, or the beginning of its id, and what all have cost."""
 
 import difflib
 import os
 from pathlib import Path
 
 from tepo.common.errors import UserError
+from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
 
 
@@ -55,3 +56,8 @@ def _complete(run: RunFolder) -> bool:
 
 def _ids(store: Path) -> list[str]:
     return [run.path.name for run in runs(store) if _complete(run)]
+
+
+def costs(store: Path) -> list[Cost]:
+    """Every recorded cost in a store."""
+    return [cost for folder in store.glob("*/") for cost in RunFolder(folder).costs()]

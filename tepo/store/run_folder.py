@@ -23,11 +23,13 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tepo import __version__
+from tepo.common import provenance
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import (
     content_hash,
@@ -45,12 +47,17 @@ from tepo.common.schema import Location, read
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
+from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending, read_ending
-from tepo.store.evaluation_result import has_result
+from tepo.store.evaluation_result import AVERAGE, Validated, has_result, load_result
 from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
+
+if TYPE_CHECKING:
+    from tepo.store.correct_counts import RightAnswers
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
+_COSTS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")  # numbers of a `Cost`
 _TEMPORARY = ".*.*.????????"  # a file of ours that was being written, also by an earlier version
 _LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
     "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
@@ -60,7 +67,9 @@ _LEFT = {  # by purpose of a lock: what killed processes that held it leave behi
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder; `lock` keeps a second process from training it at the same time."""
+    """One run's folder; `lock` keeps a second process from training it at the same time.
+
+    `Record` (tepo.store.records.record) is one without its files: who reads results need not know which it is."""
 
     path: Path
 
@@ -95,7 +104,7 @@ class RunFolder:
         return self.path / "first_responses.jsonl"
 
     @property
-    def cost(self) -> Path:
+    def cost_file(self) -> Path:
         return self.path / "cost.json"
 
     @property
@@ -299,6 +308,66 @@ class RunFolder:
             return sorted(entry.name for entry in os.scandir(self.evaluations) if has_result(Path(entry.path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    # what was measured, and what it took ------------------------------------------------------------------------------
+    def has(self, benchmark: str) -> bool:
+        """Tell whether an evaluation is finished."""
+        return has_result(self.evaluation(benchmark))
+
+    def right_answers(self, benchmark: str) -> "RightAnswers | None":
+        """None where the benchmark was not measured."""
+        from tepo.store.correct_counts import read_right_answers  # needs pyarrow
+
+        return read_right_answers(self.evaluation(benchmark))
+
+    def timeouts(self, benchmark: str) -> int:
+        """Answers that ran out of the grader's budget."""
+        result = load_result(self.evaluation(benchmark))
+        return (result.timeouts or 0) if result else 0
+
+    def grader(self, benchmark: str) -> str | None:
+        """The fingerprint of the grader behind the verdicts, None where the benchmark was not measured."""
+        result = load_result(self.evaluation(benchmark))
+        return result.grader if result else None
+
+    def validated(self) -> Validated | None:
+        """The validation of a finished run's last weights, whatever the problems. Raises UserError where it is
+        damaged."""
+        if not self.finished():
+            return None
+        try:
+            record = parse_json(self.validation_file.read_bytes())
+            return Validated(str(record["problems"]), float(record["metrics"][AVERAGE]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            what, where = "the validation is damaged: copied half?", str(self.validation_file)
+            raise UserError(what, where=where, fix=AGAIN) from None
+
+    def sessions(self, benchmarks: Iterable[str]) -> list[dict[str, Any]]:
+        """The processes that trained the run and measured it on these benchmarks, as far as they are on record."""
+        folders = [self.path, *map(self.evaluation, benchmarks)]
+        return [session for folder in folders for session in provenance.sessions(folder)]
+
+    def costs(self) -> list[Cost]:
+        """The cost of each process, as `add_cost` recorded it. Raises UserError when the file is damaged."""
+        try:
+            costs = [Cost(**entry) for entry in parse_json(self.cost_file.read_bytes())]
+            if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _COSTS):
+                raise TypeError("a word where a number belongs")
+            return costs
+        except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
+            return []
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"the record of what the run has cost is damaged: {error}",
+                where=str(self.cost_file),
+                fix="delete it: prices are then based on the other runs",
+            ) from None
+
+    def add_cost(self, cost: Cost) -> None:
+        """Add a process's cost to the run's `cost.json`."""
+        write_json(self.cost_file, [vars(entry) for entry in [*self.costs(), cost]])
 
     # metrics --------------------------------------------------------------------------------------------------------
     def metrics(self) -> list[dict[str, Any]]:

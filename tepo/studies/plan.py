@@ -4,7 +4,6 @@ for it."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tepo.common import trust
 from tepo.common.errors import UserError
@@ -14,19 +13,13 @@ from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import problems_hash, validation_share
-from tepo.store.cost import Cost
-from tepo.store.early_stop import Ending
 from tepo.store.records.record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.store.stored import Stored
 from tepo.studies.curve_settings import check_validations
 from tepo.studies.scales import scale_studies
 from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
 from tepo.studies.vary import key_of
-
-if TYPE_CHECKING:
-    from tepo.store.correct_counts import RightAnswers
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,8 @@ class Unit:
 
     @property
     def run(self) -> RunFolder:
-        return RunFolder(self.folder)
+        """The run as it was trained and measured, to be read from its folder or from its record."""
+        return self.record or RunFolder(self.folder)
 
     @property
     def label(self) -> str:
@@ -83,45 +77,8 @@ class Unit:
                 trust.ask(f"the study names code that is not yours: {last[key]}", f"row {self.label!r}", fix)
         return self.overrides
 
-    # what was trained and measured: readers ask here, and need not know whether it is a folder or a record -----------
-    @property
-    def source(self) -> Stored | Record:
-        return self.record or Stored(self.run, self.benchmarks)
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """A mapping a step, verl's names; of a record those that are drawn or summed."""
-        return self.source.metrics()
-
-    def ending(self) -> Ending | None:
-        """Where training ended before its last step."""
-        return self.source.ending()
-
-    def outcome(self) -> str:
-        """The status in words, with the ending."""
-        return self.source.outcome()
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """The processes that trained and measured the unit, as far as they are known."""
-        return self.source.sessions()
-
-    def costs(self) -> list[Cost]:
-        """What those processes have cost."""
-        return self.source.costs()
-
-    def right_answers(self, benchmark: str) -> "RightAnswers | None":
-        """None where the benchmark was not measured."""
-        return self.source.right_answers(benchmark)
-
-    def timeouts(self, benchmark: str) -> int:
-        """Answers that ran out of the grader's budget."""
-        return self.source.timeouts(benchmark)
-
-    def grader(self, benchmark: str) -> str | None:
-        """The fingerprint of the grader behind the verdicts, None where the benchmark was not measured."""
-        return self.source.grader(benchmark)
-
     def trained(self) -> bool:
-        return self.row.objective is None or self.source.trained()
+        return self.row.objective is None or self.run.finished()
 
     @property
     def benchmarks(self) -> list[str]:
@@ -129,12 +86,12 @@ class Unit:
         return [] if self.tuning else self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.benchmarks if not self.source.measured(name)]
+        return [name for name in self.benchmarks if not self.run.has(name)]
 
     def validation(self) -> float | None:
         """The share of validation problems that the finished run's last weights answer; None where it is missing, or
         of other problems."""
-        found = self.source.validated()
+        found = self.run.validated()
         return found.share if found and found.problems == problems_hash(self.config) else None
 
     def to_measure(self) -> float:

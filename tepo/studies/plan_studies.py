@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tepo.common.errors import UserError
+from tepo.jobs.measure import check_measurable
 from tepo.studies.plan import Unit, make_plan, prime, recipe_words, reporting_seeds
 from tepo.studies.store_check import check_store
 from tepo.studies.study import CLAIMS, Study, load_study
 from tepo.studies.tuning_result import with_chosen
-from tepo.training.preflight import check_measurable
 
 Planned = Sequence[tuple[Study, list[Unit]]]
 

@@ -81,15 +81,6 @@ def check_machine(config: RunConfig, folder: Path) -> None:
             check_disk(config, disk.free, kept=len(list(folder.glob("checkpoints/step_*"))))
 
 
-def check_measurable(config: RunConfig) -> None:
-    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
-    if not config.data.benchmarks:
-        fix = (
-            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
-        )
-        raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
-
-
 def check_benchmarks(names: Sequence[str]) -> None:
     """Raise UserError for a benchmark whose problems nothing here could read."""
     for benchmark in map(load_benchmark, names):

@@ -14,7 +14,7 @@ import numpy as np
 from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem
-from tepo.store.validation_result import AVERAGE
+from tepo.store.evaluation_result import AVERAGE
 
 if TYPE_CHECKING:
     from tepo.evaluation.responses import Tools

@@ -1,9 +1,15 @@
-"""`tepo train`: one run."""
+"""`tepo train` and `tepo warmstart`: one run, and a base model to train from."""
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tepo_cli.options import compose_run
+
+if TYPE_CHECKING:
+    from tepo.config.run_config import RunConfig
 
 Overrides = Annotated[
     list[str] | None,
@@ -28,13 +34,127 @@ def train(
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
-    from tepo_cli.compose_run import compose_run, describe_run
-
     config = compose_run(overrides or [], store)
     if dry_run:
         describe_run(config)
         return
-    from tepo.jobs.measure_run import After
+    from tepo.jobs.measure import After
     from tepo_cli.train_run import run_training
 
     run_training(config, After(evaluate, validate), quiet=quiet, hand_over=context.obj)
+
+
+_SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
+
+
+def describe_run(config: "RunConfig") -> None:
+    """Print the resolved configuration and the plan of a run. Imports torch to check the objective, but nothing that
+    trains."""
+    import yaml
+
+    from tepo.common.text import counted
+    from tepo.config.compose import to_dict
+    from tepo.store.run_folder import RunFolder
+    from tepo.training.preflight import check_settings
+
+    check_settings(config)
+    folder, train_config = RunFolder.of(config), config.train
+    shown = to_dict(config)
+    if "kinds" in shown["objective"]:
+        shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them
+    print(yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=math.inf), end="")
+    steps, updates = folder.checkpoints(), train_config.epochs * train_config.mini_batches
+    done = f", {counted(steps[-1], 'step')} done" if steps else ""
+    print(
+        f"# plan: run {folder.path.name} in {folder.path}\n"
+        f"# {counted(train_config.steps, 'step')} x {counted(train_config.prompts_per_step, 'prompt')} x "
+        f"{counted(train_config.samples_per_prompt, 'sample')}, {counted(updates, 'update')} each; "
+        f"{folder.outcome()}{done}"
+    )
+    if config.scale != "laptop":
+        from tepo_cli.show_fit import show_fit
+
+        show_fit(config)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, for YAML."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def warmstart(
+    name: Annotated[
+        str,
+        typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …)."),
+    ] = "laptop",
+    out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
+    measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Warm-start a tiny policy on generated solutions; train from it with `model.path=FOLDER`."""
+    from dataclasses import replace
+
+    import torch
+
+    from tepo.common.errors import unknown_name
+    from tepo.common.files import write_json
+    from tepo.jobs.measure import measure_in_memory
+    from tepo.policy.model.load_policy import Policy
+    from tepo.policy.toy.recipes import RECIPES, SIZES
+    from tepo.policy.toy.warmstart import save_base, train
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.reporting.progress import bar, benchmark_bar, say
+    from tepo_cli.screen import show
+
+    known = RECIPES | SIZES
+    if name not in known:
+        raise unknown_name("base", name, known)
+    torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
+    recipe = replace(known[name], seed=seed)
+    if steps:
+        recipe = recipe.shortened(steps)
+    folder = out or Path(f"base-{name}")
+    with bar(f"warm start {name}", recipe.steps, quiet) as advance:
+        model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
+    save_base(folder, model, tokenizer, record)
+    say(
+        f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, "
+        f"last loss {record['losses'][-1]:.3f}"
+    )
+    if measure:
+        benchmarks = [replace(load_benchmark(benchmark), samples=_SAMPLES) for benchmark in _measured_on(name)]
+        with benchmark_bar(len(benchmarks), quiet) as report:
+            results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
+        scores = {result.benchmark: result.scores for result in results}
+        write_json(folder / "recipe.json", record | {"scores": scores})
+        show(_table(scores), stderr=True)
+
+
+def _measured_on(name: str) -> list[str]:
+    """The benchmarks of all data that start from a base; those of data=laptop for its other sizes."""
+    from tepo.config.compose import compose, options
+
+    data = [compose([f"data={option}"]).data for option in options("data")]
+    return [benchmark for one in data if one.base == f"package:{name}" for benchmark in one.benchmarks] or (
+        compose(["data=laptop"]).data.benchmarks
+    )
+
+
+def _table(scores: dict[str, dict[str, float]]) -> Any:
+    """Accuracy and pass@8 by benchmark, with their plain means."""
+    from rich.table import Table
+
+    from tepo_cli.screen import fixed
+
+    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
+    for name, row in scores.items():
+        table.add_row(name, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
+    means = [sum(row[key] for row in scores.values()) / len(scores) for key in ("avg@8", "pass@8", "mean_tokens")]
+    table.add_row("mean", f"{100 * means[0]:.1f}", f"{100 * means[1]:.1f}", f"{means[2]:.0f}", style="bold")
+    return table

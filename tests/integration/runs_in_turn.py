@@ -12,7 +12,7 @@ import sys
 import torch
 
 from tepo.config.compose import compose
-from tepo.jobs.measure_run import After
+from tepo.jobs.measure import After
 from tepo.jobs.train import train_run
 from tepo.planning.fit import planned_seconds
 from tepo_cli.train_run import run_base

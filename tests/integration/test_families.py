@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
-from tepo.jobs.measure import measure_run
+from tepo.jobs.measure import Request, measure
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
@@ -96,7 +96,7 @@ def test_vllm_takes_a_checkpoint_of_a_tied_model_and_its_updates(folder: Path, m
     assert [row["training/rollout_logprobs_diff_mean"] < 1e-4 for row in rows] == [True, True]
     check_tie(last, tied=True)
     monkeypatch.setenv("TEPO_PATH", str(folder))
-    (result,) = measure_run(config(folder, checkpoint, *words), ["words:tokens120"], trained=True)
+    (result,) = measure(Request.of(config(folder, checkpoint, *words), trained=True), ["words:tokens120"])
     assert result.scores["avg@2"] > 0
 
 

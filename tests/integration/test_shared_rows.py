@@ -70,7 +70,7 @@ def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None
     assert [log.count("Initializing a V1 LLM engine") for log in logs] == [1]
     for unit in units:
         assert unit.done()
-        assert [cost.benchmarks for cost in unit.costs()] == [2]
+        assert [cost.benchmarks for cost in unit.run.costs()] == [2]
     together = [measured(unit) for unit in units]
     assert [row["response"] for row in together[1]] != [row["response"] for row in together[2]]
     shutil.rmtree(units[2].run.evaluations)

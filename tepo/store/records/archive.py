@@ -19,9 +19,9 @@ from tepo.common.errors import UserError
 from tepo.common.files import content_hash, parse_json, write_atomic
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
+from tepo.store.evaluation_result import Validated
 from tepo.store.records.record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack, unpack
-from tepo.store.validation_result import Validated
 
 SUFFIX = ".jsonl.xz"
 _LARGEST = 64 << 20  # bytes of text, 44 times those of the largest that ships (stability_more: 300 runs)
@@ -133,7 +133,7 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         for key, text in line["right"].items()
     }
     return Record(
-        id=line["run"],
+        path=Path(line["run"]),
         recipe=line["recipe"],
         study=line["study"],
         label=line["label"],

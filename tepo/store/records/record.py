@@ -1,16 +1,17 @@
 """A record of a run: everything that tables, figures, claims, power and costs are made from, in about a kilobyte.
 
-It has the methods of `Stored` (tepo.store.stored), so that a unit can be read from either.
+It is read as its run's folder is, so that whoever reads results need not know which it is.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
+from tepo.store.evaluation_result import Validated
 from tepo.store.records.thinned_metrics import unpack
-from tepo.store.validation_result import Validated
+from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tepo.store.correct_counts import RightAnswers
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a benchmark was when runs were measured on it. problems: ids, sorted."""
+    """A benchmark as runs were measured on it. problems: ids, sorted."""
 
     name: str
     samples: int
@@ -37,11 +38,10 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Record:
-    """id: of the run, or of the base. study, label, model, seed: by which a reader knows it. words: the overrides that
-    it was made with."""
+class Record(RunFolder):
+    """The folder of a run, or of a base, without its files. path: ends with the run's id. study, label, model, seed: by
+    which a reader knows it. words: the overrides that it was made with."""
 
-    id: str
     recipe: int
     study: str
     label: str
@@ -56,25 +56,23 @@ class Record:
     validation: Validated | None = None
 
     @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
     def name(self) -> tuple[str, str, str, int]:
         """The row, model and seed of a study: one run at a time has it."""
         return self.study, self.label, self.model, self.seed
 
-    def trained(self) -> bool:
-        return True
-
-    def ending(self) -> Ending | None:
-        return self.ended
-
-    def outcome(self) -> str:
-        return "finished" if self.ended is None else f"finished: {self.ended}"
+    def manifest(self) -> dict[str, Any]:
+        return {"status": "finished"} | ({} if self.ended is None else {"ending": asdict(self.ended)})
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Those that are drawn or summed, with few digits."""
+        """The metrics that are drawn or summed, with few digits."""
         return unpack(self.shown)
 
-    def sessions(self) -> list[dict[str, Any]]:
-        """One for all processes of the same versions and machine."""
+    def sessions(self, benchmarks: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """A session for all processes of the same versions and machine."""
         return [dict(session) for session in self.made]
 
     def costs(self) -> list[Cost]:
@@ -83,7 +81,7 @@ class Record:
     def validated(self) -> Validated | None:
         return self.validation
 
-    def measured(self, benchmark: str) -> bool:
+    def has(self, benchmark: str) -> bool:
         return benchmark in self.verdicts
 
     def right_answers(self, benchmark: str) -> "RightAnswers | None":

@@ -112,7 +112,7 @@ class Kept:
         """The unit, read from its record where one of it is there and of today."""
         record = self.by_id.get(unit.id)
         if record is not None and self._is_current(record, unit):
-            return replace(unit, record=record)
+            return replace(unit, record=replace(record, path=unit.folder))
         named = (study.name, unit.label, unit.model, unit.seed) in self.names
         return replace(unit, stale=record is not None or named)
 

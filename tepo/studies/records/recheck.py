@@ -38,10 +38,10 @@ class Agreement:
 
 def agreement(recorded: Unit, again: Unit) -> Agreement:
     """A record beside the same run, run anew."""
-    pairs = [(recorded.right_answers(name), again.right_answers(name)) for name in recorded.benchmarks]
+    pairs = [(recorded.run.right_answers(name), again.run.right_answers(name)) for name in recorded.benchmarks]
     problems = sum(len(old.problems) for old, _ in pairs if old)
     same = sum(a == b for old, new in pairs if old and new for a, b in zip(old.right, new.right, strict=True))
-    return Agreement(problems, problems - same, (recorded.ending(), again.ending()))
+    return Agreement(problems, problems - same, (recorded.run.ending(), again.run.ending()))
 
 
 def machines(units: Sequence[Unit]) -> list[str]:
@@ -49,6 +49,6 @@ def machines(units: Sequence[Unit]) -> list[str]:
     said = [
         f"{session.get('cpu') or 'unknown CPU'}, torch {session.get('torch')}"
         for unit in units
-        for session in unit.sessions()
+        for session in unit.run.sessions(unit.benchmarks)
     ]
     return list(dict.fromkeys(said))

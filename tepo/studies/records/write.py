@@ -53,29 +53,29 @@ def record_of(study: str, unit: Unit) -> Record:
     """Of a unit that the store holds, trained and measured."""
     verdicts = {name: _verdicts(unit, name) for name in sorted(unit.benchmarks)}
     return Record(
-        unit.id,
+        unit.folder,
         RECIPE,
         study,
         unit.label,
         unit.model,
         unit.seed,
         unit.overrides,
-        unit.ending(),
-        _joined(unit.sessions()),
-        tuple(_short(cost) for cost in unit.costs()),
-        pack(unit.metrics()),
+        unit.run.ending(),
+        _joined(unit.run.sessions(unit.benchmarks)),
+        tuple(_short(cost) for cost in unit.run.costs()),
+        pack(unit.run.metrics()),
         verdicts,
-        unit.source.validated() if unit.row.objective is not None else None,
+        unit.run.validated() if unit.row.objective is not None else None,
     )
 
 
 def _verdicts(unit: Unit, name: str) -> Verdicts:
-    result, answers = load_result(unit.run.evaluation(name)), unit.right_answers(name)
+    result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
     assert result is not None
     assert answers is not None
     task = {key: result.task[key] for key in _TASK if key in result.task}
     on = Measured(name, answers.samples, result.grader, task, answers.problems)
-    return Verdicts(on, answers.right, unit.timeouts(name))
+    return Verdicts(on, answers.right, unit.run.timeouts(name))
 
 
 def _short(cost: Cost) -> Cost:

@@ -185,7 +185,7 @@ def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
     from tepo.jobs.selftest import what_failed
 
     error = (
-        "Traceback:\n  File x\ntepo.errors.RunFailed: step 2: the loss is nan\n"
+        "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
         "in: objective=tepo\ntry: lower train.learning_rate\n"
     )
     assert what_failed(error) == "tepo.common.errors.RunFailed: step 2: the loss is nan"
@@ -233,7 +233,7 @@ def test_text_in_brackets_is_printed_as_it_is() -> None:
 )
 def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
     from tepo.common.errors import UserError
-    from tepo_cli.commands.grade import _rows
+    from tepo_cli.commands.problems import _rows
 
     file = tmp_path / "answers.jsonl"
     file.write_bytes(
@@ -250,7 +250,7 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
 def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
     from tepo.common.errors import UserError
-    from tepo_cli.commands.grade import _rows
+    from tepo_cli.commands.problems import _rows
 
     file = tmp_path / "answers.jsonl"
     file.write_text('{"gold": "5"}\n{"gold": "5", "prediction": "5"}\nno\n' + "[]\n" * 30)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.evaluation.settings import Settings
-from tepo.jobs.measure import Request, measure_model
+from tepo.jobs.measure import Request, measure
 from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import SamplerOptions
@@ -48,7 +48,7 @@ def test_eval_says_how_many_below_its_table(
     result = Result(name, 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", task, timeouts)
     request.folder(name).mkdir(parents=True)
     save_result(request.folder(name), result)
-    show_scores(measure_model(request, [name]), request)
+    show_scores(measure(request, [name]), request)
     shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(
         capsys.readouterr().err.split()
     )

@@ -14,13 +14,9 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.commands.ablate import ablate
-from tepo_cli.commands.eval import evaluate
-from tepo_cli.commands.figure import figure
-from tepo_cli.commands.plan import plan
-from tepo_cli.commands.report import report
-from tepo_cli.commands.reproduce import reproduce
-from tepo_cli.commands.table import table
+from tepo_cli.commands.evaluate import evaluate
+from tepo_cli.commands.studies import ablate, plan, reproduce
+from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
 from tests.unit.studies.test_store import WORDS, finish
 
@@ -117,7 +113,7 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    from tepo_cli.find_model import find_target
+    from tepo_cli.show_scores import find_target
 
     (tmp_path / "0123456789ab").mkdir()
     (tmp_path / "0123456789ab" / "config.json").write_text("[]")
@@ -138,7 +134,7 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
 
 def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     """As for the other commands: one run, or which of several is meant."""
-    from tepo_cli.find_model import find_target
+    from tepo_cli.show_scores import find_target
 
     for name in ("0123456789ab", "0199999999ab"):
         run = RunFolder(tmp_path / name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tepo
-from tepo.store.cost import Cost, record
+from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
@@ -47,7 +47,7 @@ _READING = [
 def test_what_is_read_from_the_store_imports_no_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     priced = Cost("laptop", "tepo", steps=36, benchmarks=7, cpu_s=60, training_s=50, measuring_s=5, tokens=10**6)
     (tmp_path / "runs/0123456789ab").mkdir(parents=True)
-    record(RunFolder(tmp_path / "runs/0123456789ab"), priced)  # else `plan` probes two steps
+    RunFolder(tmp_path / "runs/0123456789ab").add_cost(priced)  # else `plan` probes two steps
     assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == []
 
 

@@ -348,7 +348,7 @@ def test_a_changed_setting_is_marked():
 def test_command():
     import typer
 
-    from tepo_cli.commands.explain import explain as command
+    from tepo_cli.commands.objectives import explain as command
 
     app = typer.Typer()
     app.command()(command)

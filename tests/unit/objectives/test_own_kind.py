@@ -97,8 +97,8 @@ def test_the_options_of_an_own_surrogate_are_checked(spo):
 
 
 def command(*words: str) -> str:
-    from tepo_cli.commands.explain import explain as explained
-    from tepo_cli.commands.list import listing
+    from tepo_cli.commands.objectives import explain as explained
+    from tepo_cli.commands.runs import listing
 
     app = typer.Typer()
     app.command("explain")(explained)

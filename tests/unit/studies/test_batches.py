@@ -10,7 +10,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_studies
 from tepo.studies.study import parse_study
-from tepo_cli.measure_runs import compose_one
+from tepo_cli.train_run import compose_one
 
 STUDY = """
 title: x

@@ -47,7 +47,7 @@ def test_what_a_large_model_takes() -> None:
 
 
 def test_what_stays_and_what_is_there_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo_cli.show_disk import show_disk
+    from tepo_cli.show_fit import show_disk
 
     ((_, units),) = plan_all(["panel-e"], "paper", store=tmp_path)
     one, runs = run_disk(units[0].config), len({unit.id for unit in units if unit.row.objective is not None})

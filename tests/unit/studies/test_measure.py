@@ -11,13 +11,14 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
-from tepo.jobs.measure import Request, measure, measure_model, trainers_sampler
+from tepo.jobs.measure import Request, evaluate_missing, measure
+from tepo.jobs.open_sampler import trainers_sampler
 from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
-from tepo_cli.find_model import find_target
+from tepo_cli.show_scores import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
 # As versions before this file wrote it, in runs/base-7859a1c90930/eval/add3@first6@seed1/result.json;
@@ -60,7 +61,7 @@ def asked(store: Path, **changes: object) -> Request:
 def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(parents=True)
     (tmp_path / FOLDER / "result.json").write_text(json.dumps(STORED))
-    (result,) = measure_model(asked(tmp_path), ["add3"])
+    (result,) = measure(asked(tmp_path), ["add3"])
     assert json.loads(json.dumps(asdict(result))) == STORED
     for changes, said in (
         ({"wrap": "raw"}, "add3 was measured with wrap auto, not raw"),
@@ -68,11 +69,11 @@ def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None
         ({"policy": {"weights": "other"}}, "add3 was measured with policy"),
     ):
         with pytest.raises(UserError, match=said) as caught:
-            measure_model(asked(tmp_path, **changes), ["add3"])
+            measure(asked(tmp_path, **changes), ["add3"])
         assert caught.value.where == str(tmp_path / FOLDER)
     (tmp_path / FOLDER / "result.json").write_text(json.dumps(STORED | {"task": STORED["task"] | {"fingerprint": "x"}}))
     with pytest.raises(UserError, match="another definition of the benchmark"):
-        measure_model(asked(tmp_path), ["add3"])
+        measure(asked(tmp_path), ["add3"])
 
 
 def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Path) -> None:
@@ -91,14 +92,14 @@ def test_the_sampler_is_opened_once_for_what_is_missing_and_closed(tmp_path: Pat
         rows.append((name, done, total))
 
     settings = Settings({"weights": "w"}, rows_per_part=40)
-    (first,) = measure(run, [two], settings, dice)
-    results = measure(run, [one, two, three], settings, dice, report)
+    (first,) = evaluate_missing(run, [two], settings, dice)
+    results = evaluate_missing(run, [one, two, three], settings, dice, report)
     assert [result.benchmark for result in results] == ["one", "two", "three"]
     assert results[1] == first
     assert opened == [["two"], ["one", "three"]]
     assert closed == [1, 2]
     assert rows == [(name, done, 80) for name in ("one", "three") for done in (0, 40, 80)]
-    assert measure(run, [three, one], settings, dice) == [results[2], results[0]]
+    assert evaluate_missing(run, [three, one], settings, dice) == [results[2], results[0]]
     assert len(opened) == 2
     assert run.measured() == ["one", "three", "two"]
     assert [load_result(run.evaluation(result.benchmark)) for result in results] == results

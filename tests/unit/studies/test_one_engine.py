@@ -12,8 +12,8 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.evaluation.settings import Settings
-from tepo.jobs.measure import Request, measure, measure_model
-from tepo.jobs.shared_engine import OneEngine, check_alike
+from tepo.jobs.measure import Request, evaluate_missing, measure
+from tepo.jobs.shared_engine import SharedEngine, check_alike
 from tepo.jobs.weights import Weights
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
@@ -64,16 +64,16 @@ class Openings:
 def test_each_model_has_the_results_that_it_has_alone(models: list[Weights], tmp_path: Path) -> None:
     openings, together = Openings(), [RunFolder(tmp_path / str(index)) for index in range(len(models))]
     benchmark, results = load_benchmark("add3"), []
-    with OneEngine() as engine:
+    with SharedEngine() as engine:
         for weights, run in zip(models, together, strict=True):
             holding = partial(engine.holding, weights, "float32", partial(openings.of, weights))
-            results += measure(run, [benchmark], settings(weights), lambda missing, holding=holding: holding())
+            results += evaluate_missing(run, [benchmark], settings(weights), lambda missing, holding=holding: holding())
         assert openings.closed == 0
     assert (openings.opened, openings.closed) == ([models[0].name], 1)
     for weights, run, result in zip(models, together, results, strict=True):
         alone = RunFolder(tmp_path / "alone" / run.path.name)
         request = Request(weights, SamplerOptions("torch"), settings(weights), alone)
-        assert measure_model(request, ["add3"]) == [result]
+        assert measure(request, ["add3"]) == [result]
         assert samples(alone) == samples(run)
     responses = [[row["response"] for row in samples(run)] for run in together]
     assert responses[0] != responses[1] != responses[2] != responses[0]
@@ -82,7 +82,7 @@ def test_each_model_has_the_results_that_it_has_alone(models: list[Weights], tmp
 def test_one_that_does_not_load_leaves_the_others(models: list[Weights], tmp_path: Path) -> None:
     openings, first, second = Openings(), *models[:2]
     gone = Weights(str(tmp_path / "gone"), "gone")
-    with OneEngine() as engine:
+    with SharedEngine() as engine:
         with engine.holding(first, "float32", partial(openings.of, first)) as (sampler, _):
             before = sampler.model.state_dict()["lm_head.weight"].clone()
         with pytest.raises(UserError), engine.holding(gone, "float32", partial(openings.of, gone)):
@@ -98,7 +98,7 @@ def test_one_that_does_not_load_leaves_the_others(models: list[Weights], tmp_pat
 
 def test_an_engine_that_does_not_open_says_so(tmp_path: Path) -> None:
     gone = Weights(str(tmp_path / "gone"), "gone")
-    with OneEngine() as engine:
+    with SharedEngine() as engine:
         with pytest.raises(UserError), engine.holding(gone, "float32", partial(Openings().of, gone)):
             pass
         assert engine.failed

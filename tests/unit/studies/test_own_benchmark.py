@@ -10,13 +10,13 @@ import yaml
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.evaluation.regrade import regrade
-from tepo.jobs.measure import measure_run
+from tepo.jobs.measure import Request, measure
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.commands.data import verify
+from tepo_cli.commands.problems import verify
 
 DECLARED = {
     "title": "mine",
@@ -92,12 +92,12 @@ def test_a_stored_result_of_another_definition_is_refused(
 ) -> None:
     store = own / "runs"
     config = compose(["data.benchmarks=[mine]", f"store={store}"])
-    (result,) = measure_run(config, ["mine"], trained=False)
-    assert measure_run(config, ["mine"], trained=False) == [result]
+    (result,) = measure(Request.of(config, trained=False), ["mine"])
+    assert measure(Request.of(config, trained=False), ["mine"]) == [result]
     plan_all(["study"], "laptop", store=store)
     declare(own, rows, **changes)
     for ask in (
-        lambda: measure_run(config, ["mine"], trained=False),
+        lambda: measure(Request.of(config, trained=False), ["mine"]),
         lambda: plan_all(["study"], "laptop", store=store),
     ):
         with pytest.raises(UserError, match=message) as caught:
@@ -107,20 +107,20 @@ def test_a_stored_result_of_another_definition_is_refused(
         benchmark = load_benchmark("mine")
         with Grader(benchmark.grader) as grader:
             regrade(RunFolder.of_base(config).evaluation("mine"), grader)
-        (again,) = measure_run(config, ["mine"], trained=False)
+        (again,) = measure(Request.of(config, trained=False), ["mine"])
         assert again.accuracy >= result.accuracy
         plan_all(["study"], "laptop", store=store)
     declare(own)
     if "regrade" not in fix:
-        assert measure_run(config, ["mine"], trained=False) == [result]
+        assert measure(Request.of(config, trained=False), ["mine"]) == [result]
 
 
 def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) -> None:
     words = ["data.benchmarks=[mine]", f"store={own / 'runs'}"]
     config, other = compose(words), compose([*words, "model.wrap=raw"])
-    measure_run(config, ["mine"], trained=False)
+    measure(Request.of(config, trained=False), ["mine"])
     with pytest.raises(UserError, match="measured with wrap auto, not raw"):
-        measure_run(other, ["mine"], trained=False)
+        measure(Request.of(other, trained=False), ["mine"])
 
 
 def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(

@@ -7,7 +7,7 @@ import pytest
 
 from tepo.planning import laptop_cost
 from tepo.planning.laptop_cost import unpriced
-from tepo.store.cost import Cost, record, work_of
+from tepo.store.cost import Cost, work_of
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -20,7 +20,7 @@ COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4
 def store(tmp_path: Path) -> Path:
     """A store with one measured run on the default mix."""
     (tmp_path / "run").mkdir()
-    record(RunFolder(tmp_path / "run"), COST)
+    RunFolder(tmp_path / "run").add_cost(COST)
     return tmp_path
 
 
@@ -62,7 +62,7 @@ def test_each_setting_that_does_other_work_is_probed(
     monkeypatch.setenv("TEPO_PATH", str(store))
     ((_, units),) = plan_all(["mine"], "laptop", store=store)
     (store / "run" / "cost.json").unlink()
-    record(RunFolder(store / "run"), replace(COST, work=work_of(units[0].config)))  # two epochs
+    RunFolder(store / "run").add_cost(replace(COST, work=work_of(units[0].config)))  # two epochs
     probed = []
 
     def probe(unit: Unit) -> Cost:

@@ -15,7 +15,7 @@ from tepo.launch.cost_summary import spent
 from tepo.problems.grader.options import REVISION
 from tepo.results.claims_table import registered_table
 from tepo.results.tables import read_samples, study_table
-from tepo.store.cost import Cost, record
+from tepo.store.cost import Cost
 from tepo.store.records.archive import read_records, write_records
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit
@@ -59,7 +59,7 @@ def finished(store: Path, *wanted: int) -> Planned:
     for index, unit in enumerate(units):
         if index in (wanted or range(6)):
             finish(unit, chance=0.5 + 0.05 * index)
-            record(unit.run, Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
+            unit.run.add_cost(Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
     return [(study, units)]
 
 
@@ -132,8 +132,9 @@ def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Pat
     assert ours.comparisons == theirs.comparisons
     assert set(ours.notes) - set(theirs.notes) == {"6 of 6 runs read from records, not from the store."}
     for unit, old in zip(units, stored, strict=True):
-        assert unit.outcome() == "finished"
-        assert [one["started"] for one in unit.sessions()] == [one["started"] for one in old.sessions()]
+        assert unit.run.outcome() == "finished"
+        ours, theirs = (one.run.sessions(one.benchmarks) for one in (unit, old))
+        assert [one["started"] for one in ours] == [one["started"] for one in theirs]
     assert spent(units) == spent(stored) != ""
 
 
@@ -154,8 +155,8 @@ def test_an_ending_is_kept(own: Path, tmp_path: Path) -> None:
     units[4].run.mark("finished", steps=2, ending=ending)
     record_study(file_of("mine"), [(study, units)])
     again = read(tmp_path / "empty")
-    assert [str(unit.ending()) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
-    assert again[4].outcome() == "finished: collapse at step 2"
+    assert [str(unit.run.ending()) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
+    assert again[4].run.outcome() == "finished: collapse at step 2"
     assert any("collapse at step 2" in note for note in study_table(study, "laptop", again).notes)
 
 

@@ -32,7 +32,7 @@ def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
 
 def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tepo.config.compose import compose, to_dict
-    from tepo_cli.commands.list import listing
+    from tepo_cli.commands.runs import listing
 
     config = compose()
     text = json.dumps({"full": to_dict(replace(config, seed=1))})

@@ -18,7 +18,6 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.results.tables import read_samples, study_table
 from tepo.store.checkpoint_files import TensorFile
-from tepo.store.cost import costs_of
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import SAMPLES, table_of, write_table
@@ -30,7 +29,7 @@ from tepo.studies.store_check import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.list import listing
+from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
 
 STUDY = (
@@ -347,7 +346,7 @@ def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
     }
     write_json(tmp_path / "cost.json", [cost])
     with pytest.raises(UserError, match="a word where a number belongs"):
-        costs_of(RunFolder(tmp_path))
+        RunFolder(tmp_path).costs()
 
 
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:

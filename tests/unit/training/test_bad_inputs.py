@@ -11,7 +11,7 @@ import torch
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import install_line
 from tepo.config.compose import compose
-from tepo.jobs.measure_run import After
+from tepo.jobs.measure import After
 from tepo.policy.model.shapes import KNOWN
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.vllm_sampler import import_vllm

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tepo.common.errors import RunFailed
 from tepo.common.paths import PACKAGE
 from tepo.config.run_config import RunConfig
-from tepo.jobs.measure import measure_run
+from tepo.jobs.measure import Request, measure
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.store.run_folder import RunFolder
@@ -195,8 +195,8 @@ def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkey
     unit = Unit(Row("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
     assert unit.trained()
     check_store([unit])
-    (result,) = measure_run(config, ["add3"], trained=True)
-    (base,) = measure_run(config, ["add3"], trained=False)
+    (result,) = measure(Request.of(config, trained=True), ["add3"])
+    (base,) = measure(Request.of(config, trained=False), ["add3"])
     assert result.problems == len(load_benchmark("add3").load_problems())
     assert result.accuracy == base.accuracy > 0
     assert unit.done()

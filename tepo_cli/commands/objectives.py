@@ -1,4 +1,4 @@
-"""`tepo explain`: what an objective means, as shipped or as a run trained it."""
+"""`tepo explain` and `tepo check-objective`: what an objective means, and whether it is sound."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from tepo.common.errors import UserError
 from tepo_cli.options import Store, Trust
 
 if TYPE_CHECKING:
     from tepo.objectives import Objective
+
 
 _WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
 _SETTINGS = "Settings of an objective, for example penalty.coefficient=1."
@@ -55,9 +57,8 @@ def explain(
 
 def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     """The objective of that name with settings of its own, or the one that a run trained."""
-    from tepo.common.errors import UserError, unknown_name
+    from tepo.common.errors import unknown_name
     from tepo.objectives import names
-    from tepo_cli.named_objective import check_settings, named_objective
 
     check_settings(overrides)
     if name in names() or name.replace("-", "_") in names():
@@ -81,3 +82,55 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
     return Named(trained, f"{run.path.name} ({trained.name})", line)
+
+
+_NAMED_OBJECTIVE = "An objective: NAME of objective/NAME.yaml in a folder of TEPO_PATH, or a shipped one."
+_OWN_SETTINGS = "Settings of it, for example surrogate.width=0.3."
+
+
+def check_objective(
+    objective: Annotated[str, typer.Argument(help=_NAMED_OBJECTIVE)],
+    settings: Annotated[list[str] | None, typer.Argument(help=_OWN_SETTINGS, show_default=False)] = None,
+) -> None:
+    """Check that an objective's gradient depends on nothing but its data, is a gradient, and is what it says it is.
+
+    Exit code 1 where a check fails, 2 where the objective cannot be read."""
+    from rich.table import Table
+
+    from tepo.objectives.testing.checks import check_objective as checked
+    from tepo_cli.screen import fixed, show
+
+    found = named_objective(objective, settings or ())
+    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {found.name}")
+    checks = checked(found)
+    for check in checks:
+        table.add_row(check.name, "fail" if check.wrong else "pass", check.wrong or check.what)
+    show(table)
+    if failed := sum(bool(check.wrong) for check in checks):
+        typer.echo(f"{failed} of {len(checks)} checks fail: docs/own-methods.md says what each means", err=True)
+        raise typer.Exit(1)
+
+
+def named_objective(name: str, settings: Sequence[str]) -> "Objective":
+    """The objective of that name, shipped or in `objective/` of TEPO_PATH.
+
+    settings: `KEY=VALUE` below `objective`. Raises UserError for a name or key that does not exist."""
+    from tepo.common import paths
+    from tepo.config.compose import compose
+    from tepo.objectives import load_objective
+
+    check_settings(settings)
+    if not settings:
+        return load_objective(name)
+    words = [f"objective.{text.removeprefix('objective.')}" for text in settings]
+    return load_objective(
+        compose([f"objective={paths.find('objective', name).stem}", "train.kl_estimator=null", *words]).objective
+    )
+
+
+def check_settings(settings: Sequence[str]) -> None:
+    """Raises UserError for what is no setting."""
+    for text in settings:
+        if "=" not in text:
+            fix = "write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with"
+            raise UserError(f"not a setting of an objective: {text!r}", fix=fix)

@@ -1,17 +1,40 @@
-"""`tepo figure`: a figure of the papers, from the store."""
+"""`tepo table`, `figure`, `report` and `audit`: what a store or the paper says, never trains."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo_cli.options import Data, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
+from tepo_cli.commands.studies import STUDIES
+from tepo_cli.options import Data, Format, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tepo.studies.plan import Unit
     from tepo.studies.study import Study
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    format: Format = "terminal",
+    data: Data = None,
+    override: SetAsRun = None,
+    records: Records = False,
+) -> None:
+    """Render a table from what the store holds; a row that was not run is a dash."""
+    from tepo.reporting.tables.render import check_format
+    from tepo.studies.plan_studies import plan_all
+    from tepo_cli.study_outputs import show_tables
+
+    check_format(format)
+    overrides = row_overrides(override, data)
+    planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
+    show_tables(planned, scale, format)
 
 
 def figure(
@@ -89,3 +112,48 @@ def _save(drawn: "Figure", name: str, out: Path) -> None:
 
     for path in save(drawn, out, f"figure-{name}", "--out DIR"):
         typer.echo(path)
+
+
+def report(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Studies on the page, or claims (default: {' '.join(STUDIES)}).", show_default=False),
+    ] = None,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: SetAsRun = None,
+    records: Records = False,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
+) -> None:
+    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
+    trains."""
+    from tepo.studies.plan_studies import plan_all
+    from tepo_cli.study_outputs import check_outputs, write_outputs
+
+    check_outputs(out, results)
+    planned = plan_all(
+        studies or STUDIES,
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=row_overrides(override, data),
+    )
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
+    write_outputs(planned, scale, out, results)
+
+
+def audit(
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
+    ] = False,
+) -> None:
+    """Recompute the paper's averages, differences and ranks from its own columns."""
+    from tepo.reporting.paper import audit as library
+    from tepo.reporting.paper.audit_view import render
+    from tepo.reporting.progress import Screen
+    from tepo_cli.screen import screen_width
+
+    Screen(width=screen_width()).print(render(library.audit(), every_row=all_rows))

@@ -1,0 +1,248 @@
+"""`tepo ablate`, `reproduce`, `plan`, `power` and `claims`: studies planned, run and judged."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tepo_cli.options import (
+    JOBS,
+    Data,
+    Format,
+    Gpus,
+    Jobs,
+    Launcher,
+    Minutes,
+    Nodes,
+    Partition,
+    Records,
+    Scale,
+    Seeds,
+    Set,
+    SetAsRun,
+    Slurm,
+    Store,
+    Trust,
+    filled,
+    parse_seeds,
+    row_overrides,
+    slots,
+)
+
+
+def ablate(
+    study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; see `tepo list`.")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = JOBS,
+    store: Store = Path("runs"),
+    format: Format = "terminal",
+    data: Data = None,
+    override: Set = None,
+    trust: Trust = False,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    minutes: Minutes = None,
+    slurm: Slurm = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
+) -> None:
+    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
+    with `tune:` tries its settings first, then runs each row at the one that validation chose."""
+    from tepo.launch.run_units import run_planned
+    from tepo.reporting.tables.render import check_format
+    from tepo.studies.plan_studies import plan_all
+    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.study_outputs import show_tables
+
+    check_format(format)  # now, not after an hour of training
+    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
+    overrides = row_overrides(override, data)
+    plan = partial(plan_all, [study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    if dry_run:
+        units = [unit for _, units in plan() for unit in units]
+        if override:
+            from tepo.launch.unit_checks import check_rows  # imports torch
+
+            check_rows(units)
+        show_plan(units)
+        show_jobs(units, where, store)
+        return
+    planned = run_planned(plan, scale, where)
+    show_tables(planned, scale, format)
+
+
+STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help=f"Studies to run, or claims (default: {' '.join(STUDIES)}).", show_default=False),
+    ] = None,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    jobs: Jobs = JOBS,
+    store: Store = Path("runs"),
+    data: Data = None,
+    launcher: Launcher = "local",
+    partition: Partition = None,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    minutes: Minutes = None,
+    slurm: Slurm = None,
+    override: Set = None,
+    trust: Trust = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    results: Annotated[
+        Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
+    ] = False,
+) -> None:
+    """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
+    from tepo.launch.run_units import run_planned
+    from tepo.studies.plan_studies import plan_all
+    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.study_outputs import check_outputs, write_outputs
+
+    check_outputs(out, results)
+    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
+    overrides = row_overrides(override, data)
+    chosen = parse_seeds(seeds)
+    plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=chosen, overrides=overrides)
+    if not records and not dry_run:
+        write_outputs(run_planned(plan, scale, where), scale, out, results)
+        return
+    planned = plan()
+    if records:
+        from tepo.studies.records.read import with_records
+
+        planned = with_records(planned, scale, chosen)
+    if dry_run:
+        units = [unit for _, units in planned for unit in units]
+        show_plan(units)
+        show_jobs(units, where, store)
+        return
+    write_outputs(planned, scale, out, results)
+
+
+def plan(
+    studies: Annotated[list[str], typer.Argument(help="Studies: panel-e, table1, table3 …")],
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: Set = None,
+    trust: Trust = False,
+    records: Records = False,
+    card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
+) -> None:
+    """Show runs and evaluations, what the store has, and a price with what it is based on; of models on
+    GPUs disk, memory by part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the
+    mean of its draws.
+
+    Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.common.errors import UserError
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.tuning_result import undecided_rows
+    from tepo_cli.show_plan import show_plan, show_power_line, show_price
+
+    if scale == "laptop" and (card or gpus):
+        raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
+    planned = plan_all(
+        studies,
+        scale,
+        store=store,
+        seeds=parse_seeds(seeds),
+        overrides=row_overrides(override, data),
+    )
+    if records:
+        from tepo.studies.records.read import with_records
+
+        planned = with_records(planned, scale, parse_seeds(seeds))
+    units = [unit for _, units in planned for unit in units]
+    if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
+        from tepo.launch.unit_checks import check_rows
+
+        check_rows(units)
+    show_plan(units, brief=brief)
+    show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))
+    show_power_line(planned)
+    if scale != "laptop":
+        from tepo_cli.show_fit import show_disk, show_fits
+
+        show_disk(units)
+        show_fits(units, card, gpus)
+
+
+def power(
+    studies: Annotated[list[str], typer.Argument(help="Studies whose comparisons are one family: table1, panel-e …")],
+    difference: Annotated[float, typer.Option(help="The difference to find, in points.", min=0.01, max=100)] = 2.0,
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
+    store: Store = Path("runs"),
+    data: Data = None,
+    override: SetAsRun = None,
+    records: Records = False,
+) -> None:
+    """Show the seeds and problems that a difference needs to be found with 80%, at the test and correction of the
+    verdicts, and the smallest difference that the planned seeds find. Estimated from rows in the store with two seeds
+    or more; runs nothing."""
+    from tepo.studies.plan_studies import plan_all
+    from tepo_cli.show_power import show_power
+
+    overrides = row_overrides(override, data)
+    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    planned = filled(planned, records, store, scale, parse_seeds(seeds))
+    show_power(planned, difference)
+
+
+def claims(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Claims to run (default: all that can be).", show_default=False)
+    ] = None,
+    store: Store = Path("runs"),
+    jobs: Jobs = JOBS,
+    format: Format = "terminal",
+    records: Records = False,
+    trust: Trust = False,
+    run: Annotated[bool, typer.Option("--run", help="Run what is missing; without it nothing is run.")] = False,
+) -> None:
+    """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs
+    are there. The family is always all of them."""
+    from tepo.common.errors import unknown_name
+    from tepo.launch.run_units import Slots, run_units
+    from tepo.reporting.tables.render import check_format
+    from tepo.results.claims_table import registered_table
+    from tepo.store.find_run import costs
+    from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.plan_studies import plan_studies
+    from tepo_cli.study_outputs import show_table
+
+    check_format(format)
+    loaded = load_claims()
+    testable = {claim.name: claim for claim in loaded.testable}
+    for name in names or ():
+        if name not in testable:
+            raise unknown_name("claim that can be run", name, testable, where=str(loaded.path))
+    planned = plan_studies([study_of(claim) for claim in testable.values()], SCALE, store=store)
+    if records:
+        from tepo.studies.records.read import with_records
+
+        planned = with_records(planned, SCALE)
+    if run:
+        run_units(
+            [unit for study, units in planned if study.name in (names or testable) for unit in units],
+            Slots(jobs=jobs),
+        )
+    units = [units for _, units in planned]
+    show_table(registered_table(loaded, units, costs(store)), [unit for part in units for unit in part], format)

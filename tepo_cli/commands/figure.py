@@ -55,7 +55,7 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
-            from tepo.results.kind_figures import draw_study
+            from tepo.results.figures import draw_study
 
             for drawn in draw_study(study, scale, units):
                 _save(drawn.figure, drawn.name, out)

@@ -15,7 +15,7 @@ _COLUMNS = (
 _BEYOND_NOISE = (Verdict.BETTER, Verdict.WORSE)
 
 
-def claims_table(tables: Sequence[Table]) -> Table:
+def paper_comparisons(tables: Sequence[Table]) -> Table:
     """One row for each compared row of each table that the paper printed too; a section for each table."""
     rows, shown = [], 0
     for table in tables:

@@ -8,12 +8,9 @@ from matplotlib.figure import Figure
 
 from tepo.common.errors import UserError
 from tepo.reporting.figures.curves import RunCurves
-from tepo.reporting.figures.expected_max_figure import expected_best_figure
-from tepo.reporting.figures.figures import paper_figure
-from tepo.reporting.figures.plane_figure import plane_figure
-from tepo.reporting.figures.scaling_figure import saturation_figure
-from tepo.reporting.figures.sweep_figure import sweep_figure
-from tepo.reporting.tables.sensitivity_table import BEST
+from tepo.reporting.figures.paper_figures import paper_figure
+from tepo.reporting.figures.study_figures import expected_best_figure, plane_figure, scaling_figure, sweep_figure
+from tepo.reporting.tables.sweep_table import BEST
 from tepo.reporting.tables.table import Table
 from tepo.results.scaling_fits import curve_rows
 from tepo.results.tables import study_table, tuned_lines
@@ -60,7 +57,7 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
     against what a blind choice loses. table: the study's."""
     figures = []
     if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
-        drawn = saturation_figure(rows, study.curve.over)
+        drawn = scaling_figure(rows, study.curve.over)
         figures.append(StudyFigure(study.name, f"Fitted curves of {study.title}", drawn))
     tune = study.tune_at(scale)
     lines = tuned_lines(units, tune) if tune else []

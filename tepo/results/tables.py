@@ -19,8 +19,7 @@ from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.expected_max_table import TunedLine, expected_best_blocks, with_settings
 from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.provenance_note import mixed
-from tepo.reporting.tables.sensitivity_table import sensitivity_blocks
-from tepo.reporting.tables.sweep_table import sweep_blocks
+from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.results.scaling_fits import curve_part
 from tepo.studies.plan import Unit, recipe_words, unique

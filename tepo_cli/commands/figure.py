@@ -36,7 +36,7 @@ def figure(
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings."""
     from tepo.common.errors import unknown_name
-    from tepo.reporting.figures.x_axes import AXES
+    from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 

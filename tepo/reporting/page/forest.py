@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tepo.evaluation.statistics.comparison import Verdict
 from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.table import (
     BASELINE,
@@ -19,8 +20,6 @@ from tepo.reporting.tables.table import (
     Kind,
     Row,
     Table,
-    format_interval,
-    format_value,
 )
 
 _DELTA = "delta"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
 from tepo.reporting.page.forest import baseline_of, compared
-from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Row, Table, format_interval, format_value
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Row, Table
 
 _FEW = 3  # rows that a sentence names
 _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)

@@ -148,30 +148,6 @@ def rounded(value: float, decimals: int) -> float:
     return round(round(value, _EXACT), decimals)
 
 
-def format_value(cell: Cell, column: Column, decimals: int) -> str:
-    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
-    if column.kind is Kind.TEXT:
-        return cell.text or "–"
-    if cell.mean is None:
-        return "–"
-    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
-
-
-def _number(value: float, decimals: int, sign: str = "") -> str:
-    """Digits with a true minus sign; what rounds to zero has no sign."""
-    text = f"{rounded(value, decimals):{sign}.{decimals}f}"
-    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
-
-
-def format_interval(cell: Cell, column: Column, decimals: int) -> str:
-    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
-    if cell.low is None or cell.high is None:
-        return ""
-    if column.kind is Kind.DELTA:
-        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
-    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
-
-
 def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Neighbouring rows of one section together, in order."""
     groups: list[tuple[str, list[Row]]] = []

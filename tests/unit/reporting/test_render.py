@@ -14,7 +14,8 @@ from rich.console import Console
 from tepo.common.errors import UserError
 from tepo.reporting.tables.render import FORMATS, as_text, render
 from tepo.reporting.tables.renderers.latex import escape
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Row, Table, format_interval, format_value, ranked
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Row, Table, ranked
 
 
 def test_unknown_format_names_the_nearest(table: Table) -> None:

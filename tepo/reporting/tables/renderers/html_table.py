@@ -8,20 +8,10 @@ from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
-from tepo.reporting.tables.table import (
-    BASELINE,
-    Block,
-    Cell,
-    Column,
-    Kind,
-    Row,
-    Table,
-    format_interval,
-    format_value,
-    sections,
-)
+from tepo.reporting.tables.cells import Markup
+from tepo.reporting.tables.table import BASELINE, Block, Cell, Column, Kind, Row, Table, sections
 
-_TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
+_MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 _WIDE = 13  # columns that an upright sheet of A4 has room for
 
 
@@ -116,18 +106,15 @@ class _Markup:
         return f"<tr>{head}{''.join(cells)}</tr>"
 
     def _cell(self, row: Row, index: int, cell: Cell) -> str:
-        column, decimals = self.block.columns[index], self.block.decimals
-        value, first = escape(format_value(cell, column, decimals)), self._first(index)
+        column, first = self.block.columns[index], self._first(index)
+        value = _MARKUP.cell(cell, column, self.block.decimals)
         if column.kind is Kind.TEXT:
             return f'<td class="text{first}">{value}</td>'
         if cell.mean is None:
-            return f'<td class="missing{first}">–</td>'
-        start, end = _TAG.get(cell.rank, ("", ""))
-        interval = format_interval(cell, column, decimals)
-        small = f" <small>{escape(interval)}</small>" if interval else ""
-        title = f' title="{escape(_exact(row, column, cell))}"' if interval else ""
+            return f'<td class="missing{first}">{value}</td>'
+        title = "" if cell.low is None else f' title="{escape(_exact(row, column, cell))}"'
         kind = f' class="{first.strip()}"' if first else ""
-        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{start}{value}{end}{small}</td>'
+        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{value}</td>'
 
 
 def _exact(row: Row, column: Column, cell: Cell) -> str:

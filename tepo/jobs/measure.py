@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig, chosen
-from tepo.evaluation.report import Report, silent
-from tepo.evaluation.settings import Settings
+from tepo.evaluation.settings import Report, Settings, silent
 from tepo.jobs.shared_engine import Generator, OneEngine, check_alike
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark

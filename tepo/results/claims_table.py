@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tepo.common.text import counted
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.planning.laptop_cost import price
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
 from tepo.results.claim_outcomes import ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
@@ -33,7 +33,7 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
             cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)
         else:
             cells = _cells(by_name[claim.name], known)
-        rows.append(Row(claim.name, claim.name, cells, sentence=claim.sentence))
+        rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims), *record_notes([unit for one in judged for unit in one.units]))
     return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
 

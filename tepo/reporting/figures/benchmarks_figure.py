@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
 from tepo.reporting.colours import Look, look
 from tepo.reporting.figures.curves import STYLE, line_style, settled
-from tepo.reporting.tables.table import Block, Kind, Row
+from tepo.reporting.tables.table import Block, Kind, TableRow
 
 
 def benchmark_figure(block: Block) -> Figure:
@@ -40,7 +40,7 @@ def benchmark_figure(block: Block) -> Figure:
 
 
 def _radar(
-    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+    axes: Any, rows: Sequence[TableRow], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
     angles = [2 * math.pi * index / len(keys) for index in range(len(keys))]
     for row in rows:
@@ -54,7 +54,7 @@ def _radar(
 
 
 def _bars(
-    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+    axes: Any, rows: Sequence[TableRow], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
     width = 0.84 / max(1, len(rows))
     positions = np.arange(len(keys), dtype=float)

@@ -17,7 +17,7 @@ from tepo.reporting.figures.curves import STYLE, line_style, settled
 from tepo.reporting.tables.expected_max_table import TunedLine
 from tepo.reporting.tables.scaling_table import COMPUTE, CurveRow
 from tepo.reporting.tables.sweep_table import BEST, LOST, ONE_FOR_ALL
-from tepo.reporting.tables.table import Block, Cell, Row
+from tepo.reporting.tables.table import Block, Cell, TableRow
 
 _LOG_FROM = 8  # values that span this factor or more are shown on a log axis
 
@@ -35,7 +35,7 @@ def _line_panels(panels: Sequence[Callable[[Axes], None]], labels: Sequence[str]
         return settled(figure)
 
 
-def _line(axes: Axes, row: Row | TunedLine, at: Any, ends: Sequence[np.ndarray], alpha: float) -> None:
+def _line(axes: Axes, row: TableRow | TunedLine, at: Any, ends: Sequence[np.ndarray], alpha: float) -> None:
     """A row's line with its band. ends: mean, low and high, percent."""
     mean, low, high = ends
     style = row.look or look(row.method)

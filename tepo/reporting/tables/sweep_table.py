@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Row, percent_cell, ranked
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
 
 NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
 BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
@@ -39,7 +39,7 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for label, points in _by_label(part).items():
             cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
             first = points[0]
-            lines.append(Row(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
+            lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
         title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
         blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
@@ -72,7 +72,7 @@ def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Bl
         found = _sensitivity(points, axis, seeds)
         first = points[0]
         if found is not None and first.method != UNTRAINED:
-            table.append(Row(label, label, _cells(found, environments > 1), first.method, look=first.look))
+            table.append(TableRow(label, label, _cells(found, environments > 1), first.method, look=first.look))
     if not table:
         return ()
     columns = (

@@ -61,7 +61,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
     benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
@@ -85,7 +85,7 @@ class Block:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     decimals: int = 1
     notes: tuple[str, ...] = ()
     axis: str = ""
@@ -96,8 +96,8 @@ class Comparison:
     """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
     the paper has not both. measured: ours; None where a row was not measured."""
 
-    row: Row
-    baseline: Row
+    row: TableRow
+    baseline: TableRow
     paper: float | None
     measured: Difference | None
 
@@ -148,9 +148,9 @@ def rounded(value: float, decimals: int) -> float:
     return round(round(value, _EXACT), decimals)
 
 
-def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
     """Neighbouring rows of one section together, in order."""
-    groups: list[tuple[str, list[Row]]] = []
+    groups: list[tuple[str, list[TableRow]]] = []
     for row in rows:
         if not groups or groups[-1][0] != row.section:
             groups.append((row.section, []))

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from tepo.evaluation.statistics.scaling_comparison import CurveVerdict, Measured, Rule, fit_row, judge
+from tepo.evaluation.statistics.scaling_comparison import CurveRule, CurveVerdict, RunCurve, compare_rows, fit_row
 from tepo.evaluation.statistics.scaling_fit import Curve
 
 STUDIES = int(sys.argv[1]) if len(sys.argv) > 1 else 400
@@ -21,7 +21,7 @@ START, CEILING, MIDDLE, STEEPNESS = 0.34, 0.8, 30_000.0, 1.2
 SPREAD = 1.5  # of problems, in logit of their ceilings
 LUCK = ((0.0, 0.0), (0.01, 0.1), (0.03, 0.3))  # SD over seeds: of the ceiling, of log C_mid
 WANDER, CORRELATION = 0.005, 0.5
-RULE = Rule(margin=0.03, factor=1.5, share=0.9)
+RULE = CurveRule(margin=0.03, factor=1.5, share=0.9)
 SHIFT = 2.0  # mean logit of a problem's ceiling; the true mean ceiling follows from it
 
 
@@ -43,7 +43,7 @@ def problems(random: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]
     return [(random.beta(1, 1 / START - 1, PROBLEMS) * end / CEILING, end) for end in ends]
 
 
-def run(of: list[tuple[np.ndarray, np.ndarray]], luck: tuple[float, float], random: np.random.Generator) -> Measured:
+def run(of: list[tuple[np.ndarray, np.ndarray]], luck: tuple[float, float], random: np.random.Generator) -> RunCurve:
     """One seed: every problem goes from its start to its end along the same saturating curve."""
     ceiling, speed = luck[0] * random.standard_normal(), np.exp(luck[1] * random.standard_normal())
     share = np.concatenate([[0], 1 / (1 + (speed * MIDDLE / COMPUTE) ** STEEPNESS)])
@@ -54,7 +54,7 @@ def run(of: list[tuple[np.ndarray, np.ndarray]], luck: tuple[float, float], rand
         right = start[None] + share[:, None] * way + noise[:, None]
         cells[f"b{index}"] = random.binomial(SAMPLES, np.clip(right, 0, 1)) / SAMPLES
     mean = np.mean([x.mean(axis=1) for x in cells.values()], axis=0)
-    return Measured(Curve(float(mean[0]), COMPUTE, mean[1:]), cells)
+    return RunCurve(Curve(float(mean[0]), COMPUTE, mean[1:]), cells)
 
 
 def study(seeds: int, luck: tuple[float, float], truth: float, random: np.random.Generator) -> list[float]:
@@ -66,7 +66,7 @@ def study(seeds: int, luck: tuple[float, float], truth: float, random: np.random
     base = rows["base"]
     compute = np.log(MIDDLE) + np.log(RULE.share / (1 - RULE.share)) / STEEPNESS
     trusted = {name: row if not row.doubt else None for name, row in rows.items()}
-    verdict = judge(rows, runs, {"other": "base"}, RULE)["other"].verdict
+    verdict = compare_rows(rows, runs, {"other": "base"}, RULE)["other"].verdict
     return [
         base.ceiling.low <= truth <= base.ceiling.high,
         base.ceiling.half,

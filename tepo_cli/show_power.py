@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.power import (
     seeds_needed,
     smallest,
 )
-from tepo.results.study_power import Measured, Power, study_power
+from tepo.results.study_power import MeasuredDifference, Power, study_power
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
 
@@ -62,7 +62,7 @@ def show_power(planned: Planned, wanted: float) -> None:
     say_wrapped(power_line(planned, wanted))
 
 
-def _figures(one: Measured, power: Power, wanted: float) -> list[str]:
+def _figures(one: MeasuredDifference, power: Power, wanted: float) -> list[str]:
     spread = one.spread
     problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
     found = smallest(found_from(spread, max(power.seeds, 2), power.level))

@@ -1,5 +1,5 @@
-"""Running benchmarks: sample, grade, one row a sample on disk, scores.
-Killed at any moment, it goes on where it was."""
+"""Evaluation on benchmarks: sample, grade, store one row a sample, score. Killed at any moment, it goes on where it
+was."""
 
 import json
 import math
@@ -13,13 +13,12 @@ import pyarrow as pa
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 from tepo.common.provenance import recorded
-from tepo.evaluation.report import Report, silent
-from tepo.evaluation.responses import ask, judge
+from tepo.evaluation.responses import ask, grade_responses
 from tepo.evaluation.scheduler import sampled
 from tepo.evaluation.scores import by_problem, score
-from tepo.evaluation.settings import Settings
+from tepo.evaluation.settings import Report, Settings, silent
 from tepo.evaluation.statistics.intervals import estimate_share
-from tepo.evaluation.writer import Begun, Keeper, Task
+from tepo.evaluation.writer import ResultWriter, Task, Unfinished
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
@@ -39,7 +38,7 @@ def evaluate(
     another evaluation.
     """
     results: dict[str, Result] = {}
-    begun: list[Begun] = []
+    begun: list[Unfinished] = []
     for task in tasks:
         problems = task.benchmark.load_problems()[: settings.limit]
         identity = _identity(task.benchmark, problems, settings)
@@ -47,11 +46,11 @@ def evaluate(
         if finished:
             results[task.benchmark.name] = finished
         else:
-            begun.append(Begun(task, identity, ask(task.benchmark, problems, tokenizer, settings)))
+            begun.append(Unfinished(task, identity, ask(task.benchmark, problems, tokenizer, settings)))
     if not begun:
         return list(results.values())
 
-    def complete(one: Begun) -> None:
+    def complete(one: Unfinished) -> None:
         results[one.name] = _finish(one)
 
     together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
@@ -60,16 +59,16 @@ def evaluate(
     with ExitStack() as sessions:
         for one in begun:
             sessions.enter_context(recorded(one.task.folder, "evaluate"))
-        keeper = Keeper(begun, tokenizer, part, report, complete)
-        with closing(keeper), closing(sampled(piles, sampler)) as ended:
+        writer = ResultWriter(begun, tokenizer, part, report, complete)
+        with closing(writer), closing(sampled(piles, sampler)) as ended:
             for units in ended:
-                keeper.take(units)
+                writer.add(units)
     return [results[task.benchmark.name] for task in tasks]
 
 
 def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Settings) -> dict[str, Any]:
-    """Identity of an evaluation: what is evaluated and how. A resumed one must have the same. The slices are part of
-    it: what the embedded sampler decodes together decides the last bits."""
+    """Identity of an evaluation: what is evaluated and how. A resumed one must have the same. `rows_per_part` is in it,
+    since what the embedded sampler decodes together decides the last bits."""
     return {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
@@ -84,7 +83,7 @@ def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Setti
     }
 
 
-def _finish(begun: Begun) -> Result:
+def _finish(begun: Unfinished) -> Result:
     """The result of an evaluation that has all of its rows."""
     task, folder = begun.task, begun.task.folder
     table = refresh_verdicts(task.benchmark, table_of(begun.rows()), task.grader)
@@ -125,7 +124,7 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     stale = [row for row in rows if row["grader"] != grader.fingerprint]
     if not stale:
         return table
-    verdicts = judge(
+    verdicts = grade_responses(
         benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale]
     )
     for row, verdict in zip(stale, verdicts, strict=True):

@@ -8,7 +8,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.provenance import recorded
 from tepo.evaluation.evaluate import conclude
-from tepo.evaluation.responses import judge
+from tepo.evaluation.responses import grade_responses
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.store.evaluation_result import RESULT, TASK, load_result, save_result
@@ -68,7 +68,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
         raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
     rows = read_table(folder / SAMPLES).to_pylist()
     benchmark = load_benchmark(result.benchmark)
-    verdicts = judge(
+    verdicts = grade_responses(
         benchmark, grader, [row["problem"] for row in rows], [(row["gold"], row["response"]) for row in rows]
     )
     flips = []

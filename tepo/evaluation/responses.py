@@ -24,7 +24,7 @@ class Tools:
     grader: Grader
 
 
-def judge(
+def grade_responses(
     benchmark: Benchmark, grader: Grader, problems: Sequence[str], pairs: Sequence[tuple[str, str]]
 ) -> list[Verdict]:
     """A verdict for each (gold, response), with the tolerance of its problem where the benchmark gives it one."""
@@ -39,7 +39,7 @@ def judge(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Prompts:
     """Problems of a benchmark as a policy is asked them: tokens and key of each, and how responses are drawn."""
 
     benchmark: Benchmark
@@ -49,7 +49,7 @@ class Asked:
     params: SamplingParams
 
 
-def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Asked:
+def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Prompts:
     """Problems of a benchmark, `benchmark.samples` responses to each."""
     statements = [problem.prompt for problem in problems]
     prompts = encode_prompts(
@@ -60,7 +60,7 @@ def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, setti
     params = SamplingParams(
         n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
     )
-    return Asked(benchmark, problems, prompts, keys, params)
+    return Prompts(benchmark, problems, prompts, keys, params)
 
 
 def sample_rows(
@@ -72,17 +72,17 @@ def sample_rows(
     """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
     asked = ask(benchmark, problems, tools.tokenizer, settings)
     groups = tools.sampler.sample(asked.prompts, asked.keys, asked.params)
-    return judged_rows(asked, dict(enumerate(groups)), tools.tokenizer, tools.grader)
+    return graded_rows(asked, dict(enumerate(groups)), tools.tokenizer, tools.grader)
 
 
-def judged_rows(
-    asked: Asked, groups: Mapping[int, Sequence[Response]], tokenizer: Any, grader: Grader
+def graded_rows(
+    asked: Prompts, groups: Mapping[int, Sequence[Response]], tokenizer: Any, grader: Grader
 ) -> list[dict[str, Any]]:
     """A row for each response, decoded and graded. groups: the responses of problems, by their indices."""
     benchmark, responses = asked.benchmark, [response for group in groups.values() for response in group]
     texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
     owners = [index for index, group in groups.items() for _ in group]
-    verdicts = judge(
+    verdicts = grade_responses(
         benchmark,
         grader,
         [asked.problems[owner].id for owner in owners],

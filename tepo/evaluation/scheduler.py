@@ -17,7 +17,7 @@ _SECONDS = 0.25  # between two looks at what has ended
 
 
 @dataclass
-class Pile:
+class BenchmarkQueue:
     """Problems of a benchmark that are left to sample.
 
     prompts, keys: of all its problems. units: ranges of problems that are added together. responses, tokens: seen so
@@ -51,17 +51,17 @@ class Unit:
     groups: dict[int, list[Response]] = field(default_factory=dict)
 
 
-def sampled(piles: Sequence[Pile], sampler: Sampler) -> Generator[list[Unit], None, None]:
+def sampled(piles: Sequence[BenchmarkQueue], sampler: Sampler) -> Generator[list[Unit], None, None]:
     """Sample all units; about four times a second those that have ended since, [] too. What is under way when the
     iterator is closed is given up."""
     if any(pile.units for pile in piles):
-        yield from _Dealer(piles, sampler).run()
+        yield from _Scheduler(piles, sampler).run()
 
 
-class _Dealer:
+class _Scheduler:
     """rows: responses under way. units: of the jobs under way, by their numbers."""
 
-    def __init__(self, piles: Sequence[Pile], sampler: Sampler):
+    def __init__(self, piles: Sequence[BenchmarkQueue], sampler: Sampler):
         self.piles, self.room = piles, sampler.side_by_side or 1
         self.queue = sampler.start(piles[0].params)
         self.first = [sum(len(pile.prompts) for pile in piles[:index]) for index in range(len(piles))]

@@ -1,8 +1,15 @@
-"""Settings that a result depends on beside the benchmark."""
+"""Settings that a result depends on beside the benchmark, and reports of how far an evaluation is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+Report = Callable[[str, int, int], None]
+"""Called with a benchmark, its rows done and its rows in all, as they come; from any thread."""
+
+
+def silent(benchmark: str, rows: int, total: int) -> None:
+    """A report to nobody."""
 
 
 @dataclass(frozen=True)

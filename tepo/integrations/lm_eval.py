@@ -18,7 +18,7 @@ import yaml
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
 from tepo.common.text import spelt
-from tepo.evaluation.responses import judge
+from tepo.evaluation.responses import grade_responses
 from tepo.evaluation.scores import majority
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
@@ -58,7 +58,7 @@ def graded(doc: dict[str, Any], results: Sequence[Sequence[str]]) -> dict[str, f
     benchmark, grader = _grader(doc["benchmark"])
     (responses,) = results
     pairs = [(doc["answer"], text) for text in responses]
-    verdicts = judge(benchmark, grader, [doc["id"]] * len(pairs), pairs)
+    verdicts = grade_responses(benchmark, grader, [doc["id"]] * len(pairs), pairs)
     right = [verdict.correct for verdict in verdicts]
     scores = {"accuracy": sum(right) / len(right)}
     if benchmark.samples > 1:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
-from tepo.evaluation.report import Report, silent
-from tepo.evaluation.settings import Settings
+from tepo.evaluation.settings import Report, Settings, silent
 from tepo.jobs.open_sampler import model_sampler, trainers_sampler
 from tepo.jobs.shared_engine import Generator, SharedEngine, check_alike
 from tepo.jobs.validate import final_validation, validate_run, validation_share

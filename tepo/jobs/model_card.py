@@ -17,7 +17,7 @@ from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.objectives import load_objective
-from tepo.objectives.explain.explain import Explanation, explain
+from tepo.objectives.explain.explain import explain
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result, load_result
@@ -43,21 +43,33 @@ def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
 
 def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     """The card as text."""
+    from huggingface_hub import ModelCardData
+
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
     results = [one for name in run.measured() if (one := load_result(run.evaluations / name))]
-    base, licence = config.model.path, base_licence(config.model.path)
-    name = str(config.objective["name"])
-    steps, ending = len(run.metrics()), run.ending()
+    model, train, base = config.model, config.train, config.model.path
+    licence, ending = base_licence(base), run.ending()
+    front = ModelCardData(
+        library_name="transformers",
+        tags=["reinforcement-learning", "tepo"],
+        license=licence or None,
+        base_model=base if _on_hub(base) else None,
+    )
+    adapters = (
+        f" Trained were LoRA's adapters of rank {model.lora_rank} and alpha {model.lora_alpha:g} on all linear layers "
+        f"but the output matrix. These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
+    )
     parts = [
-        _front(base, licence),
-        f"# {name} on {config.model.name}, seed {config.seed}",
+        f"---\n{front.to_yaml()}\n---",
+        f"# {config.objective['name']} on {model.name}, seed {config.seed}",
         f"Trained by reinforcement learning with verifiable rewards with tepo, as run `{run.path.name}`: "
-        f"{counted(steps, 'step')}"
+        f"{counted(len(run.metrics()), 'step')}"
         + (f"; training ended early with {ending}" if ending else "")
         + "."
-        + _adapters(config),
-        _kept(run, name) if foreign_files(config.objective, own) else _explained(config, name),
-        f"## Data\n\n{_data(config)}",
+        + (adapters if model.lora_rank else ""),
+        _objective(run, config, own),
+        f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
+        f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response.",
         f"## Benchmarks\n\n{_benchmarks(results)}",
         f"## Command\n\n```\n{command_of(config, run)}\n```",
         f"## Versions\n\n{_versions(run)}",
@@ -67,78 +79,43 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _adapters(config: RunConfig) -> str:
-    rank, alpha = config.model.lora_rank, config.model.lora_alpha
-    if not rank:
-        return ""
-    return (
-        f" Trained were LoRA's adapters of rank {rank} and alpha {alpha:g} on all linear layers but the output matrix. "
-        f"These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
-    )
-
-
-def _front(base: str, licence: str) -> str:
-    """The metadata that the hub reads."""
-    known = {"library_name": "transformers", "tags": ["reinforcement-learning", "tepo"]}
-    known |= {"license": licence} if licence else {}
-    known |= {"base_model": base} if _on_hub(base) else {}
-    return f"---\n{yaml.safe_dump(known, sort_keys=False)}---"
-
-
 def _on_hub(path: str) -> bool:
     return not path.startswith("package:") and not Path(path).expanduser().exists()
 
 
 def base_licence(path: str) -> str:
-    """The licence that the card of a base names; empty where none is on this machine, or it names none."""
+    """Licence that the card of a base names; empty where no card is on this machine, or it names none."""
+    from huggingface_hub import metadata_load, try_to_load_from_cache
+
     if path.startswith("package:"):
         return "apache-2.0"  # ours
-    if _on_hub(path):
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(path, CARD)
-        card = Path(cached) if isinstance(cached, str) else None
-    else:
-        card = Path(resolve(path)) / CARD
-    text = card.read_text(encoding="utf-8", errors="replace") if card and card.is_file() else ""
-    front = text.split("---", 2)[1] if text.startswith("---") and text.count("---") > 1 else ""
+    cached = try_to_load_from_cache(path, CARD) if _on_hub(path) else str(Path(resolve(path)) / CARD)
     try:
-        stated = yaml.safe_load(front)
-    except yaml.YAMLError:
+        stated = metadata_load(cached) if isinstance(cached, str) and Path(cached).is_file() else None
+    except (ValueError, yaml.YAMLError):  # no UTF-8, no mapping, no YAML
         return ""
-    return str(stated.get("license") or "") if isinstance(stated, dict) else ""
+    return str((stated or {}).get("license") or "")
 
 
-def _explained(config: RunConfig, name: str) -> str:
-    return _objective(name, explain(load_objective(config.objective)))
-
-
-def _kept(run: RunFolder, name: str) -> str:
-    """What the present card says of an objective whose Python is not the reader's own, which is not executed."""
-    card = final_model(run.path) / CARD
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    _, heading, rest = text.partition("## Objective\n")
-    said = heading + rest.partition("\n\n## ")[0]
-    return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
-
-
-def _objective(name: str, explained: Explanation) -> str:
-    lines = [f"## Objective\n\n`{name}`: {explained.title}" if explained.title else f"## Objective\n\n`{name}`"]
+def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
+    """Formula, definitions and settings; of an objective whose Python is not the reader's own, and so is not executed,
+    what the present card says."""
+    name = str(config.objective["name"])
+    if foreign_files(config.objective, own):
+        card = final_model(run.path) / CARD
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        _, heading, rest = text.partition("## Objective\n")
+        said = heading + rest.partition("\n\n## ")[0]
+        return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
+    explained = explain(load_objective(config.objective))
+    parts = [f"## Objective\n\n`{name}`: {explained.title}" if explained.title else f"## Objective\n\n`{name}`"]
     paper = next((paper for start, paper in _PAPERS.items() if name.startswith(start)), None)
-    lines += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []
-    lines.append(f"$$\n{explained.formula.latex}\n$$")
-    lines += [f"- {line.text}" for line in explained.definitions]
-    constants = [f"`{one.key}` = {one.value}" for one in explained.constants]
-    lines.append(f"Settings: {', '.join(constants)}. `tepo explain {name}` says what each is and where it comes from.")
-    return "\n\n".join(lines).replace("\n\n- ", "\n- ")
-
-
-def _data(config: RunConfig) -> str:
-    train = config.train
-    return (
-        f"`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x {train.samples_per_prompt} "
-        f"samples a step, at most {counted(train.max_new_tokens, 'token')} a response."
-    )
+    parts += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []
+    parts.append(f"$$\n{explained.formula.latex}\n$$")
+    parts.append("\n".join(f"- {line.text}" for line in explained.definitions))
+    constants = ", ".join(f"`{one.key}` = {one.value}" for one in explained.constants)
+    parts.append(f"Settings: {constants}. `tepo explain {name}` says what each is and where it comes from.")
+    return "\n\n".join(filter(None, parts))
 
 
 def _benchmarks(results: Sequence[Result]) -> str:
@@ -152,7 +129,7 @@ def _benchmarks(results: Sequence[Result]) -> str:
 
 
 def command_of(config: RunConfig, run: RunFolder) -> str:
-    """The command that trains this run: checked by composing it. Without one, where its configuration lies."""
+    """Command that trains this run, checked by composing it; where there is none, the file of its configuration."""
     model = config.model.name if config.model.name in options("model") else config.model.path
     data = config.data.name if config.data.name in options("data") else config.data.problems
     words = [f"objective={config.objective['name']}", f"scale={config.scale}", f"model={model}", f"data={data}"]
@@ -169,7 +146,7 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys of what trains, with their values."""
+    """Dotted keys of the configuration, with their values, but for those that do not change training."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if f"{key}{name}" not in ("store", "scale", "objective.name", "model.name", "data.name", "data.problems"):
@@ -191,7 +168,7 @@ def _word(value: Any) -> str:
 
 
 def _versions(run: RunFolder) -> str:
-    """Of the processes that trained it."""
+    """Versions of the processes that trained the run."""
     keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
     said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
     return "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."

@@ -1,11 +1,15 @@
-"""Registered claims with what their runs say."""
+"""Outcomes of registered claims, from their runs, and the dates since which they are registered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 
+from tepo.common.provenance import git
 from tepo.evaluation.statistics.comparison import Difference, Verdict, compare, pair_rows
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference
 from tepo.evaluation.statistics.equivalence import Decision, decide
@@ -19,17 +23,16 @@ from tepo.evaluation.statistics.power import (
     spread_of,
     spread_of_seeds,
 )
-from tepo.results.registration import registered
 from tepo.results.tables import read_samples, row_key
 from tepo.studies.claims import Claim, Claims
 from tepo.studies.plan import Unit
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim that can be run. decision and spread: None until all of its runs are measured, as looking at half of them
-    and going on would make more false alarms than are promised. registered: the commit since which it reads as it does.
-    """
+class ClaimOutcome:
+    """A claim that can be run, with what its runs say. decision and spread: None until all of its runs are measured, as
+    looking at half of them and going on would make more false alarms than are promised. registered: date of the commit
+    since which it reads as it does. family: number of claims that the verdicts are corrected over."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -64,7 +67,7 @@ class Judged:
 
     @property
     def more_seeds(self) -> str:
-        """How many seeds find a difference of the margin with 80%, or show equal sides to be equivalent."""
+        """Seeds that would detect a difference of the margin with 80% power, or show equal sides to be equivalent."""
         equal = "equivalent" in self.claim.expect
         shows = f"show equal sides equivalent within {self.claim.margin:g}" if equal else f"find {self.claim.margin:g}"
         count: int | str = "an unknown number of"
@@ -76,7 +79,7 @@ class Judged:
 
     @property
     def ran(self) -> str:
-        """The first and last day of its runs, and whether they began too early."""
+        """First and last day of its runs; it says so if they began before the claim was registered."""
         sessions = [session for unit in self.units for session in unit.run.sessions(unit.benchmarks)]
         days = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
         ran = "" if not days else " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in (days[0], days[-1])))
@@ -89,21 +92,21 @@ class Judged:
         return f"{self.registered:%Y-%m-%d}" if self.registered else "unknown: not committed here"
 
 
-def judge(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[Judged]:
-    """units: of each testable claim, in order."""
+def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimOutcome]:
+    """Judge every testable claim, all of them as one family. units: the runs of each, in order."""
     testable = claims.testable
     results = [_result(claim, part) for claim, part in zip(testable, units, strict=True)]
     margins = [(claim.margin or 0) / 100 for claim in testable]
     decisions = decide([one[0] if one else None for one in results], margins)
-    dates = registered(claims.path)
+    dates = registration_dates(claims.path)
     return [
-        Judged(claim, part, decision, result[1] if result else None, dates[claim.name], len(testable))
+        ClaimOutcome(claim, part, decision, result[1] if result else None, dates[claim.name], len(testable))
         for claim, part, decision, result in zip(testable, units, decisions, results, strict=True)
     ]
 
 
 def _result(claim: Claim, units: Sequence[Unit]) -> tuple[Difference, Spread | None] | None:
-    """None until everything is measured."""
+    """Difference of the two rows of a claim and its spread; None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
     if claim.measure == "entropy":
@@ -114,7 +117,7 @@ def _result(claim: Claim, units: Sequence[Unit]) -> tuple[Difference, Spread | N
 
 
 def _entropy(units: Sequence[Unit]) -> tuple[Difference, Spread]:
-    """Of the second row against the first, seed by seed."""
+    """Difference of the second row from the first in entropy at equal reward, paired by seed."""
     runs: dict[str, dict[int, np.ndarray]] = {}
     for unit in units:
         rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
@@ -122,3 +125,26 @@ def _entropy(units: Sequence[Unit]) -> tuple[Difference, Spread]:
     (_, base), (name, other) = runs.items()
     difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
     return difference, spread_of_seeds(difference.error * difference.seeds**0.5)
+
+
+def registration_dates(path: Path) -> dict[str, datetime | None]:
+    """Date of the commit since which each claim of the file has not changed; None where it differs from the last
+    commit, or where no commit is known (an installed package, no git)."""
+    now = _by_name(path.read_text(encoding="utf-8"))
+    dates: dict[str, datetime | None] = dict.fromkeys(now)
+    same = set(now)
+    for line in (git(path.parent, "log", "--format=%H %cI", "--", path.name) or "").splitlines():
+        commit, _, date = line.partition(" ")
+        then = _by_name(git(path.parent, "show", f"{commit}:./{path.name}") or "")
+        same = {name for name in same if then.get(name) == now[name]}
+        dates.update(dict.fromkeys(same, datetime.fromisoformat(date)))
+    return dates
+
+
+def _by_name(text: str) -> dict[str, Mapping[str, Any]]:
+    """Claims of a file as plain data, without what may be said after their runs; none if it is no file of claims."""
+    try:
+        claims = yaml.safe_load(text)["claims"]
+        return {claim["name"]: {key: value for key, value in claim.items() if key != "means"} for claim in claims}
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return {}

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from tepo.common.text import counted
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.planning.laptop_cost import price
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Row, Table, percent_cell
-from tepo.results.claim_outcomes import Judged, judge
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
+from tepo.results.claim_outcomes import ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
 from tepo.studies.claims import Claim, Claims
-from tepo.studies.plan import Unit
 
 _COLUMNS = (
     Column("delta", "Δ", Kind.DELTA),
@@ -25,13 +24,8 @@ _COLUMNS = (
 )
 
 
-def registered_table(claims: Claims, units: Sequence[Sequence[Unit]], known: Sequence[Cost]) -> Table:
-    """units: of each testable claim, in order. known: what runs have cost."""
-    return table_of(claims, judge(claims, units), known)
-
-
-def table_of(claims: Claims, judged: Sequence[Judged], known: Sequence[Cost]) -> Table:
-    """judged: the testable claims, in order."""
+def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
+    """Table of all claims. judged: the testable ones, in order. known: costs of earlier runs, for prices."""
     by_name = {one.claim.name: one for one in judged}
     rows = []
     for claim in claims.claims:
@@ -39,12 +33,12 @@ def table_of(claims: Claims, judged: Sequence[Judged], known: Sequence[Cost]) ->
             cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)
         else:
             cells = _cells(by_name[claim.name], known)
-        rows.append(Row(claim.name, claim.name, cells, sentence=claim.sentence))
+        rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims), *record_notes([unit for one in judged for unit in one.units]))
     return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
 
 
-def _cells(one: Judged, known: Sequence[Cost]) -> tuple[Cell, ...]:
+def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     total = len(one.units)
     priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known or one.done == total else ""
     margin, found = f"{one.claim.margin:g} {one.claim.unit}", one.difference
@@ -78,9 +72,9 @@ def _text(claim: Claim) -> str:
     )
 
 
-def sentences(claims: Claims, judged: Sequence[Judged]) -> list[str]:
-    """Each claim as a paragraph in Markdown: how it came out, by how much, from what, and what would refute it; those
-    that are not decided last."""
+def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
+    """A paragraph in Markdown for each claim: how it came out, by how much, from which runs, and what would refute it;
+    undecided ones last."""
     decided = [one for one in judged if one.outcome in ("holds", "refuted")]
     others = [one for one in judged if one not in decided]
     return [
@@ -89,7 +83,7 @@ def sentences(claims: Claims, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def _sentence(one: Judged) -> str:
+def _sentence(one: ClaimOutcome) -> str:
     claim, found = one.claim, one.difference
     assert claim.a
     assert claim.b

@@ -1,16 +1,30 @@
-"""The papers' figures from the runs of `experiments/figures.yaml`, and that of a sweep or of fitted curves."""
+"""Figures of studies: the papers', from the runs of `experiments/figures.yaml`, and those of a sweep, of fitted curves
+and of tuning."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
 from tepo.common.errors import UserError
 from tepo.reporting.figures.curves import RunCurves
-from tepo.reporting.figures.figures import paper_figure
-from tepo.results.tables import study_table
+from tepo.reporting.figures.paper_figures import paper_figure
+from tepo.reporting.figures.study_figures import expected_best_figure, plane_figure, scaling_figure, sweep_figure
+from tepo.reporting.tables.sweep_table import BEST
+from tepo.reporting.tables.table import Table
+from tepo.results.scaling_fits import curve_rows
+from tepo.results.tables import study_table, tuned_lines
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
+
+
+@dataclass(frozen=True)
+class StudyFigure:
+    """A figure, the name of its file, and what it shows."""
+
+    name: str
+    caption: str
+    figure: Figure
 
 
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
@@ -35,3 +49,41 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
         )
     table = study_table(replace(study, baseline=None), scale, chosen)
     return paper_figure(name, curves(chosen), table.blocks[0], against)
+
+
+def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[StudyFigure]:
+    """Figures of a study with `curve:`, `tune:` or `vary:`, of what was measured: scores over compute with their fits,
+    the expected best over the number of settings tried, accuracy over what a sweep varies, and the plane of best score
+    against what a blind choice loses. table: the study's."""
+    figures = []
+    if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
+        drawn = scaling_figure(rows, study.curve.over)
+        figures.append(StudyFigure(study.name, f"Fitted curves of {study.title}", drawn))
+    tune = study.tune_at(scale)
+    lines = tuned_lines(units, tune) if tune else []
+    if any(line.best for line in lines):
+        caption = f"Expected best validation accuracy in {study.title}"
+        figures.append(StudyFigure(study.name, caption, expected_best_figure(lines)))
+    swept = [block for block in table.blocks if block.axis]
+    if any(cell.mean is not None for block in swept for row in block.rows for cell in row.cells):
+        figures.append(StudyFigure(table.name, f"Average accuracy in {table.title}", sweep_figure(swept)))
+        caption = f"Best score and what a blind choice loses in {table.title}"
+        planes = [plane_figure(block) for block in table.blocks if block.columns[0].key == BEST]
+        figures += [StudyFigure(f"{table.name}-plane", caption, plane) for plane in planes]
+    return figures
+
+
+def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> list[StudyFigure]:
+    """The study's own figures. Raises UserError where it has none, or nothing was measured."""
+    tunes = study.tune_at(scale) is not None
+    if not study.curve and not tunes and not study.vary_at(scale):
+        fix = "`vary:`, `curve:` or `tune:` in its file: docs/tables.md"
+        raise UserError(f"{study.name} varies nothing at {scale} scale", fix=fix)
+    drawn = study_figures(study, scale, units, study_table(study, scale, units))
+    if not drawn:
+        raise UserError(
+            f"no row of {study.name} was tried at all its settings" if tunes else f"nothing of {study.name} was run",
+            where=f"store {units[0].folder.parent}",
+            fix=f"tepo ablate {study.name} --scale {scale}",
+        )
+    return drawn

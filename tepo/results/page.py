@@ -1,32 +1,30 @@
-"""What a plan of several studies gives: the page, and the results as Markdown."""
+"""Results of several studies: the HTML page, and all tables as one Markdown document."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
 from tepo.launch.cost_summary import spent
-from tepo.reporting.figures.curves import svg, training_figure
-from tepo.reporting.figures.downsample import thinned
+from tepo.reporting.figures.curves import svg, thinned, training_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.token_view import read_dump
-from tepo.reporting.tables.claims_rows import claims_table
 from tepo.reporting.tables.multiple_comparisons import one_family
+from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.render import as_text
-from tepo.results.claim_outcomes import judge
-from tepo.results.claims_table import sentences, table_of
-from tepo.results.figures import curves
-from tepo.results.kind_figures import own_figures
-from tepo.results.page_head import head_of
-from tepo.results.page_samples import page_samples
+from tepo.results.claim_outcomes import judge_claims
+from tepo.results.claims_table import claims_table, sentences
+from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
+from tepo.store.stored_responses import answered
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
@@ -34,11 +32,13 @@ from tepo.studies.study import Study
 
 _POINTS = 200  # of a curve on the page: more are not seen
 _DUMPS = 200  # of tokens on the page
+_READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
+_FEW = 3  # commits that are named
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What the page and the results show."""
+    """Content of the page and of the results as Markdown."""
 
     head: PageHead
     studies: list[PageStudy]
@@ -47,8 +47,8 @@ class Rendered:
 
 
 def render_all(planned: Planned, scale: str) -> Rendered:
-    """From what the store holds, the registered claims of the plan, the table and figures of each study, made by two
-    processes, and the papers' comparisons beside ours; and every trained run of the plan, read meanwhile."""
+    """Read the store: the registered claims of the plan, the table and figures of each study (made by two processes),
+    the papers' comparisons beside ours, and every trained run of the plan."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     claimed, said = _claims([units for study, units in planned if study.registered])
     distinct = unique(unit for _, units in planned for unit in units)
@@ -61,7 +61,7 @@ def render_all(planned: Planned, scale: str) -> Rendered:
         parts = [rendered[study.name].result() for study, _ in ordinary]
     tables = one_family([part.table for part in parts])
     studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
-    papers = [table for table in [claims_table(tables)] if table.blocks[0].rows]
+    papers = [table for table in [paper_comparisons(tables)] if table.blocks[0].rows]
     head = head_of(planned, scale, said)
     return Rendered(head, [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 
@@ -71,25 +71,25 @@ def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]
     if not units:
         return [], []
     claims = load_claims()
-    judged = judge(claims, units)
-    return [PageStudy(table_of(claims, judged, ()))], sentences(claims, judged)
+    judged = judge_claims(claims, units)
+    return [PageStudy(claims_table(claims, judged, ()))], sentences(claims, judged)
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
     own = [
-        PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in own_figures(study, scale, units, table)
+        PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in study_figures(study, scale, units, table)
     ]
     return PageStudy(table, (*own, *_curves(study, units)))
 
 
 def page(rendered: Rendered) -> str:
-    """The self-contained HTML page of what `render_all` gave."""
+    """The self-contained HTML page."""
     return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
 
 
 def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
-    """Training curves, one figure a setting; of a study that tunes, those of the rows it reports."""
+    """Training curves, one figure a setting; of a study that tunes only the rows that it reports."""
     settings: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
@@ -162,3 +162,77 @@ def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> s
             ),
         ]
     )
+
+
+def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> PageHead:
+    """Title and notes of the studies, and facts about their runs."""
+    studies = [study for study, _ in planned if not study.registered]
+    units = unique(unit for _, part in planned for unit in part)
+    notes = dict.fromkeys(note for study in studies for note in study.notes)
+    return PageHead(f"{_title(planned)}, {scale} scale", _facts(units, scale), tuple(notes), sentences)
+
+
+def _title(planned: Planned) -> str:
+    """Titles of one or two studies; for more a name for all."""
+    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
+    if len(titles) <= 2:
+        return "; ".join(titles)
+    folders = [paths.shipped(kind) for kind in ("experiments", "ablations")]
+    ours = all(
+        study.registered or any((folder / f"{study.name}.yaml").is_file() for folder in folders) for study, _ in planned
+    )
+    return "TEPO and GTPO / GRPO-S" if ours else f"{len(titles)} studies"
+
+
+def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:
+    trained = [unit for unit in units if unit.row.objective is not None]
+    sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
+    days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})
+    commits = dict.fromkeys(str(session["commit"])[:7] for session in sessions if session.get("commit"))
+    versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
+    known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
+    seconds = sum(cost.cpu_s for unit in units for cost in unit.run.costs())
+    facts = {
+        "Scale": scale,
+        "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
+        "Data": ", ".join(dict.fromkeys(unit.config.data.name for unit in units)),
+        "Runs": f"{sum(unit.done() for unit in units)} of {len(units)} measured",
+        "Seeds": ranges(unit.seed for unit in trained),
+        "Steps": ranges(unit.config.train.steps for unit in trained),
+        "Ran": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
+        "Version": ", ".join([*versions, *known]),
+        "Cost": f"{seconds / 3600:,.2f} CPU hours" if seconds else "",
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in words, three or more in a row as a range: "0, 1", "100 to 107"."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
+
+
+def page_samples(units: Sequence[Unit]) -> list[RunSamples]:
+    """Stored responses of the units that were measured here (a record holds none), in their order.
+
+    First seeds of all rows are read first. After `_READ` characters, a response counted with 200 more, the other units
+    come without their responses."""
+    measured = {
+        index: [name for name in unit.benchmarks if unit.run.has(name)]
+        for index, unit in enumerate(units)
+        if unit.record is None
+    }
+    samples, read = {}, 0
+    for index in sorted((index for index, names in measured.items() if names), key=lambda index: units[index].seed):
+        unit = units[index]
+        names = measured[index] if read < _READ else []
+        problems = {name: answered(unit.run.evaluation(name)) for name in names}
+        read += sum(200 + len(one.text) for own in problems.values() for problem in own for one in problem.answers)
+        label = unit.label if unit.row.objective is None else f"{unit.label}, seed {unit.seed}"
+        samples[index] = RunSamples(unit.id, label, problems)
+    return [samples[index] for index in sorted(samples)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tepo.common.errors import UserError
-from tepo.evaluation.statistics.scaling_comparison import Measured, RowFit, Rule, fit_row, judge
+from tepo.evaluation.statistics.scaling_comparison import CurveRule, RowFit, RunCurve, compare_rows, fit_row
 from tepo.evaluation.statistics.scaling_fit import Curve
 from tepo.reporting.tables.scaling_table import CurveRow, curve_block, curve_notes
 from tepo.reporting.tables.table import Block
@@ -20,8 +20,8 @@ from tepo.training.validation import START
 _COMPUTE = {"samples": "training/responses", "steps": "training/global_step", "cpu": "perf/cpu_core_s"}
 
 
-def rule(curve: CurveSettings) -> Rule:
-    return Rule(curve.margin / 100, curve.factor, curve.share)
+def rule(curve: CurveSettings) -> CurveRule:
+    return CurveRule(curve.margin / 100, curve.factor, curve.share)
 
 
 def curve_rows(study: Study, units: Sequence[Unit]) -> list[CurveRow]:
@@ -30,7 +30,7 @@ def curve_rows(study: Study, units: Sequence[Unit]) -> list[CurveRow]:
     Raises UserError for runs whose curve cannot be fitted."""
     assert study.curve
     first: dict[str, Unit] = {}
-    runs: dict[str, dict[int, Measured]] = {}
+    runs: dict[str, dict[int, RunCurve]] = {}
     for unit in units:
         if unit.row.objective is not None:
             first.setdefault(_key(unit), unit)
@@ -39,7 +39,7 @@ def curve_rows(study: Study, units: Sequence[Unit]) -> list[CurveRow]:
     fits = {key: _fit_row(study.curve, first[key], part) for key, part in runs.items()}
     baselines = {_group(unit): key for key, unit in first.items() if unit.row.label == study.baseline}
     others = {key: baselines[_group(unit)] for key, unit in first.items() if unit.row.label != study.baseline}
-    judged = judge(fits, runs, others, rule(study.curve))
+    judged = compare_rows(fits, runs, others, rule(study.curve))
     several = len({unit.model for unit in first.values()}) > 1
     return [
         CurveRow(
@@ -66,7 +66,7 @@ def _group(unit: Unit) -> tuple[str, tuple[tuple[str, str], ...]]:
     return unit.model, tuple(unit.row.setting.point.items())
 
 
-def _fit_row(curve: CurveSettings, unit: Unit, runs: dict[int, Measured]) -> RowFit:
+def _fit_row(curve: CurveSettings, unit: Unit, runs: dict[int, RunCurve]) -> RowFit:
     try:
         return fit_row(runs, rule(curve))
     except ValueError as error:
@@ -74,7 +74,7 @@ def _fit_row(curve: CurveSettings, unit: Unit, runs: dict[int, Measured]) -> Row
         raise UserError(f"no curve can be fitted: {error}", where=where, fix=fix) from None
 
 
-def read_run(unit: Unit, curve: CurveSettings) -> Measured:
+def read_run(unit: Unit, curve: CurveSettings) -> RunCurve:
     """Raises UserError where the run was not validated as curves need it."""
     rows = unit.run.metrics()
     compute = [float(row[_COMPUTE[curve.over]]) for row in rows if _COMPUTE[curve.over] in row]
@@ -87,7 +87,7 @@ def read_run(unit: Unit, curve: CurveSettings) -> Measured:
     scores = np.array([rows[i][AVERAGE] for i in fitted], dtype=float)
     problems = {name: _shares(name, [rows[i] for i in fitted], rows[0]) for name in names}
     start = float(rows[0][START + AVERAGE]) if curve.start == "measured" else None
-    return Measured(
+    return RunCurve(
         Curve(start, np.array([at[i] for i in fitted], dtype=float), scores), problems, str(unit.run.ending() or "")
     )
 

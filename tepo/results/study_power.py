@@ -15,7 +15,7 @@ from tepo.studies.plan_studies import Planned
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDifference:
     """A row against its baseline under `seeds` seeds, and the variances of their difference."""
 
     label: str
@@ -30,7 +30,7 @@ class Power:
     """measured: the comparisons that the variances are from. family: how many comparisons Holm's correction is over,
     measured or not. seeds: how many are planned."""
 
-    measured: list[Measured]
+    measured: list[MeasuredDifference]
     family: int
     seeds: int
 
@@ -50,7 +50,7 @@ def study_power(planned: Planned) -> Power | None:
     """Of the comparisons of these studies, as one family. None without a baseline, or where no row and its baseline are
     measured under two seeds that both have."""
     family: set[tuple[tuple[str, ...], ...]] = set()
-    measured: dict[tuple[tuple[str, ...], ...], Measured] = {}
+    measured: dict[tuple[tuple[str, ...], ...], MeasuredDifference] = {}
     for baseline, others in _groups(planned):
         contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
         family.update(contrasts.values())
@@ -77,7 +77,7 @@ def _ids(row: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(f"{unit.id}/{name}" for unit in row for name in sorted(unit.config.data.benchmarks))
 
 
-def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]]) -> list[Measured]:
+def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]]) -> list[MeasuredDifference]:
     rows = [[unit for unit in row if not unit.missing_benchmarks()] for row in (baseline, *others)]
     several = [row for row in rows if len(row) > 1]
     if len(rows[0]) < 2 or len(several) < 2:
@@ -88,5 +88,5 @@ def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]]) -> lis
         if pair.cells and spread:
             means = np.array([pair.cells[name].mean() for name in sorted(pair.cells)])
             delta = float(spread.weights @ means)
-            found.append(Measured(pair.row, row_key(baseline[0]), delta, pair.seeds, spread))
+            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, pair.seeds, spread))
     return found

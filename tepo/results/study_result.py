@@ -10,7 +10,7 @@ import pandas as pd
 from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.table import VERDICT, Block, Row, Table
+from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow
 from tepo.results.run_result import RunResult
 from tepo.results.tables import row_key, study_tables
 from tepo.studies.plan import Unit, unique
@@ -70,7 +70,7 @@ class StudyResult:
                         yield {"study": study.name, **_line(block, row, units[row.key])}
 
 
-def _line(block: Block, row: Row, units: list[Unit]) -> dict[str, Any]:
+def _line(block: Block, row: TableRow, units: list[Unit]) -> dict[str, Any]:
     """A row of results."""
     cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
     average, first = cells[AVERAGE], units[0]

@@ -1,34 +1,39 @@
-"""From the units of a study to its table."""
+"""Tables of studies, from their runs: results, what tuning found, and the command that runs what is missing."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from tepo.common.paths import departure
-from tepo.common.text import counted
+from tepo.common.text import counted, setting_text
 from tepo.evaluation.statistics.comparison import COLUMNS
+from tepo.evaluation.statistics.expected_max import expected_best
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.expected_max_table import TunedLine, expected_best_blocks, with_settings
 from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.provenance_note import mixed
-from tepo.reporting.tables.sensitivity_table import sensitivity_blocks
-from tepo.reporting.tables.sweep_table import sweep_blocks
+from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
-from tepo.results.fill_command import fill_command
 from tepo.results.scaling_fits import curve_part
-from tepo.results.tuning_table import with_tuning
-from tepo.studies.plan import Unit, unique
+from tepo.studies.plan import Unit, recipe_words, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study, printed
+from tepo.studies.tune import Tune
+from tepo.studies.tuning_result import TunedRow, tuned_rows
+
+_STORE = Path("runs")  # where the command line looks unless told otherwise
 
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
-    """Graded responses of all measured units, a line each: `COLUMNS` of `comparison`. The samples of a
-    problem are counted, not told apart: the right ones come first."""
+    """Graded responses of all measured units, a line each: `COLUMNS` of `comparison`. Samples of a problem are counted,
+    not told apart: the right ones come first."""
     parts = [
         (row_key(unit), unit.seed, name, answers)
         for unit in units
@@ -62,42 +67,8 @@ def record_notes(units: Sequence[Unit]) -> list[str]:
     return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 
 
-def _given_up(units: Sequence[Unit]) -> list[str]:
-    """A note if the grader gave answers up."""
-    total = sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks)
-    return [f"Answers that ran out of the grader's budget and count as wrong: {total}."] if total else []
-
-
-def _departures(units: Sequence[Unit]) -> list[str]:
-    """A note for each row that departs from its paper."""
-    rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
-    return [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
-
-
-def _graded_before(units: Sequence[Unit]) -> list[str]:
-    """A note if another revision of the grader gave the verdicts. Those on generated problems, integers all, are the
-    same under each (a test says so)."""
-    others = {
-        (name, unit.id)
-        for unit in units
-        for name in unit.benchmarks
-        if (by := unit.run.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
-    }
-    if not others:
-        return []
-    said = ", ".join(sorted({name for name, _ in others}))
-    fix = "`tepo regrade` judges stored responses again; records hold counts alone."
-    return [f"Judged by another revision of the grader than today's, {REVISION}: {said}. {fix}"]
-
-
-def _endings(units: Sequence[Unit], first: Unit) -> tuple[str, ...]:
-    """Of the row that a unit belongs to: its runs that ended before their last step."""
-    seeds = [unit for unit in units if row_key(unit) == row_key(first)]
-    return tuple(f"seed {unit.seed}: {ending}" for unit in seeds if (ending := unit.run.ending()))
-
-
 def row_key(unit: Unit) -> str:
-    """Names a row of a model in the samples."""
+    """Name of a row of a model in the samples."""
     return f"{unit.model}/{unit.label}"
 
 
@@ -110,59 +81,38 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
     A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
-    chosen, then what tuning found.
+    chosen with a column for the setting, then the expected best of k settings.
     """
     tune = study.tune_at(scale)
     if tune is None:
         return _results(study, scale, units)
     reported = [unit for unit in units if not unit.tuning]
     table = _results(study, scale, reported) if reported else Table(study.name, study.title, ())
-    return with_tuning(table, units, tune)
+    lines = tuned_lines(units, tune)
+    return replace(
+        table,
+        blocks=(*with_settings(table.blocks, lines), *expected_best_blocks(lines, tune.draws)),
+        notes=(*table.notes, *_tuning_notes(lines, tune)),
+    )
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
-    """What the benchmarks say."""
-    first: dict[str, Unit] = {}
+    """Scores on the benchmarks, with a sweep's and the curves' blocks before them."""
+    rows: dict[str, list[Unit]] = {}
     for unit in units:
-        first.setdefault(row_key(unit), unit)
+        rows.setdefault(row_key(unit), []).append(unit)
     several = len({unit.model for unit in units}) > 1
-    specs, references = [], {}
-    measured: dict[str, tuple[str, ...]] = {}
-    for unit in units:
-        names = sorted(unit.config.data.benchmarks)
-        measured[row_key(unit)] = (*measured.get(row_key(unit), ()), *(f"{unit.id}/{name}" for name in names))
-    for key, unit in first.items():
-        specs.append(replace(_row_spec(unit, several), endings=_endings(units, unit), measured=measured[key]))
-        reference = printed(study, unit.model, unit.row)
-        if reference is not None:
-            references[key] = reference
+    specs = [_row_spec(key, row, several) for key, row in rows.items()]
+    references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
-    titles = {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks}
-    steps = sorted({unit.config.train.steps for unit in units})
-    seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
-    trained = (
-        f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
-        f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
-    )
-    data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
-    note = f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"
-    differing = mixed([session for unit in unique(units) for session in unit.run.sessions(unit.benchmarks)])
     spec = TableSpec(
         specs,
-        titles,
+        {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks},
         name=study.name,
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
-        reference=references,
-        notes=[
-            *study.notes,
-            note,
-            *([differing] if differing else []),
-            *_given_up(units),
-            *_graded_before(units),
-            *record_notes(units),
-            *_departures(units),
-        ],
+        reference={key: reference for key, reference in references.items() if reference is not None},
+        notes=[*study.notes, *_notes(scale, units)],
     )
     samples = read_samples(units)
     command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
@@ -176,13 +126,101 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     return table
 
 
-def _row_spec(unit: Unit, several_models: bool) -> RowSpec:
+def _row_spec(key: str, units: Sequence[Unit], several_models: bool) -> RowSpec:
+    """units: of the row, one a seed."""
+    first = units[0]
     return RowSpec(
-        row_key(unit),
-        unit.row_label,
-        unit.row.objective or UNTRAINED,
-        model=unit.config.model.name if several_models else "",
-        look=unit.row.look,
-        setting=unit.row.setting.point,
-        benchmarks=unit.config.data.benchmarks,
+        key,
+        first.row_label,
+        first.row.objective or UNTRAINED,
+        model=first.config.model.name if several_models else "",
+        look=first.row.look,
+        setting=first.row.setting.point,
+        benchmarks=first.config.data.benchmarks,
+        endings=tuple(f"seed {unit.seed}: {ending}" for unit in units if (ending := unit.run.ending())),
+        measured=tuple(f"{unit.id}/{name}" for unit in units for name in sorted(unit.config.data.benchmarks)),
     )
+
+
+def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
+    """How the rows were made, and what a reader must know of their verdicts."""
+    steps = sorted({unit.config.train.steps for unit in units})
+    seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
+    trained = (
+        f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
+        f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
+    )
+    data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
+    notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
+    if differing := mixed([session for unit in unique(units) for session in unit.run.sessions(unit.benchmarks)]):
+        notes.append(differing)
+    if given_up := sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks):
+        notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
+    # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
+    regraded = {
+        name
+        for unit in units
+        for name in unit.benchmarks
+        if (by := unit.run.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
+    }
+    if regraded:
+        fix = "`tepo regrade` judges stored responses again; records hold counts alone."
+        said = ", ".join(sorted(regraded))
+        notes.append(f"Judged by another revision of the grader than today's, {REVISION}: {said}. {fix}")
+    rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
+    departures = [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
+    return [*notes, *record_notes(units), *departures]
+
+
+def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:
+    """`tepo ablate …` with what the units were planned with: scale, seeds, store and overrides."""
+    first, store = units[0], units[0].folder.parent
+    words = ["tepo", "ablate", study.name.replace("_", "-"), "--scale", scale]
+    seeds = tuple(dict.fromkeys(unit.seed for unit in units if unit.row.objective is not None and not unit.tuning))
+    if seeds and set(seeds) != set(study.scale(scale).seeds):
+        words += ["--seeds", ",".join(map(str, seeds))]
+    if store != _STORE:
+        words += ["--store", str(store)]
+    # overrides of the plan: what follows the study's own words and stands before the seed
+    given = () if first.model in study.scale(scale).models else (f"model={first.model}",)
+    known = recipe_words(study, scale, given)
+    named = known.get((first.model, first.row.name))  # a row that reports its tuned setting does not name it
+    own = named or max((words for words in known.values() if words == first.overrides[: len(words)]), key=len)
+    for word in (*given, *first.overrides[len(own) : -1]):
+        words += ["--set", word]
+    return shlex.join(words)
+
+
+def tuned_lines(units: Sequence[Unit], tune: Tune) -> list[TunedLine]:
+    """The rows of a plan that are tuned."""
+    rows = tuned_rows(units, tune)
+    several = len({row.first.model for row in rows}) > 1
+    return [_tuned_line(row, several) for row in rows]
+
+
+def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
+    unit = row.first
+    done = sum(one.done() for draw in row.draws for one in draw)
+    return TunedLine(
+        key=f"{unit.model}/{unit.row_label}",
+        label=unit.row_label,
+        method=unit.row.objective or "",
+        look=unit.row.look,
+        model=unit.config.model.name if several_models else "",
+        best=expected_best(row.known) if row.known else [],
+        done=f"{done} of {sum(map(len, row.draws))}",
+        setting="" if row.setting is None else setting_text(row.setting.point),
+    )
+
+
+def _tuning_notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
+    seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
+    notes = [
+        f"Setting: of {counted(tune.draws, 'setting')} drawn at random, the same for every row, the best by validation "
+        f"accuracy of the last weights, trained with {seeds}; no test problem enters the choice, and none was pruned.",
+        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the "
+        "95% interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
+    ]
+    if missing := [line.label for line in lines if not line.best]:
+        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
+    return notes

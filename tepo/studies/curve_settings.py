@@ -15,7 +15,7 @@ FEWEST = 12  # of which eight or so lie in the first two thirds and four in the 
 
 @dataclass(frozen=True)
 class CurveSettings:
-    """over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.Rule` has them."""
+    """over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.CurveRule` has them."""
 
     margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
     over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")

@@ -59,7 +59,7 @@ def figure(
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings."""
     from tepo.common.errors import unknown_name
-    from tepo.reporting.figures.x_axes import AXES
+    from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 
@@ -78,7 +78,7 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
         else:
-            from tepo.results.kind_figures import draw_study
+            from tepo.results.figures import draw_study
 
             for drawn in draw_study(study, scale, units):
                 _save(drawn.figure, drawn.name, out)

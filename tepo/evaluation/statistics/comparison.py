@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, Estimate, estimate, estimate_share
-from tepo.evaluation.statistics.mixture_t import UNKNOWN, Tails
+from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.intervals import LEVEL
-from tepo.evaluation.statistics.mixture_t import Tails
+from tepo.evaluation.statistics.intervals import LEVEL, Tails
 
 WINDOW = 5  # steps of the running mean
 _LEVELS = 50

@@ -9,7 +9,7 @@ from math import comb
 
 import numpy as np
 
-from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.intervals import central
 
 RESAMPLES = 2000
 
@@ -45,5 +45,5 @@ def expected_best(scores: Sequence[float], *, resamples: int = RESAMPLES, seed: 
     if n == 1:
         return [Best(1, float(means[0]), float("nan"), float("nan"))]
     drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
-    low, high = np.quantile(np.sort(values[drawn], axis=1) @ weights.T, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    low, high = central(np.sort(values[drawn], axis=1) @ weights.T)
     return [Best(k, float(means[k - 1]), float(low[k - 1]), float(high[k - 1])) for k in range(1, n + 1)]

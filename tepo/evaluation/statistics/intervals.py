@@ -9,7 +9,7 @@ The bootstrap draws seeds (outer level), then problems (whole clusters of sample
 seed), n - 1 out of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance
 counts e three times (Owen 2007, the pigeonhole bootstrap), which would hide real differences between paired rows,
 and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to as many standard
-errors of the crossed design as its tails ask for (tepo.evaluation.statistics.mixture_t).
+errors of the crossed design as its tails ask for (`Tails`).
 """
 
 import functools
@@ -17,15 +17,55 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtri  # not scipy.stats, whose import takes half a second
-
-from tepo.evaluation.statistics.mixture_t import UNKNOWN, Tails
+from scipy.special import ndtri, stdtr, stdtrit  # not scipy.stats, whose import takes half a second
 
 DRAWS = 2000
 LEVEL = 0.95
 FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
+_HALVINGS = 32
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Distribution of (mean - truth) / error: Student's t of the seeds and of the problems, mixed.
+
+    The squared error of a mean is a sum of two variances, estimated from few seeds and from many problems. One t with
+    Satterthwaite's degrees of freedom trusts a few seeds that happen to agree: it then has many degrees of freedom just
+    where the error is too small. Here the tail is that of each part's own t, weighted by its share of the variance, as
+    Cochran's test (1964) weights the critical values. perf/statistics_calibration.py shows what either does.
+
+    problems, seeds: degrees of freedom. share: of the variance that is the seeds'. Numbers, or arrays of one shape.
+    """
+
+    problems: Any
+    seeds: Any = 1.0
+    share: Any = 0.0
+
+    def below(self, t: Any) -> Any:
+        """The probability of a value below t."""
+        return self.share * stdtr(self.seeds, t) + (1 - self.share) * stdtr(self.problems, t)
+
+    def quantile(self, probability: float) -> Any:
+        """The t with `probability` below it. It lies between those of the two parts."""
+        ends = [stdtrit(freedom, probability) for freedom in (self.problems, self.seeds)]
+        low, high = np.broadcast_arrays(np.minimum(*ends), np.maximum(*ends), self.share)[:2]
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            under = self.below(middle) < probability
+            low, high = np.where(under, middle, low), np.where(under, high, middle)
+        return np.where(np.equal(self.share, 0), ends[0], (low + high) / 2)
+
+
+UNKNOWN = Tails(math.nan)  # where there is no interval
+
+
+def central(drawn: np.ndarray) -> tuple[Any, Any]:
+    """Ends of the central 95% of drawn values, over the first axis."""
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -82,7 +122,7 @@ def estimate(
     spread = float(values.std())
     if spread == 0:
         return Estimate(mean, mean, mean, 0.0, tails)
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = central(values)
     scale = error / spread * float(tails.quantile((1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2))
     return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, tails)
 

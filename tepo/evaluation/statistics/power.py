@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, satterthwaite
-from tepo.evaluation.statistics.mixture_t import Tails
+from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, satterthwaite
 
 POWER = 0.8
 FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)

@@ -25,7 +25,7 @@ class CurveVerdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunCurve:
     """The curve of one run. problems: benchmark -> [n + 1, P], the share of right responses to each validation problem,
     untrained and at each score. ended: how the run ended before its last step, "" otherwise."""
 
@@ -35,7 +35,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Rule:
+class CurveRule:
     """margin: ceilings within it (in shares) are equivalent. factor: computes within it are. share: of the way to the
     ceiling, at which compute is compared."""
 
@@ -63,7 +63,7 @@ class RowFit:
 
 
 @dataclass(frozen=True)
-class Judged:
+class RowVerdict:
     """A row beside the baseline. ceiling: its minus the baseline's. speed: log compute likewise, so negative is faster.
     None where a fit of the two is not trusted, or no seed is shared; speed also where a C_mid is at its bound."""
 
@@ -91,7 +91,7 @@ _SPEED = {
 }
 
 
-def fit_row(runs: Mapping[int, Measured], rule: Rule) -> RowFit:
+def fit_row(runs: Mapping[int, RunCurve], rule: CurveRule) -> RowFit:
     """runs: by seed. Raises ValueError for too few scores."""
     fits = {seed: fit(run.curve) for seed, run in runs.items()}
     prediction = predict_last_third([run.curve for run in runs.values()])
@@ -108,9 +108,9 @@ def _unknown_error(one: Estimate) -> Estimate:
     return replace(one, low=math.nan, high=math.nan, error=math.nan)
 
 
-def judge(
-    rows: Mapping[str, RowFit], runs: Mapping[str, Mapping[int, Measured]], against: Mapping[str, str], rule: Rule
-) -> dict[str, Judged]:
+def compare_rows(
+    rows: Mapping[str, RowFit], runs: Mapping[str, Mapping[int, RunCurve]], against: Mapping[str, str], rule: CurveRule
+) -> dict[str, RowVerdict]:
     """Each row of `against` beside its baseline, ceilings and speeds as one family: a row that is not there, or not
     trusted, counts in it."""
     ceilings: list[Difference | None] = []
@@ -130,7 +130,7 @@ def judge(
         speeds.append(_difference(name, "speed", own[1], base[1]) if known else None)
     margins = [rule.margin] * len(ceilings) + [math.log(rule.factor)] * len(speeds)
     decisions = decide([*ceilings, *speeds], margins)
-    return {name: Judged(decisions[i], decisions[i + len(against)]) for i, name in enumerate(against)}
+    return {name: RowVerdict(decisions[i], decisions[i + len(against)]) for i, name in enumerate(against)}
 
 
 def _difference(row: str, what: str, own: Problems, base: Problems) -> Difference:
@@ -143,7 +143,7 @@ def _difference(row: str, what: str, own: Problems, base: Problems) -> Differenc
 
 
 def _cells(
-    fits: Mapping[int, Fit], runs: Mapping[int, Measured], rule: Rule
+    fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], rule: CurveRule
 ) -> tuple[dict[int, Problems], dict[int, Problems]]:
     """By seed: what each problem contributes to the ceiling, and to the log compute."""
     return (
@@ -157,7 +157,7 @@ def _stacked(cells: Mapping[int, Problems], seeds: Sequence[int]) -> dict[str, n
     return {name: np.stack([cells[seed][name] for seed in seeds]) for name in cells[seeds[0]]}
 
 
-def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, Measured], prediction: Prediction, margin: float) -> str:
+def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], prediction: Prediction, margin: float) -> str:
     if ended := [f"seed {seed}: {run.ended}" for seed, run in runs.items() if run.ended]:
         return ", ".join(ended)
     if no_ceiling := [seed for seed, one in fits.items() if one.no_ceiling]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.intervals import central
 
 _DRAWS = 2000
 
@@ -47,8 +47,9 @@ class Sensitivity:
 
 
 def sensitivity(scores: Scores) -> Sensitivity:
-    """The same settings in every environment. The interval draws seeds anew in each cell and looks for the best setting
-    anew, with deviations widened by n / (n - 1) as few seeds need. It describes; it tests nothing."""
+    """Sensitivity to a setting from scores at the same settings in every environment. Each draw of the bootstrap draws
+    the seeds of each cell and looks for the best setting among them, with deviations widened by n / (n - 1) as few
+    seeds need. It describes; it tests nothing."""
     settings = list(next(iter(scores.values())))
     cells = [[scores[environment][setting] for setting in settings] for environment in scores]
     means = np.array([[values.mean() for values in row] for row in cells])  # [E, H]
@@ -82,5 +83,5 @@ def _redrawn(values: np.ndarray, stream: int) -> np.ndarray:
 
 
 def _interval(value: float, drawn: np.ndarray, known: bool) -> Interval:
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if known else (np.nan, np.nan)
+    low, high = central(drawn) if known else (np.nan, np.nan)
     return Interval(value, float(low), float(high))

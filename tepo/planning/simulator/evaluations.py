@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tepo.evaluation.scheduler import Pile, sampled
+from tepo.evaluation.scheduler import BenchmarkQueue, sampled
 from tepo.planning.simulator.clocked_sampler import Engine, response
 from tepo.planning.simulator.rollouts import Setup
 from tepo.planning.simulator.workload import PROMPT, Workload
@@ -50,14 +50,14 @@ def in_blocks(setup: Setup, samples: int, block: int) -> Evaluation:
     return _evaluation(setup, engines, lengths, engines[0].clock)
 
 
-def _pile(name: str) -> Pile:
+def _pile(name: str) -> BenchmarkQueue:
     """All problems of a benchmark, whatever they are."""
     benchmark = load_benchmark(name)
     params = SamplingParams(
         n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
     )
     count = benchmark.count
-    return Pile([()] * count, [0] * count, params, deque(range(index, index + 1) for index in range(count)))
+    return BenchmarkQueue([()] * count, [0] * count, params, deque(range(index, index + 1) for index in range(count)))
 
 
 def _evaluation(setup: Setup, engines: Sequence[Engine], lengths: list[int], seconds: float) -> Evaluation:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
 from tepo.reporting.colours import Look, look
-from tepo.reporting.figures.curves import STYLE, settled
-from tepo.reporting.tables.table import Block, Kind, Row
+from tepo.reporting.figures.curves import STYLE, line_style, settled
+from tepo.reporting.tables.table import Block, Kind, TableRow
 
 
 def benchmark_figure(block: Block) -> Figure:
@@ -39,18 +39,14 @@ def benchmark_figure(block: Block) -> Figure:
         return settled(figure)
 
 
-def _line_style(style: Look) -> dict[str, Any]:
-    return {"color": style.colour, "dashes": style.dash or (None, None)}
-
-
 def _radar(
-    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+    axes: Any, rows: Sequence[TableRow], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
     angles = [2 * math.pi * index / len(keys) for index in range(len(keys))]
     for row in rows:
         values = [row.cells[index].mean for index in keys]
         if all(value is not None for value in values):  # a radar with a hole would be read as zero
-            axes.plot([*angles, angles[0]], [*values, values[0]], linewidth=1.5, **_line_style(styles[row.key]))
+            axes.plot([*angles, angles[0]], [*values, values[0]], linewidth=1.5, **line_style(styles[row.key]))
     axes.set_xticks(angles, titles, fontsize=8)
     axes.set_ylim(bottom=0)
     axes.tick_params(axis="y", labelsize=7)
@@ -58,7 +54,7 @@ def _radar(
 
 
 def _bars(
-    axes: Any, rows: Sequence[Row], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
+    axes: Any, rows: Sequence[TableRow], styles: Mapping[str, Look], keys: Sequence[int], titles: Sequence[str]
 ) -> None:
     width = 0.84 / max(1, len(rows))
     positions = np.arange(len(keys), dtype=float)

@@ -1,8 +1,10 @@
-"""Training curves with seed bands, as matplotlib figures (no display, no global state)."""
+"""Training curves with seed bands, as matplotlib figures (no display, no global state): the axes that they are drawn
+over, and long curves with fewer points."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,19 @@ from matplotlib.figure import Figure
 
 from tepo.common.files import STORE, write_atomic
 from tepo.reporting.colours import Look, look
-from tepo.reporting.figures.x_axes import AXES, STEP, positions
 
+STEP = "training/global_step"
+SAMPLES, KL = "training/responses", "actor/realised_kl_k3"
+AXES = {
+    "steps": "training step",
+    "samples": "responses drawn",
+    "tokens": "tokens sampled",
+    "time": "wall time of the steps (seconds)",
+    "kl": "realised KL of the rollouts, summed (nats per token)",
+}
+SUMMED = {"tokens": "perf/sampled_tokens", "time": "timing_s/step", "kl": KL}
+"""Axes that are the sum of a metric over the steps."""
+_COUNTED = (STEP, SAMPLES)  # from the start of the run
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",
@@ -62,6 +75,52 @@ TRAINING_PANELS = (
 )
 
 
+def positions(rows: Sequence[Mapping[str, Any]], against: str) -> dict[float, float]:
+    """Step -> position of its point on the axis. rows: of metrics.jsonl; those before a step count in a sum. Empty
+    where the rows do not hold what the axis needs."""
+    steps = [float(row.get(STEP, index)) for index, row in enumerate(rows, start=1)]
+    if against == "steps":
+        return dict(zip(steps, steps, strict=True))
+    metric = SUMMED.get(against, SAMPLES)
+    if not all(metric in row for row in rows):
+        return {}
+    values = [float(row[metric]) for row in rows]
+    return dict(zip(steps, accumulate(values) if against in SUMMED else values, strict=True))
+
+
+def thinned(runs: Sequence[RunCurves], points: int) -> list[RunCurves]:
+    """The runs with at most `points` rows each: neighbouring steps, the same ones in every run, become one, at the last
+    of them. Its metrics are means over the steps; what an axis sums is summed. Unchanged where no run has more."""
+    longest = max((len(run.rows) for run in runs), default=0)
+    width = -(-longest // points)
+    if width <= 1:
+        return list(runs)
+    return [
+        replace(run, rows=[_joined(run.rows[start : start + width]) for start in range(0, len(run.rows), width)])
+        for run in runs
+    ]
+
+
+def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    columns = {
+        name: [float(value) for row in rows if isinstance(value := row.get(name), int | float) and np.isfinite(value)]
+        for name in dict.fromkeys(name for row in rows for name in row)
+    }
+    return {name: _one(name, values, len(rows)) for name, values in columns.items() if values}
+
+
+def _one(name: str, values: Sequence[float], rows: int) -> float:
+    if name in _COUNTED:
+        return values[-1]
+    mean = sum(values) / len(values)
+    return mean * rows if name in SUMMED.values() else mean
+
+
+def line_style(style: Look) -> dict[str, Any]:
+    """Arguments of matplotlib's `plot`."""
+    return {"color": style.colour, "dashes": style.dash or (None, None)}
+
+
 def series(run: RunCurves, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and values of a metric; steps where it is missing or not finite are left out."""
     points = [(row.get(STEP, index), row.get(metric)) for index, row in enumerate(run.rows, start=1)]
@@ -103,9 +162,7 @@ def draw(axes: Axes, runs: Sequence[RunCurves], panel: Panel, against: str = "st
         mean, low, high = mean[known], low[known], high[known]
         steps = np.array([np.mean([one[step] for one in every]) for step in points[known]])
         style = seeds[0].look or look(seeds[0].method)
-        axes.plot(
-            steps, panel.scale * mean, color=style.colour, dashes=style.dash or (None, None), linewidth=1.6, label=label
-        )
+        axes.plot(steps, panel.scale * mean, linewidth=1.6, label=label, **line_style(style))
         if len(seeds) > 1:
             axes.fill_between(steps, panel.scale * low, panel.scale * high, color=style.colour, alpha=0.15, linewidth=0)
         for run in seeds if any(every) else ():

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from tepo.reporting.colours import look
-from tepo.reporting.figures.curves import TRAINING_PANELS, Panel, RunCurves, by_label, seed_band, series
-from tepo.reporting.figures.x_axes import AXES, positions
+from tepo.reporting.figures.curves import (
+    AXES,
+    TRAINING_PANELS,
+    Panel,
+    RunCurves,
+    by_label,
+    positions,
+    seed_band,
+    series,
+)
 
 
 def chart_data(runs: Sequence[RunCurves], panels: Sequence[Panel] = TRAINING_PANELS) -> dict[str, Any]:

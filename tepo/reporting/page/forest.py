@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tepo.evaluation.statistics.comparison import Verdict
 from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.table import (
     BASELINE,
@@ -17,10 +18,8 @@ from tepo.reporting.tables.table import (
     Cell,
     Column,
     Kind,
-    Row,
     Table,
-    format_interval,
-    format_value,
+    TableRow,
 )
 
 _DELTA = "delta"
@@ -80,7 +79,7 @@ def forests(table: Table) -> list[Forest]:
     return [one for block in table.blocks if (one := _forest(table, block, paper))]
 
 
-def compared(block: Block) -> list[tuple[Row, Cell, str]]:
+def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
     """The rows of a block with their measured difference and verdict; empty where it compares none."""
     index = {column.key: place for place, column in enumerate(block.columns)}
     if _DELTA not in index or VERDICT not in index:
@@ -115,7 +114,7 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     return Forest(table, title, tuple(lines), ticks, scale.position(0.0))
 
 
-def _line(row: Row, cell: Cell, words: tuple[str, str], paper: float | None, scale: "_Scale") -> Line:
+def _line(row: TableRow, cell: Cell, words: tuple[str, str], paper: float | None, scale: "_Scale") -> Line:
     """words: the mark of the verdict, and what is said of it."""
     assert cell.mean is not None
     low, high = (cell.mean if end is None else end for end in (cell.low, cell.high))
@@ -147,7 +146,7 @@ class _Scale:
     ticks: tuple[float, ...]
 
     @classmethod
-    def over(cls, rows: Sequence[tuple[Row, Cell, str]], paper: Mapping[str, float]) -> "_Scale":
+    def over(cls, rows: Sequence[tuple[TableRow, Cell, str]], paper: Mapping[str, float]) -> "_Scale":
         """From the smallest to the largest end, 0 always within; the untrained model may lie beyond it."""
         rows = [entry for entry in rows if entry[0].method != UNTRAINED] or rows
         known = [value for _, cell, _ in rows for value in (cell.low, cell.mean, cell.high) if value is not None]

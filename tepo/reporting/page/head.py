@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
 from tepo.reporting.page.forest import baseline_of, compared
-from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Row, Table, format_interval, format_value
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow
 
 _FEW = 3  # rows that a sentence names
 _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)
@@ -52,7 +53,7 @@ def _against(block: Block) -> str:
     return groups[0] or f"Against {baseline_of(block)}"
 
 
-def _within(block: Block, row: Row) -> str:
+def _within(block: Block, row: TableRow) -> str:
     """The label, with the model or setting of its block where it does not name that."""
     part = block.title.partition(": ")[2]
     return f"{row.label} ({part})" if part and part not in row.label else row.label

@@ -1,15 +1,15 @@
-"""Do the paper's own averages, differences and ranks follow from its own columns?
+"""Audit of the paper: whether its averages, differences and ranks follow from its own columns.
 
 Recomputed here from the printed tables alone. The "Avg." is the mean over all generated validation samples, not over
 the seven columns: AIME and AMC count 32 samples a problem, the others one. Only the size of OMNI-MATH is not known; it
 is fitted. Codes such as A16 are those of docs/readings.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tepo.reporting.paper.audit_claims import GAINS, RANKS, SHORT, GainClaim, RankClaim
+from tepo.reporting.paper.audit_claims import GAINS, RANKS, SHORT, STATEMENTS, Finding, GainClaim, RankClaim
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow, RowKey, all_rows, load_table, reference_row
 
 WEIGHTS = {
@@ -23,13 +23,7 @@ WEIGHTS = {
 }
 """Samples behind each column: problems x samples a problem.
 
-OMNI-MATH: middle of the sizes that fit most averages (`omni_sizes`).
-"""
-
-OMNI_BY_CELLS = 2811
-"""The size of OMNI-MATH that the printed OMNI-MATH cells point to (`cells_possible`); the averages point to 2785.
-
-Both are kept apart.
+OMNI-MATH: middle of the sizes that fit most averages (`SIZES` of `audit_claims`).
 """
 
 TOLERANCE = 0.03
@@ -53,16 +47,6 @@ class AverageCheck:
     @property
     def follows(self) -> bool:
         return abs(self.difference) <= TOLERANCE
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A printed statement that does not follow. printed: what the paper says. recomputed: what its columns give."""
-
-    code: str
-    where: str
-    printed: str
-    recomputed: str
 
 
 @dataclass(frozen=True)
@@ -95,31 +79,6 @@ def distinct_rows() -> tuple[PaperRow, ...]:
     return tuple(seen.values())
 
 
-def rows_following(omni: int) -> int:
-    """Number of distinct rows whose averages follow, within TOLERANCE, for that size of OMNI-MATH."""
-    weights = {**WEIGHTS, "omni_math": omni}
-    return sum(abs(average(row.scores, weights) - row.average) <= TOLERANCE for row in distinct_rows())
-
-
-def omni_sizes(sizes: Sequence[int] = range(2600, 3001)) -> list[int]:
-    """The sizes of OMNI-MATH under which most averages follow."""
-    counts = {size: rows_following(size) for size in sizes}
-    return [size for size, count in counts.items() if count == max(counts.values())]
-
-
-def cells_possible(benchmark: str, size: int) -> tuple[int, int]:
-    """Number of distinct printed cells of a benchmark that are a share k / size, cut or rounded to two decimals; and
-    the number of all."""
-    cells = {(row.model, row.scores[benchmark]) for row in all_rows() if row.scores[benchmark]}
-    return sum(_is_share(score, size) for _, score in cells if score is not None), len(cells)
-
-
-def _is_share(percent: float, size: int) -> bool:
-    nearest = round(percent * size / 100)
-    exact = [100 * count / size for count in (nearest, nearest + 1)]
-    return any(abs(value - percent) <= 0.005 + 1e-9 or 0 <= value - percent < 0.01 for value in exact)
-
-
 def audit() -> Audit:
     """Everything checked, in the order: averages, printed differences, gains in the text, ranks in the text, other
     statements."""
@@ -135,7 +94,7 @@ def audit() -> Audit:
         *map(_gain, GAINS),
         *(_best_average(*pair) for pair in models),
         *map(_rank, RANKS),
-        _statements(),
+        (list(STATEMENTS), len(STATEMENTS)),
     ]
     return Audit(
         averages, tuple(finding for findings, _ in parts for finding in findings), sum(count for _, count in parts)
@@ -146,16 +105,14 @@ def _delta_rows() -> tuple[list[Finding], int]:
     """The two "Δ vs GRPO/DAPO" rows of Table 1 against the difference of the rows above them."""
     findings, count = [], 0
     for printed in all_rows("delta_vs_grpo_dapo"):
-        rows = {
-            method: reference_row(RowKey("table1", model=printed.model, method=method))
-            for method in ("base", "grpo_dapo", "tepo")
-        }
+        methods = ("base", "grpo_dapo", "tepo")
+        rows = [reference_row(RowKey("table1", model=printed.model, method=method)) for method in methods]
         for key, value in printed.scores.items():
-            columns = {method: row.scores[key] or 0.0 for method, row in rows.items()}
-            delta = columns["tepo"] - columns["grpo_dapo"]
+            base, grpo, tepo = (row.scores[key] or 0.0 for row in rows)
+            delta = tepo - grpo
             count += 1
             if value is not None and abs(delta - value) > _ROUNDING:
-                to_base = abs(columns["tepo"] - columns["base"] - value) <= _ROUNDING
+                to_base = abs(tepo - base - value) <= _ROUNDING
                 text = f"{delta:+.2f}" + (f" ({value:+.2f} is the gain over the untrained model)" if to_base else "")
                 findings.append(
                     Finding("A15", f"Table 1 {printed.model}, Δ {PAPER_BENCHMARKS[key]}", f"{value:+.2f}", text)
@@ -237,43 +194,3 @@ def _best_average(table: str, model: str) -> tuple[list[Finding], int]:
         return [], 1
     text = f"{average(mine.scores):.2f}, {best.label.removeprefix('w. ')} {average(best.scores):.2f}: the order flips"
     return [Finding("A16", f"§4.2 {SHORT.get(model, model)}, TEPO's Avg.", "the highest", text)], 1
-
-
-def _statements() -> tuple[list[Finding], int]:
-    """Statements in words that the tables contradict, each recomputed."""
-    base = reference_row(RowKey("table3", method="tepo_no_kl")).average
-    panel_b = [row.average for row in load_table("table3") if row.panel == "B"]
-    above = sum(average > base for average in panel_b)
-    steps = [int(row.steps) for row in load_table("table4")]
-    short, long, listed = min(steps), max(steps), len(RANKS[0].benchmarks)
-    candidates = [
-        (
-            above == 0,
-            Finding(
-                "A13",
-                "Table 3 caption, Panel B",
-                "improves on TEPO-w/o. KL",
-                f"{above} of {len(panel_b)} rows are above its {base:.2f}",
-            ),
-        ),
-        (
-            listed != 4,
-            Finding("A17", f"§4.2 {RANKS[0].model}", "first on “four core” benchmarks", f"{listed} are listed"),
-        ),
-        (
-            short / long > 0.5,
-            Finding(
-                "A18",
-                "Abstract, convergence time",
-                "-50%",
-                f"{100 * (short / long - 1):.0f}% ({short} against {long} steps)",
-            ),
-        ),
-        (
-            long > 80,
-            Finding(
-                "A18", "§4.1 training data", f"80 x 64 = {80 * 64} problems", f"{long} steps x 64 prompts = {long * 64}"
-            ),
-        ),
-    ]
-    return [finding for contradicted, finding in candidates if contradicted], len(candidates)

@@ -1,21 +1,14 @@
 """The audit on one screen."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tepo.reporting.paper.audit import (
-    OMNI_BY_CELLS,
-    TOLERANCE,
-    WEIGHTS,
-    Audit,
-    average,
-    cells_possible,
-    omni_sizes,
-    rows_following,
-)
-from tepo.reporting.paper.audit_claims import SHORT
+from tepo.reporting.paper.audit import TOLERANCE, WEIGHTS, Audit, average
+from tepo.reporting.paper.audit_claims import SHORT, SIZES
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, RowKey, load_table, reference_row
 
 _PER_PROBLEM = {"aime24": 32, "aime25": 32, "amc": 32}
@@ -49,22 +42,15 @@ def render(audit: Audit, every_row: bool = False) -> RenderableType:
 
 
 def _weights() -> list[RenderableType]:
-    sizes, row = omni_sizes(), reference_row(RowKey("table1", method="tepo"))
+    row = reference_row(RowKey("table1", method="tepo"))
     dashed = [row for row in load_table("table2") if not row.complete]
     named = ", ".join(
         f"{PAPER_BENCHMARKS[key]} {weight}{f' ({weight // _PER_PROBLEM[key]} x 32)' if key in _PER_PROBLEM else ''}"
         for key, weight in WEIGHTS.items()
     )
-    by_average, by_cell = cells_possible("omni_math", WEIGHTS["omni_math"]), cells_possible("omni_math", OMNI_BY_CELLS)
     lines = [
         f"Avg. is the mean over samples: {named}; together {sum(WEIGHTS.values())}.",
-        (
-            f"OMNI-MATH is fitted: sizes {sizes[0]}-{sizes[-1]} explain most averages "
-            f"({WEIGHTS['omni_math']} taken: {rows_following(WEIGHTS['omni_math'])} rows). "
-            f"Its cells point to {OMNI_BY_CELLS}: {by_cell[0]} of {by_cell[1]} are shares of {OMNI_BY_CELLS}, "
-            f"{by_average[0]} of {WEIGHTS['omni_math']}; "
-            f"but with {OMNI_BY_CELLS} only {rows_following(OMNI_BY_CELLS)} averages follow."
-        ),
+        SIZES,
         (
             f"Example: TEPO, Qwen2.5-7B: {average(row.scores):.2f} computed, {row.average:.2f} printed; "
             f"the plain mean of its seven columns is {sum(v or 0 for v in row.scores.values()) / 7:.2f}."
@@ -78,36 +64,33 @@ def _weights() -> list[RenderableType]:
 
 
 def _averages(audit: Audit, every_row: bool) -> Table:
-    table = Table(box=None, pad_edge=True, header_style="dim")
-    for name, justify in (
-        ("table", "left"),
-        ("model", "left"),
-        ("row", "left"),
-        ("printed", "right"),
-        ("by columns", "right"),
-        ("off by", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table = _grid("table", "model", "row", right=("printed", "by columns", "off by"))
     for check in audit.averages:
         if every_row or not check.follows:
             row = check.row
-            cells = (f"{row.average:.2f}", f"{check.recomputed:.2f}", _minus(f"{check.difference:+.2f}"))
             table.add_row(
                 row.table[-1] + row.panel,
                 SHORT.get(row.model, row.model),
                 row.label.split(" (leads")[0],
-                *cells,
+                f"{row.average:.2f}",
+                f"{check.recomputed:.2f}",
+                _minus(f"{check.difference:+.2f}"),
                 style="" if check.follows or not every_row else "bold",
             )
     return table
 
 
 def _findings(audit: Audit) -> Table:
-    table = Table(box=None, pad_edge=True, header_style="dim")
-    for name in ("", "where", "printed", "by the tables"):
-        table.add_column(name)
+    table = _grid("", "where", "printed", "by the tables")
     for finding in audit.findings:
         table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.recomputed))
+    return table
+
+
+def _grid(*left: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for name in (*left, *right):
+        table.add_column(name, justify="right" if name in right else "left")
     return table
 
 

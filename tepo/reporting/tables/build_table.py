@@ -31,8 +31,8 @@ from tepo.reporting.tables.table import (
     Column,
     Comparison,
     Kind,
-    Row,
     Table,
+    TableRow,
     percent_cell,
     ranked,
 )
@@ -196,7 +196,7 @@ def _marked(block: Block, spec: TableSpec) -> Block:
     return replace(block, rows=tuple(rows))
 
 
-def _printed(spec: TableSpec, row: Row, baseline: Row) -> float | None:
+def _printed(spec: TableSpec, row: TableRow, baseline: TableRow) -> float | None:
     """The difference of the printed averages, in points; None where the paper has not both."""
     if row.key not in spec.reference or baseline.key not in spec.reference:
         return None
@@ -226,7 +226,7 @@ def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]])
     for row in part.rows:
         cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
         lines.append(
-            Row(
+            TableRow(
                 row.key,
                 row.shown,
                 cells,
@@ -245,7 +245,7 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
     lines = tuple(
-        Row(
+        TableRow(
             row.key,
             paper.label,
             (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tepo.evaluation.statistics.expected_max import Best
 from tepo.reporting.colours import Look
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Row, percent_cell, ranked
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
 
 _TITLE = "Expected best validation accuracy of k settings"
 
@@ -35,7 +35,7 @@ def expected_best_blocks(lines: Sequence[TunedLine], draws: int) -> tuple[Block,
         for line in (line for line in lines if line.model == model):
             cells = [_cell(line.best[k - 1], draws) if line.best else MISSING for k in sizes]
             words = (Cell(text=line.done), Cell(text=line.setting))
-            rows.append(Row(line.key, line.label, (*cells, *words), line.method, look=line.look))
+            rows.append(TableRow(line.key, line.label, (*cells, *words), line.method, look=line.look))
         words_columns = (Column("runs", "Runs", Kind.TEXT), Column("chosen", "Chosen", Kind.TEXT))
         title = ", ".join(filter(None, (_TITLE, model)))
         blocks.append(ranked(Block(title, (*columns, *words_columns), tuple(rows))))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tepo.evaluation.statistics.comparison import Verdict
-from tepo.evaluation.statistics.scaling_comparison import CurveVerdict, Judged, Measured, RowFit, Rule
+from tepo.evaluation.statistics.scaling_comparison import CurveRule, CurveVerdict, RowFit, RowVerdict, RunCurve
 from tepo.evaluation.statistics.scaling_fit import Prediction
 from tepo.reporting.colours import Look
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Row, percent_cell
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell
 
 COMPUTE = {"samples": "responses drawn", "steps": "training steps", "cpu": "CPU seconds of sampling and updates"}
 
@@ -23,12 +23,12 @@ class CurveRow:
     label: str
     method: str
     look: Look | None
-    runs: Mapping[int, Measured]
+    runs: Mapping[int, RunCurve]
     fit: RowFit | None
-    judged: Judged | None
+    judged: RowVerdict | None
 
 
-def curve_block(rows: Sequence[CurveRow], rule: Rule, over: str) -> Block:
+def curve_block(rows: Sequence[CurveRow], rule: CurveRule, over: str) -> Block:
     """over: a key of COMPUTE."""
     columns = (
         Column("ceiling", "Ceiling A"),
@@ -40,11 +40,13 @@ def curve_block(rows: Sequence[CurveRow], rule: Rule, over: str) -> Block:
         Column("curve", "Curve", Kind.TEXT),
     )
     doubted = any(row.judged is None and row.fit and row.fit.doubt for row in rows)
-    lines = [Row(row.key, row.label, _cells(row, doubted), row.method, look=row.look) for row in rows]
+    lines = [TableRow(row.key, row.label, _cells(row, doubted), row.method, look=row.look) for row in rows]
     return Block(f"Fitted to validation accuracy over {COMPUTE[over]}", columns, tuple(lines))
 
 
-def curve_notes(rows: Sequence[CurveRow], rule: Rule, over: str, start: Literal["measured", "fitted"]) -> list[str]:
+def curve_notes(
+    rows: Sequence[CurveRow], rule: CurveRule, over: str, start: Literal["measured", "fitted"]
+) -> list[str]:
     """start: where R0 is from."""
     origin = "that of the untrained policy" if start == "measured" else "fitted too"
     family = 2 * sum(row.judged is not None for row in rows)

@@ -1,11 +1,21 @@
-"""A sweep, the same rows at several settings, as a table of rows x settings."""
+"""A sweep, the same rows at several settings: rows x settings, and the tolerance of each row to the setting (its best,
+the range near it, and how much it depends on the choice)."""
 
+import math
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
 
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
+from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Row, ranked
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
+
+NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
+BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
 
 
 def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Block, ...]:
@@ -18,27 +28,131 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for column, cell in zip(block.columns, row.cells, strict=True)
         if column.key == AVERAGE
     }
-    groups: dict[tuple[str, str], list[RowSpec]] = {}
+    groups: dict[str, list[RowSpec]] = {}
     for row in rows:
-        groups.setdefault((row.model, setting_text(_others(row.setting))), []).append(row)
-    return tuple(_block(model, others, part, averages) for (model, others), part in groups.items())
+        groups.setdefault(_environment(row), []).append(row)
+    blocks = []
+    for environment, part in groups.items():
+        axis = next(iter(part[0].setting))
+        values = dict.fromkeys(row.setting[axis] for row in part)
+        lines = []
+        for label, points in _by_label(part).items():
+            cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
+            first = points[0]
+            lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
+        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+        columns = tuple(Column(f"{axis}={value}", value) for value in values)
+        blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
+    return tuple(blocks)
 
 
-def _others(setting: Mapping[str, str]) -> dict[str, str]:
-    return dict(list(setting.items())[1:])
-
-
-def _block(model: str, others: str, rows: Sequence[RowSpec], averages: Mapping[str, Cell]) -> Block:
-    axis = next(iter(rows[0].setting))
-    values = dict.fromkeys(row.setting[axis] for row in rows)
+def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
     lines: dict[str, list[RowSpec]] = {}
     for row in rows:
         lines.setdefault(row.label, []).append(row)
-    title = ", ".join(filter(None, (f"Average accuracy by {axis}", model, others)))
-    columns = tuple(Column(f"{axis}={value}", value) for value in values)
+    return lines
+
+
+def _environment(row: RowSpec) -> str:
+    """Name of the model and of the values of all axes but the first."""
+    others: Mapping[str, str] = dict(list(row.setting.items())[1:])
+    return ", ".join(filter(None, (row.model, setting_text(others))))
+
+
+def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Block, ...]:
+    """One block, of the rows that were measured on the complete grid, if there are any. The other axes and the models
+    are the environments. frame: samples, as `build_table` takes them."""
+    if not rows[0].setting:
+        return ()
+    axis = next(iter(rows[0].setting))
+    seeds = _seed_averages(rows, frame)
+    environments = len({_environment(row) for row in rows})
     table = []
-    for label, points in lines.items():
-        cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
+    for label, points in _by_label(rows).items():
+        found = _sensitivity(points, axis, seeds)
         first = points[0]
-        table.append(Row(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
-    return ranked(Block(title, columns, tuple(table), axis=axis))
+        if found is not None and first.method != UNTRAINED:
+            table.append(TableRow(label, label, _cells(found, environments > 1), first.method, look=first.look))
+    if not table:
+        return ()
+    columns = (
+        Column(BEST, "Best"),
+        Column("at", f"at {axis}", Kind.TEXT),
+        Column("near", f"within {NEAR:g} points", Kind.TEXT),
+        Column("borne", f"within {TOLERATED:g} points up to", Kind.TEXT),
+        Column(LOST, "Lost over the grid"),
+        *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
+    )
+    return (Block(f"What each row bears over {axis}", columns, tuple(table), notes=_notes(axis, environments)),)
+
+
+def _notes(axis: str, environments: int) -> tuple[str, ...]:
+    several = (
+        f" Sensitivity: points lost where one value must serve all {environments} combinations of the other settings "
+        "(Adkins et al. 2024)."
+    )
+    return (
+        f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Lost over the "
+        f"grid: points that a value drawn blindly from it loses against the best.{several if environments > 1 else ''} "
+        "Intervals: bootstrap over seeds. This describes; it decides nothing.",
+    )
+
+
+def _seed_averages(rows: Sequence[RowSpec], frame: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Average accuracy of each seed [S] by row key, of the seeds that have every benchmark of the row."""
+    known: dict[str, np.ndarray] = {}
+    for key, part in frame.groupby("row", sort=False):
+        wanted = next(set(row.benchmarks) for row in rows if row.key == key)
+        grouped = part.groupby("seed")
+        complete = grouped["benchmark"].nunique() >= len(wanted or set(frame["benchmark"]))
+        known[str(key)] = grouped["correct"].mean()[complete].to_numpy(dtype=float)
+    return {key: values for key, values in known.items() if len(values)}
+
+
+def _sensitivity(points: Sequence[RowSpec], axis: str, seeds: Mapping[str, np.ndarray]) -> Sensitivity | None:
+    """None before all of the grid is measured: a row with the large values missing would seem to lose nothing."""
+    if len({row.setting[axis] for row in points}) < 2 or any(row.key not in seeds for row in points):
+        return None
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for row in points:
+        scores.setdefault(_environment(row), {})[row.setting[axis]] = seeds[row.key]
+    return sensitivity(scores)
+
+
+def _cells(found: Sensitivity, several: bool) -> tuple[Cell, ...]:
+    return (
+        _percent(found.best),
+        Cell(text=max(found.means, key=found.means.__getitem__)),
+        Cell(text=_range(found, NEAR)),
+        Cell(text=_largest(found.within(TOLERATED))),
+        _percent(found.lost),
+        *([_percent(found.one_for_all)] if several else []),
+    )
+
+
+def _percent(one: Interval) -> Cell:
+    return percent_cell(one.value, one.low, one.high)
+
+
+def _range(found: Sensitivity, points: float) -> str:
+    """ "1e-4 to 4e-4" for numbers that follow each other on the grid, else the values."""
+    grid, near = _ordered(list(found.means)), _ordered(found.within(points))
+    start = grid.index(near[0])
+    if len(near) > 1 and near == grid[start : start + len(near)] and _numbers(grid):
+        return f"{near[0]} to {near[-1]}"
+    return ", ".join(near)
+
+
+def _largest(values: Sequence[str]) -> str:
+    return _ordered(values)[-1] if _numbers(values) else ""
+
+
+def _numbers(values: Sequence[str]) -> bool:
+    try:
+        return all(math.isfinite(float(value)) for value in values)
+    except ValueError:
+        return False
+
+
+def _ordered(values: Sequence[str]) -> list[str]:
+    return sorted(values, key=float) if _numbers(values) else list(values)

@@ -61,7 +61,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
     benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
@@ -85,7 +85,7 @@ class Block:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     decimals: int = 1
     notes: tuple[str, ...] = ()
     axis: str = ""
@@ -96,8 +96,8 @@ class Comparison:
     """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
     the paper has not both. measured: ours; None where a row was not measured."""
 
-    row: Row
-    baseline: Row
+    row: TableRow
+    baseline: TableRow
     paper: float | None
     measured: Difference | None
 
@@ -148,33 +148,9 @@ def rounded(value: float, decimals: int) -> float:
     return round(round(value, _EXACT), decimals)
 
 
-def format_value(cell: Cell, column: Column, decimals: int) -> str:
-    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
-    if column.kind is Kind.TEXT:
-        return cell.text or "–"
-    if cell.mean is None:
-        return "–"
-    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
-
-
-def _number(value: float, decimals: int, sign: str = "") -> str:
-    """Digits with a true minus sign; what rounds to zero has no sign."""
-    text = f"{rounded(value, decimals):{sign}.{decimals}f}"
-    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
-
-
-def format_interval(cell: Cell, column: Column, decimals: int) -> str:
-    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
-    if cell.low is None or cell.high is None:
-        return ""
-    if column.kind is Kind.DELTA:
-        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
-    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
-
-
-def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
     """Neighbouring rows of one section together, in order."""
-    groups: list[tuple[str, list[Row]]] = []
+    groups: list[tuple[str, list[TableRow]]] = []
     for row in rows:
         if not groups or groups[-1][0] != row.section:
             groups.append((row.section, []))

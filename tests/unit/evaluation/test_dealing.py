@@ -10,7 +10,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate
-from tepo.evaluation.scheduler import Pile, sampled
+from tepo.evaluation.scheduler import BenchmarkQueue, sampled
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import Task
 from tepo.problems.benchmarks import Benchmark
@@ -127,9 +127,11 @@ def test_a_folder_of_another_evaluation_is_seen_before_anything_is_sampled(tmp_p
     assert sampler.asked == []
 
 
-def pile(groups: int, samples: int, limit: int) -> Pile:
+def pile(groups: int, samples: int, limit: int) -> BenchmarkQueue:
     units = deque(range(index, index + 1) for index in range(groups))
-    return Pile([[65]] * groups, [0] * groups, SamplingParams(n=samples, temperature=1.0, max_new_tokens=limit), units)
+    return BenchmarkQueue(
+        [[65]] * groups, [0] * groups, SamplingParams(n=samples, temperature=1.0, max_new_tokens=limit), units
+    )
 
 
 def test_the_room_is_filled_until_nothing_is_left_and_not_more() -> None:

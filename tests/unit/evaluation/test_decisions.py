@@ -10,8 +10,7 @@ from scipy import stats
 
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict, holm
 from tepo.evaluation.statistics.equivalence import correct_pairs, decide, equivalence_p
-from tepo.evaluation.statistics.intervals import estimate
-from tepo.evaluation.statistics.mixture_t import Tails
+from tepo.evaluation.statistics.intervals import Tails, estimate
 
 
 def difference(delta: float, error: float, freedom: float = 10.0) -> Difference:

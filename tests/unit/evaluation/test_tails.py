@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tepo.evaluation.statistics.intervals import estimate
-from tepo.evaluation.statistics.mixture_t import Tails
+from tepo.evaluation.statistics.intervals import Tails, estimate
 
 
 @given(st.floats(2, 500), st.integers(1, 20), st.floats(0, 1), st.floats(0.0001, 0.9999))

@@ -5,19 +5,37 @@ import io
 import pytest
 from rich.console import Console
 
-from tepo.reporting.paper.audit import (
-    OMNI_BY_CELLS,
-    WEIGHTS,
-    Audit,
-    audit,
-    average,
-    cells_possible,
-    distinct_rows,
-    omni_sizes,
-    rows_following,
-)
+from tepo.reporting.paper.audit import TOLERANCE, WEIGHTS, Audit, audit, average, distinct_rows
+from tepo.reporting.paper.audit_claims import RANKS, SIZES, STATEMENTS
 from tepo.reporting.paper.audit_view import render
-from tepo.reporting.paper.reference import RowKey, all_rows, reference_row
+from tepo.reporting.paper.reference import RowKey, all_rows, load_table, reference_row
+
+OMNI_BY_CELLS = 2811  # the size of OMNI-MATH that its printed cells point to; the averages point to 2785
+
+
+def rows_following(omni: int) -> int:
+    """Number of distinct rows whose averages follow, within TOLERANCE, for that size of OMNI-MATH."""
+    weights = {**WEIGHTS, "omni_math": omni}
+    return sum(abs(average(row.scores, weights) - row.average) <= TOLERANCE for row in distinct_rows())
+
+
+def omni_sizes() -> list[int]:
+    """The sizes of OMNI-MATH under which most averages follow."""
+    counts = {size: rows_following(size) for size in range(2600, 3001)}
+    return [size for size, count in counts.items() if count == max(counts.values())]
+
+
+def cells_possible(benchmark: str, size: int) -> tuple[int, int]:
+    """Number of distinct printed cells of a benchmark that are a share k / size, cut or rounded to two decimals; and
+    the number of all."""
+    cells = {(row.model, row.scores[benchmark]) for row in all_rows() if row.scores[benchmark]}
+    return sum(_is_share(score, size) for _, score in cells if score is not None), len(cells)
+
+
+def _is_share(percent: float, size: int) -> bool:
+    nearest = round(percent * size / 100)
+    exact = [100 * count / size for count in (nearest, nearest + 1)]
+    return any(abs(value - percent) <= 0.005 + 1e-9 or 0 <= value - percent < 0.01 for value in exact)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +95,31 @@ def test_the_fitted_size_is_one_of_the_best_and_the_cells_disagree() -> None:
     assert sizes[-1] < 2800 < OMNI_BY_CELLS
     assert rows_following(OMNI_BY_CELLS) < rows_following(WEIGHTS["omni_math"]) == 27
     assert cells_possible("omni_math", OMNI_BY_CELLS)[0] > cells_possible("omni_math", WEIGHTS["omni_math"])[0]
+
+
+def test_fixed_text_is_what_the_tables_give() -> None:
+    sizes, taken = omni_sizes(), WEIGHTS["omni_math"]
+    by_cells, by_average = cells_possible("omni_math", OMNI_BY_CELLS), cells_possible("omni_math", taken)
+    assert (
+        f"OMNI-MATH is fitted: sizes {sizes[0]}-{sizes[-1]} explain most averages ({taken} taken: "
+        f"{rows_following(taken)} rows). Its cells point to {OMNI_BY_CELLS}: {by_cells[0]} of {by_cells[1]} are shares "
+        f"of {OMNI_BY_CELLS}, {by_average[0]} of {taken}; but with {OMNI_BY_CELLS} only "
+        f"{rows_following(OMNI_BY_CELLS)} averages follow."
+    ) == SIZES
+    base = reference_row(RowKey("table3", method="tepo_no_kl")).average
+    panel_b = [row.average for row in load_table("table3") if row.panel == "B"]
+    steps = [int(row.steps) for row in load_table("table4")]
+    short, long = min(steps), max(steps)
+    assert not any(average > base for average in panel_b)
+    assert len(RANKS[0].benchmarks) != 4
+    assert short / long > 0.5
+    assert long > 80
+    assert [one.recomputed for one in STATEMENTS] == [
+        f"0 of {len(panel_b)} rows are above its {base:.2f}",
+        f"{len(RANKS[0].benchmarks)} are listed",
+        f"{100 * (short / long - 1):.0f}% ({short} against {long} steps)",
+        f"{long} steps x 64 prompts = {long * 64}",
+    ]
 
 
 @pytest.mark.parametrize("benchmark", [key for key in WEIGHTS if key != "omni_math"])

@@ -7,13 +7,13 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, RowKey, reference_row
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.table import Block, Cell, Row, Table
+from tepo.reporting.tables.table import Block, Cell, Table, TableRow
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
 def cell(table: Table, row: str, column: str, block: int = 0) -> Cell:
     found: Block = table.blocks[block]
-    line: Row = next(line for line in found.rows if line.key == row)
+    line: TableRow = next(line for line in found.rows if line.key == row)
     return line.cells[[entry.key for entry in found.columns].index(column)]
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tepo.reporting.figures.curves import STEP, RunCurves
-from tepo.reporting.figures.downsample import thinned
+from tepo.reporting.figures.curves import STEP, RunCurves, thinned
 from tepo.reporting.page.charts import chart_data
 
 REWARD, LENGTH, SECONDS, TOKENS = "critic/score/mean", "response_length/mean", "timing_s/step", "perf/sampled_tokens"

@@ -7,7 +7,7 @@ import pytest
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
-from tepo.reporting.tables.claims_rows import claims_table, outcome
+from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
 from tepo.reporting.tables.table import Cell, Table
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
@@ -32,7 +32,7 @@ def table(**averages: float) -> Table:
 
 def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> None:
     measured = table(a=30.0, b=29.0, c=31.5, d=33.0)
-    claims = claims_table([measured, table(a=30.0, c=28.0)])
+    claims = paper_comparisons([measured, table(a=30.0, c=28.0)])
     rows = claims.blocks[0].rows
     assert [row.key for row in rows] == ["made_up/b", "made_up/c", "made_up/d", "made_up/c"]
     assert rows[1].label == f"{ROWS[2].label} against GRPO/DAPO"
@@ -63,7 +63,7 @@ def test_cells_and_comparisons_are_of_one_difference() -> None:
 
 
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
-    assert claims_table([table(b=30.0, c=31.5)]).blocks[0].rows == ()
+    assert paper_comparisons([table(b=30.0, c=31.5)]).blocks[0].rows == ()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.reporting.figures.curves import STEP, RunCurves, training_figure
-from tepo.reporting.figures.figures import paper_figure
+from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.paper.reference import RowKey, reference_row
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.render import as_text

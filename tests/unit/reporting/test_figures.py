@@ -6,7 +6,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.reporting.figures.benchmarks_figure import benchmark_figure
 from tepo.reporting.figures.curves import RunCurves, svg
-from tepo.reporting.figures.figures import FIGURES, paper_figure
+from tepo.reporting.figures.paper_figures import FIGURES, paper_figure
 from tepo.reporting.tables.table import Table
 
 

@@ -9,15 +9,15 @@ from tepo.reporting.colours import UNTRAINED, look, looks
 from tepo.reporting.page.forest import Forest, forests
 from tepo.reporting.page.head import finding
 from tepo.reporting.tables.renderers import html_table
-from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Row, Table
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 
 def compared(*rows: tuple[str, float, str], paper: float | None = None, method: str = "tepo") -> Table:
     """A table of differences with intervals of two points, the first row also printed in the paper."""
     columns = (Column("average", "Avg."), Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
-    base = Row("base", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)), "grpo", measured=("r/add3",))
+    base = TableRow("base", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)), "grpo", measured=("r/add3",))
     lines = tuple(
-        Row(
+        TableRow(
             label,
             label,
             (Cell(50 + delta), Cell(delta, delta - 1, delta + 1), Cell(text=verdict)),
@@ -56,7 +56,7 @@ def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
 def test_what_leaves_the_scale_is_marked() -> None:
     table = compared(("a", -1.0, "worse"), ("b", 0.5, "within noise"))
     block = table.blocks[0]
-    untrained = Row("u", "untrained", (Cell(10.0), Cell(-40.0, -42.0, -38.0), Cell(text="worse")), UNTRAINED)
+    untrained = TableRow("u", "untrained", (Cell(10.0), Cell(-40.0, -42.0, -38.0), Cell(text="worse")), UNTRAINED)
     forest = one(replace(table, blocks=(replace(block, rows=(*block.rows, untrained)),)))
     *trained, last = forest.lines  # the trained rows set the scale
     assert last.beyond == ("left",)
@@ -106,7 +106,7 @@ def test_every_verdict_has_a_shape() -> None:
 def test_rows_that_were_not_run_show_a_command_and_no_dashes() -> None:
     table = compared(("a", -1.0, "worse"))
     block = table.blocks[0]
-    lacking = Row("x", "not run", (Cell(), Cell(), Cell()), "gspo")
+    lacking = TableRow("x", "not run", (Cell(), Cell(), Cell()), "gspo")
     table = replace(table, blocks=(replace(block, rows=(*block.rows, lacking)),), command="tepo ablate 'a study'")
     text = html_table.render(table)
     assert '<td class="missing none" colspan="3">not measured</td>' in text

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose, to_dict
-from tepo.reporting.figures.curves import STEP, RunCurves, svg, training_figure
-from tepo.reporting.figures.downsample import thinned
+from tepo.reporting.figures.curves import STEP, RunCurves, svg, thinned, training_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead

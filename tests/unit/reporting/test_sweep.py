@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from tepo.reporting.figures.curves import svg
-from tepo.reporting.figures.plane_figure import plane_figure
-from tepo.reporting.figures.sweep_figure import sweep_figure
+from tepo.reporting.figures.study_figures import plane_figure, sweep_figure
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.sensitivity_table import sensitivity_blocks
-from tepo.reporting.tables.sweep_table import sweep_blocks
+from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Block, Table
 from tests.unit.reporting.samples import BENCHMARKS, samples
 

@@ -9,10 +9,8 @@ import pytest
 
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.results.fill_command import fill_command
-from tepo.results.page import render_all
-from tepo.results.page_head import head_of, ranges
-from tepo.results.tables import study_table
+from tepo.results.page import head_of, ranges, render_all
+from tepo.results.tables import fill_command, study_table
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_studies

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tepo.reporting.figures.curves import TRAINING_PANELS
-from tepo.reporting.figures.x_axes import positions
+from tepo.reporting.figures.curves import TRAINING_PANELS, positions
 from tepo.store.records.thinned_metrics import pack, unpack
 
 

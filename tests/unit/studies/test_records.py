@@ -13,7 +13,8 @@ from tepo.common.errors import BUSY, UserError
 from tepo.common.files import write_json
 from tepo.launch.cost_summary import spent
 from tepo.problems.grader.options import REVISION
-from tepo.results.claims_table import registered_table
+from tepo.results.claim_outcomes import judge_claims
+from tepo.results.claims_table import claims_table
 from tepo.results.tables import read_samples, study_table
 from tepo.store.cost import Cost
 from tepo.store.records.archive import read_records, write_records
@@ -322,7 +323,7 @@ def test_claims_are_judged_from_records(own: Path, tmp_path: Path) -> None:
     claims = load_claims()
     empty = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "empty")
     ((_, again),) = with_records(empty, "laptop")
-    stored, shown = registered_table(claims, [units], []), registered_table(claims, [again], [])
+    stored, shown = (claims_table(claims, judge_claims(claims, [part]), []) for part in (units, again))
     assert shown.blocks == stored.blocks
     assert "holds" in [cell.text for cell in shown.blocks[0].rows[0].cells]
     assert any("2026-01-02" in cell.text for cell in shown.blocks[0].rows[0].cells)

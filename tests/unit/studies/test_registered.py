@@ -12,9 +12,8 @@ from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.tables.table import Table
-from tepo.results.claim_outcomes import judge
-from tepo.results.claims_table import registered_table, sentences
-from tepo.results.registration import registered
+from tepo.results.claim_outcomes import judge_claims, registration_dates
+from tepo.results.claims_table import claims_table, sentences
 from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies
@@ -128,19 +127,19 @@ def commit(folder: Path, date: str) -> None:
 
 
 def test_a_claim_is_registered_since_it_reads_as_it_does(file: Path) -> None:
-    assert registered(file) == {"first": None, "later": None}  # no repository
+    assert registration_dates(file) == {"first": None, "later": None}  # no repository
     commit(file.parent, "2026-01-01T12:00:00+00:00")
     file.write_text(text("first", "second"))
-    assert registered(file)["second"] is None  # not committed
+    assert registration_dates(file)["second"] is None  # not committed
     commit(file.parent, "2026-01-02T12:00:00+00:00")
     file.write_text(text("first", "second") + "# a comment\n")
     commit(file.parent, "2026-01-03T12:00:00+00:00")
-    days = {name: date and date.day for name, date in registered(file).items()}
+    days = {name: date and date.day for name, date in registration_dates(file).items()}
     assert days == {"first": 1, "second": 2, "later": 1}
     file.write_text(text("first", "second", margin="4"))  # both change
-    assert registered(file)["first"] is None
+    assert registration_dates(file)["first"] is None
     commit(file.parent, "2026-01-04T12:00:00+00:00")
-    days = {name: date and date.day for name, date in registered(file).items()}
+    days = {name: date and date.day for name, date in registration_dates(file).items()}
     assert days == {"first": 4, "second": 4, "later": 1}
 
 
@@ -151,7 +150,7 @@ def table(claims: Claims, store: Path, chances: Mapping[str, float], leave_out: 
     for study, part in planned:
         for unit in part[: len(part) - leave_out]:
             finish(unit, chances[study.name] if unit.row.label.endswith("A") else 0.5)
-    return registered_table(claims, units, ())
+    return claims_table(claims, judge_claims(claims, units), ())
 
 
 def cells(table: Table) -> dict[str, dict[str, str]]:
@@ -207,7 +206,7 @@ def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: P
             entropy = 0.5 - reward / 2 + (0.03 + 0.01 * (unit.seed % 2 - 0.5) if ahead else 0.0)
             row = {"training/global_step": step + 1, "critic/score/mean": reward, "actor/entropy": entropy}
             unit.run.append_metrics(row)
-    shown = registered_table(claims, [units], ())
+    shown = claims_table(claims, judge_claims(claims, [units]), ())
     first = cells(shown)["first"]
     assert (first["verdict"], first["claim"], first["margin"]) == ("better", "holds", "0.5 hundredths of a nat")
     delta = shown.blocks[0].rows[0].cells[0]
@@ -232,7 +231,7 @@ def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
     commit(file.parent, "2026-01-01T12:00:00+00:00")
     file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
     assert parse_claims(file).testable[0].means == "So be it."
-    before = registered(file)["first"]
+    before = registration_dates(file)["first"]
     assert before is not None
     assert before.day == 1
 
@@ -259,7 +258,7 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     for study, units in planned:
         for unit in units:
             finish(unit, {"up": 0.8, "close": 0.54}[study.name] if unit.row.label.endswith("A") else 0.5)
-    judged = judge(claims, [units for _, units in planned])
+    judged = judge_claims(claims, [units for _, units in planned])
     up, close, later = sentences(claims, judged)
     one = judged[1].difference
     assert one is not None

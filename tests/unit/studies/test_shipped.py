@@ -8,7 +8,7 @@ import pytest
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
-from tepo.reporting.tables.claims_rows import claims_table
+from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.results.figures import curves
 from tepo.results.tables import study_table
 from tepo.studies.plan import Unit, make_plan
@@ -101,7 +101,7 @@ def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(
     table1 = {unit.row.objective: unit.id for unit in make_plan(load_study("table1"), "laptop", store=tmp_path)}
     shared = {unit.row.objective for unit in units if table1.get(unit.row.objective) == unit.id}
     assert shared == set(table1) - {None}, "what Table 1 has run is not run again"
-    assert not claims_table([study_table(study, "laptop", units)]).blocks[0].rows
+    assert not paper_comparisons([study_table(study, "laptop", units)]).blocks[0].rows
 
 
 def test_shipped_records_are_of_today(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tepo.common.files import write_json
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
-from tepo.results.kind_figures import draw_study
+from tepo.results.figures import draw_study
 from tepo.results.tables import study_table
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies

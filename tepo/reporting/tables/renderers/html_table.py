@@ -8,20 +8,10 @@ from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
-from tepo.reporting.tables.table import (
-    BASELINE,
-    Block,
-    Cell,
-    Column,
-    Kind,
-    Row,
-    Table,
-    format_interval,
-    format_value,
-    sections,
-)
+from tepo.reporting.tables.cells import Markup
+from tepo.reporting.tables.table import BASELINE, Block, Cell, Column, Kind, Table, TableRow, sections
 
-_TAG = {1: ("<b>", "</b>"), 2: ("<u>", "</u>")}
+_MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 _WIDE = 13  # columns that an upright sheet of A4 has room for
 
 
@@ -48,7 +38,7 @@ def render(table: Table, runs: Collection[str] = ()) -> str:
     )
 
 
-def unmeasured(row: Row) -> bool:
+def unmeasured(row: TableRow) -> bool:
     """Tell whether nothing at all is known of a row."""
     return all(cell.mean is None and cell.text in ("", BASELINE) for cell in row.cells)
 
@@ -100,12 +90,12 @@ class _Markup:
             " first" if columns[index].group and (not index or columns[index - 1].group != columns[index].group) else ""
         )
 
-    def _body(self, section: str, rows: list[Row]) -> str:
+    def _body(self, section: str, rows: list[TableRow]) -> str:
         span = len(self.block.columns) + 1
         head = f'<tr class="section"><th colspan="{span}"><span>{escape(section)}</span></th></tr>' if section else ""
         return f"<tbody>{head}{''.join(map(self._row, rows))}</tbody>"
 
-    def _row(self, row: Row) -> str:
+    def _row(self, row: TableRow) -> str:
         label = escape(row.label)
         run = next((part for name in row.measured if (part := name.partition("/")[0]) in self.runs), None)
         label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
@@ -115,22 +105,19 @@ class _Markup:
         cells = (self._cell(row, index, cell) for index, cell in enumerate(row.cells))
         return f"<tr>{head}{''.join(cells)}</tr>"
 
-    def _cell(self, row: Row, index: int, cell: Cell) -> str:
-        column, decimals = self.block.columns[index], self.block.decimals
-        value, first = escape(format_value(cell, column, decimals)), self._first(index)
+    def _cell(self, row: TableRow, index: int, cell: Cell) -> str:
+        column, first = self.block.columns[index], self._first(index)
+        value = _MARKUP.cell(cell, column, self.block.decimals)
         if column.kind is Kind.TEXT:
             return f'<td class="text{first}">{value}</td>'
         if cell.mean is None:
-            return f'<td class="missing{first}">–</td>'
-        start, end = _TAG.get(cell.rank, ("", ""))
-        interval = format_interval(cell, column, decimals)
-        small = f" <small>{escape(interval)}</small>" if interval else ""
-        title = f' title="{escape(_exact(row, column, cell))}"' if interval else ""
+            return f'<td class="missing{first}">{value}</td>'
+        title = "" if cell.low is None else f' title="{escape(_exact(row, column, cell))}"'
         kind = f' class="{first.strip()}"' if first else ""
-        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{start}{value}{end}{small}</td>'
+        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{value}</td>'
 
 
-def _exact(row: Row, column: Column, cell: Cell) -> str:
+def _exact(row: TableRow, column: Column, cell: Cell) -> str:
     """Tooltip of a cell: the measurement that it rests on."""
     mean, low, high = (f"{value:.2f}".replace("-", "−") for value in (cell.mean, cell.low, cell.high))
     parts = [f"{row.label}, {column.title}: {mean}", f"95% interval {low} to {high}"]

@@ -1,7 +1,8 @@
 """Tables in LaTeX (booktabs): a complete document that compiles by itself; the `tabular` inside can be pasted into a
 paper."""
 
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
+from tepo.reporting.tables.cells import Markup
+from tepo.reporting.tables.table import Block, Kind, Table
 
 _PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
@@ -37,6 +38,14 @@ _SPECIAL = {
 }
 
 
+def escape(text: str) -> str:
+    """Plain text as LaTeX."""
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+_MARKUP = Markup(escape, r"\textbf{%s}", r"\underline{%s}", r"\,{\scriptsize %s}")
+
+
 def render(table: Table) -> str:
     """The document. Characters without a LaTeX form here are kept: `inputenc` says so if the font lacks them."""
     parts = [_PREAMBLE, rf"\textbf{{{escape(table.title)}}}\par\medskip" + "\n"]
@@ -47,11 +56,6 @@ def render(table: Table) -> str:
     return "".join(parts) + "\\end{document}\n"
 
 
-def escape(text: str) -> str:
-    """Plain text as LaTeX."""
-    return "".join(_SPECIAL.get(character, character) for character in text)
-
-
 def _note(text: str) -> str:
     return rf"{{\footnotesize {escape(text)}\par}}" + "\n"
 
@@ -60,18 +64,9 @@ def _tabular(block: Block) -> str:
     align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
     lines = [rf"\textit{{{escape(block.title)}}}\par\smallskip", rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
     lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
-    for section, rows in sections(block.rows):
+    for section, rows in _MARKUP.lines(block):
         lines.append(r"\midrule")
         if section:
-            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{escape(section)}}}}} \\")
-        for row in rows:
-            cells = [_cell(cell, column, block.decimals) for cell, column in zip(row.cells, block.columns, strict=True)]
-            lines.append(" & ".join([escape(row.label), *cells]) + r" \\")
+            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
+        lines += [" & ".join(cells) + r" \\" for cells in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}\par\medskip", ""])
-
-
-def _cell(cell: Cell, column: Column, decimals: int) -> str:
-    text = escape(format_value(cell, column, decimals))
-    text = {1: rf"\textbf{{{text}}}", 2: rf"\underline{{{text}}}"}.get(cell.rank, text)
-    interval = format_interval(cell, column, decimals)
-    return text + (rf"\,{{\scriptsize {escape(interval)}}}" if interval else "")

@@ -15,7 +15,8 @@ from rich.text import Text
 from tepo.common.text import spelt
 from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
 from tepo.reporting.progress import Screen
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, format_interval, format_value, sections
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, sections
 
 _STYLE = {1: "bold", 2: "underline"}
 _VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from tepo.evaluation.statistics.comparison import Difference, Verdict
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Row, Table
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, TableRow
 
 _COLUMNS = (
     Column("paper", "Δ Avg., paper", Kind.DELTA),
@@ -15,7 +15,7 @@ _COLUMNS = (
 _BEYOND_NOISE = (Verdict.BETTER, Verdict.WORSE)
 
 
-def claims_table(tables: Sequence[Table]) -> Table:
+def paper_comparisons(tables: Sequence[Table]) -> Table:
     """One row for each compared row of each table that the paper printed too; a section for each table."""
     rows, shown = [], 0
     for table in tables:
@@ -24,7 +24,7 @@ def claims_table(tables: Sequence[Table]) -> Table:
                 shown += shows(one.paper, one.measured)
                 key, label = f"{table.name}/{one.row.key}", f"{one.row.label} against {one.baseline.label}"
                 cells = (Cell(one.paper), one.cell, Cell(text=outcome(one.paper, one.measured)))
-                rows.append(Row(key, label, cells, one.row.method, table.title, one.row.look))
+                rows.append(TableRow(key, label, cells, one.row.method, table.title, one.row.look))
     note = (
         f"{shown} of {len(rows)} differences of the papers show here: "
         "same sign, and beyond noise after Holm's correction over all comparisons of these tables."

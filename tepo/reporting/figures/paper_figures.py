@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.reporting.figures.benchmarks_figure import benchmark_figure
-from tepo.reporting.figures.curves import Panel, RunCurves, series, training_figure
-from tepo.reporting.figures.x_axes import positions
+from tepo.reporting.figures.curves import Panel, RunCurves, positions, series, training_figure
 from tepo.reporting.tables.table import Block
 
 _V1 = "TEPO, earlier version (arXiv 2510.09369)"

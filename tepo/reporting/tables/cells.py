@@ -1,0 +1,62 @@
+"""How a cell is written: its value and its interval, plain or in the marks of a format."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, rounded, sections
+
+
+def format_value(cell: Cell, column: Column, decimals: int) -> str:
+    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
+    if column.kind is Kind.TEXT:
+        return cell.text or "–"
+    if cell.mean is None:
+        return "–"
+    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
+
+
+def _number(value: float, decimals: int, sign: str = "") -> str:
+    """Digits with a true minus sign; what rounds to zero has no sign."""
+    text = f"{rounded(value, decimals):{sign}.{decimals}f}"
+    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
+
+
+def format_interval(cell: Cell, column: Column, decimals: int) -> str:
+    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
+    if cell.low is None or cell.high is None:
+        return ""
+    if column.kind is Kind.DELTA:
+        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
+    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
+
+
+@dataclass(frozen=True)
+class Markup:
+    """Marks of a format. escape: plain text in it. best, second, interval: templates with one %s, for the first and the
+    second of a column and for the interval behind a value."""
+
+    escape: Callable[[str], str]
+    best: str
+    second: str
+    interval: str
+
+    def cell(self, cell: Cell, column: Column, decimals: int) -> str:
+        """The value, marked by its rank, and the interval."""
+        template = {1: self.best, 2: self.second}.get(cell.rank, "%s")
+        interval = format_interval(cell, column, decimals)
+        text = template % self.escape(format_value(cell, column, decimals))
+        return text + (self.interval % self.escape(interval) if interval else "")
+
+    def lines(self, block: Block) -> Iterator[tuple[str, list[list[str]]]]:
+        """Each section of a block with its rows: the label and the cells, written."""
+        for section, rows in sections(block.rows):
+            yield (
+                self.escape(section),
+                [
+                    [
+                        self.escape(row.label),
+                        *(self.cell(*pair, block.decimals) for pair in zip(row.cells, block.columns, strict=True)),
+                    ]
+                    for row in rows
+                ],
+            )

@@ -18,7 +18,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve

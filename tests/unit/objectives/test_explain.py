@@ -8,8 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.objectives import load_objective, names
-from tepo.objectives.explain.explain import explain
-from tepo.objectives.explain.explain_text import to_latex, to_text
+from tepo.objectives.explain import explain, to_latex, to_text
 from tepo.objectives.loading import objective_mapping, text
 from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tepo.objectives import TokenBatch, load_objective
 from tepo.objectives.axes import surrogate
-from tepo.objectives.explain.explain import explain
+from tepo.objectives.explain import explain
 from tepo.objectives.testing.case import make_case
 
 LEVELS = [

@@ -31,7 +31,7 @@ def option(
 
     choices: the words it takes, where its type is no Literal. low, high: bounds of a number, or of each number in a
     list or mapping; a number must be finite unless `high` is infinite. source: where the default comes from.
-    when: whether it has a say beside the other fields of its object.
+    when: a condition on the other fields of its object, without which the field has no effect.
     """
     metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high, "when": when}
     if isinstance(default, dict | list):

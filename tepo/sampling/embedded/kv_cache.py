@@ -1,4 +1,5 @@
-"""Memory that is used again: the arena, and the static key-value cache that lives in one."""
+"""Key-value cache of the embedded sampler: its size, for the sampler and the memory planner alike, the arena whose
+memory is used again, and the static cache that lives in one."""
 
 import math
 

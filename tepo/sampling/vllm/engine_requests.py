@@ -1,5 +1,7 @@
-"""The calls into vLLM that we make, looked up in its source. Importing it takes seconds, and Model Runner V2, which
-GPUs run, cannot be imported on a machine without Triton."""
+"""An engine of vLLM in this process: the calls that we make, and its requests in flight.
+
+The calls are looked up in its source: importing it takes seconds, and Model Runner V2, which GPUs run, cannot be
+imported on a machine without Triton."""
 
 import ast
 import contextlib
@@ -31,7 +33,7 @@ _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def missing_calls(folder: Path) -> list[str]:
-    """Those that the vLLM in a folder does not have, in words, for either of its model runners."""
+    """Name the calls that the vLLM in a folder does not have for either of its model runners."""
     missing = []
     for file, calls in _CALLS.items():
         there = dict(_methods(folder / file))
@@ -75,7 +77,9 @@ class SeenRequests:
         self._dropped += before - self._tokens
 
     def given_up(self, waiting: int) -> GivenUp | None:
-        """Of all seen so far, which are forgotten. waiting: tokens of finished responses that are given up too."""
+        """Tokens and preemptions seen so far, which are forgotten.
+
+        waiting: tokens of finished responses that are given up too."""
         seen, self._seen = self._seen, {}
         tokens, self._dropped = waiting + self._tokens + self._dropped, 0
         if self._under_way is None or not all(hasattr(request, "num_output_tokens") for request in seen.values()):
@@ -84,5 +88,5 @@ class SeenRequests:
 
     @property
     def _tokens(self) -> int:
-        """Of the requests under way."""
+        """Tokens of the requests in flight."""
         return sum(getattr(request, "num_output_tokens", 0) for request in (self._under_way or {}).values())

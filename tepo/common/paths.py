@@ -1,4 +1,4 @@
-"""Where the declarative files are: the user's folders in front, then the ones that ship with the package.
+"""Folders of the declarative files: the user's folders in front, then the ones that ship with the package.
 
 `TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
 `ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
@@ -68,8 +68,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def departure(objective: str) -> str:
-    """Where an objective departs from its paper, as its file says in a comment; empty where it says nothing, and for an
-    objective without a file."""
+    """The departure of an objective from its paper, as a comment in its file states it; empty without one."""
     path = files("objective").get(objective)
     found = path and re.search(r"^# Departs from its paper: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""

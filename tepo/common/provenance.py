@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
+"""Provenance of a result: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
     {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host, chosen}]}
 
@@ -85,7 +85,7 @@ def checkout(package: Path) -> tuple[str | None, bool | None]:
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """What git prints, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
+    """Output of git, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:

@@ -21,7 +21,7 @@ def kinds(package: str) -> list[str]:
 
 
 def backend(package: str, kind: str) -> Any:
-    """What the kind's module declares. Raises UserError for an unknown kind."""
+    """The declaration in the kind's module. Raises UserError for an unknown kind."""
     name = f"{package}.{kind}"
     try:
         return import_module(name).BACKEND
@@ -32,7 +32,7 @@ def backend(package: str, kind: str) -> Any:
 
 
 def installed(packages: Mapping[str, str]) -> bool:
-    """Whether a backend's packages are there: one of them is enough, as they are distributions of the same."""
+    """Tell whether one of a backend's packages is there: they are distributions of the same."""
     return not packages or any(map(_installed, packages))
 
 

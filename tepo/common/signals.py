@@ -69,7 +69,7 @@ def deferred(check_ranks: Callable[[], None]) -> Iterator[None]:
 
 
 def asked() -> bool:
-    """Whether training was asked to stop."""
+    """Tell whether training was asked to stop."""
     return bool(_noted)
 
 
@@ -89,8 +89,8 @@ def pass_on(process: int, launcher: bool) -> None:
 
 
 def lost_neighbour() -> bool:
-    """Whether a rank of this machine has ended: torchrun sends SIGTERM to the others then, and also when it gets one
-    itself."""
+    """Tell whether a rank of this machine has ended: torchrun sends SIGTERM to the others then, and also when it gets
+    one itself."""
     started = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return started > 1 and len(_children(os.getppid())) < started
 

@@ -23,7 +23,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
-    """What to type for an extra that is missing, and for tepo itself without one.
+    """The command that installs a missing extra, and tepo itself without one.
 
     root: the folder that tepo is imported from. In a checkout pip must take it from there, in an installed wheel by
     name: pip finds tepo installed and adds what the extra needs.

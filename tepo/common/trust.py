@@ -1,4 +1,4 @@
-"""Whose word it takes to execute code that lies outside the package: the caller's of this command, and nobody else's.
+"""Permission to execute code outside the package: the caller of this command gives it, and nobody else.
 
 A stored run, a study and a record may name code (`trust_remote_code`, `kinds:`); none of them can permit it. The caller
 permits it with `--trust`, by writing the override himself, or by the Python being in his TEPO_PATH.
@@ -14,7 +14,7 @@ from tepo.common.errors import UserError
 
 @dataclass(frozen=True)
 class _Said:
-    """What the caller of this process has said. words: overrides that he wrote."""
+    """Permissions of the caller of this process. words: overrides that he wrote."""
 
     trusts: bool = False
     words: frozenset[str] = frozenset()
@@ -42,12 +42,12 @@ def say(words: Iterable[str] = (), *, trusts: bool = False) -> None:
 
 
 def given() -> bool:
-    """Whether the caller trusts all that is named."""
+    """Tell whether the caller trusts all that is named."""
     return _said.trusts
 
 
 def wrote(word: str) -> bool:
-    """Whether the caller himself wrote an override."""
+    """Tell whether the caller himself wrote an override."""
     return word.strip() in _said.words
 
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.integrations.peers import PRIME_RL
-from tepo.integrations.readings import with_changes
+from tepo.integrations.trainers import PRIME_RL, with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
 
 

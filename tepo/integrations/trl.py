@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.peer import check_version, missing
+from tepo.integrations.trainers import check_version, missing
 from tepo.objectives import Groups, Loss, Metrics, Objective, Plan, TokenBatch, load_objective
 from tepo.objectives.axes.importance_ratio import NoRatio
 from tepo.objectives.axes.penalty import BY_CHANGE, Kl

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.integrations.peer import check_version, missing
-from tepo.integrations.peers import VERL, split
-from tepo.integrations.readings import Changes, with_changes
+from tepo.integrations.trainers import VERL, Changes, check_version, missing, split, with_changes
 from tepo.objectives import Comm, Groups, Objective, TokenBatch, names
 from tepo.objectives.axes.aggregation import token_scale
 from tepo.objectives.axis import Needs, Part

@@ -17,7 +17,7 @@ from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.objectives import load_objective
-from tepo.objectives.explain.explain import explain
+from tepo.objectives.explain import explain
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result, load_result

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.inputs import PER_TOKEN, check_given, check_lengths, missing, numbers_of
-from tepo.objectives.segments import indices_of, positions_of, rows_of
+from tepo.objectives.segments import indices_of, positions_of, sequence_of
 
 
 class Comm(Protocol):
@@ -59,8 +59,39 @@ def _settle(holder: Any, names: Sequence[str]) -> None:
         object.__setattr__(holder, name, settled)
 
 
+class _Flat:
+    """Places of the tokens of S sequences, one after the other."""
+
+    lengths: Tensor
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, which the device is asked for once."""
+        return self.lengths.tolist()
+
+    @property
+    def tokens(self) -> int:
+        """N."""
+        return sum(self.counts)
+
+    @cached_property
+    def sequence(self) -> Tensor:
+        """Index of each token's sequence, int64 [N]."""
+        return sequence_of(self.lengths, self.tokens)
+
+    @property
+    def rows(self) -> Tensor:
+        """`sequence`, by the name that kinds kept with older runs use."""
+        return self.sequence
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Place of each token in its response, from 0, int64 [N]."""
+        return positions_of(self.lengths, self.sequence)
+
+
 @dataclass(frozen=True)
-class Groups:
+class Groups(_Flat):
     """A graded rollout: what advantages are made of.
 
     rewards: float, integer or bool [S]; what is not finite counts as NaN. group_ids: int64 [S], equal for the responses
@@ -83,32 +114,12 @@ class Groups:
         rewards = torch.where(self.rewards.isfinite(), self.rewards, torch.nan)
         object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success
 
-    @cached_property
-    def counts(self) -> list[int]:
-        """`lengths` on the host, which the device is asked for once."""
-        return self.lengths.tolist()
-
-    @cached_property
-    def tokens(self) -> int:
-        """N."""
-        return sum(self.counts)
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """Sequence of each token, int64 [N]."""
-        return rows_of(self.lengths, self.tokens)
-
-    @cached_property
-    def positions(self) -> Tensor:
-        """Place of each token in its response, from 0, int64 [N]."""
-        return positions_of(self.lengths, self.rows)
-
 
 PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
 
 
 @dataclass(frozen=True)
-class TokenBatch:
+class TokenBatch(_Flat):
     """A mini-batch or a micro-batch.
 
     old_logprobs, advantages: float [N]; lengths: int64 [S]. logprobs: float [N] with gradient (None in the batch given
@@ -137,20 +148,10 @@ class TokenBatch:
             check_lengths(self, self.lengths.tolist(), "advantages")
         _settle(self, PER_TOKEN)
 
-    @cached_property
-    def rows(self) -> Tensor:
-        """Sequence of each token, int64 [N]."""
-        return rows_of(self.lengths, self.advantages.shape[0])
-
-    @cached_property
-    def positions(self) -> Tensor:
-        """Place of each token in its response, from 0, int64 [N]."""
-        return positions_of(self.lengths, self.rows)
-
-    @cached_property
-    def counts(self) -> list[int]:
-        """`lengths` on the host, read once."""
-        return self.lengths.tolist()
+    @property
+    def tokens(self) -> int:
+        """N, by the advantages: no device is asked."""
+        return self.advantages.shape[0]
 
     def want(self, name: str, why: str) -> Tensor:
         """An optional tensor that is needed now. Raises UserError when it was not given."""

@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tepo.common import paths
+from tepo.common import paths, trust
 from tepo.common.errors import UserError
-from tepo.common.plugin_files import read_kind_files
+from tepo.common.plugin_files import FOLDER, foreign_files, kept_files, read_kind_files
 from tepo.common.schema import Location, in_force, read_kind
 from tepo.common.schema.document import load
 from tepo.objectives.axes import (
@@ -216,3 +216,16 @@ def objective_mapping(objective: Objective) -> dict[str, Any]:
         else:
             result[axis] = _mapping(getattr(objective, axis), axis, files)
     return result
+
+
+def kept_objective(objective: Mapping[str, Any], run: Path) -> Objective:
+    """The objective of a run's configuration.
+
+    Raises UserError where its Python files are not the caller's own and he does not trust them."""
+    if OWN in objective:
+        objective = {**objective, OWN: kept_files(objective)}  # read once: what was looked at is what is executed
+    if foreign := foreign_files(objective):
+        what = f"the run keeps Python that is not in {FOLDER}: {', '.join(foreign)}"
+        fix = f"read it there (`full`, `objective`, `kinds`); a copy in {FOLDER} is yours"
+        trust.ask(what, str(run / "config.json"), fix)
+    return load_objective(objective)

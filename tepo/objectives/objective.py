@@ -6,6 +6,7 @@ out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (a
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,12 +14,12 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.objectives.axes.advantage import Advantage
 from tepo.objectives.axes.aggregation import Aggregation, count, micro_batch_scale, token_scale
-from tepo.objectives.axes.clip import Clip, clip_of
 from tepo.objectives.axes.correction import Correction, NoCorrection
-from tepo.objectives.axes.importance_ratio import Ratio
+from tepo.objectives.axes.importance_ratio import Ratio, Sequence, Token
 from tepo.objectives.axes.overlong import Keep, Overlong
 from tepo.objectives.axes.penalty import Penalty
-from tepo.objectives.axes.surrogate import Surrogate
+from tepo.objectives.axes.surrogate import Cispo, GeometricClip, PaperClip, PpoClip, Surrogate
+from tepo.objectives.axes.trust_region import HardClip
 from tepo.objectives.axes.weight import Uniform, Weight
 from tepo.objectives.axis import Needing, Needs, all_needs
 from tepo.objectives.batch import Comm, Groups, TokenBatch
@@ -27,6 +28,36 @@ from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.plan import Plan
 from tepo.objectives.segments import total
 from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
+
+
+@dataclass(frozen=True)
+class Clip:
+    """of: whose log-ratio is bounded, each token's or the geometric mean of a response. bounds: the clip distances that
+    act, by side (`low`, `high`)."""
+
+    of: Literal["token", "sequence"]
+    bounds: dict[str, float]
+
+
+def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
+    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix)."""
+    match surrogate:
+        case PpoClip() | GeometricClip() | HardClip():
+            bounds = {"low": surrogate.low, "high": surrogate.high}
+        case Cispo():
+            bounds = {"high": surrogate.high} | ({} if surrogate.low is None else {"low": surrogate.low})
+        case PaperClip():  # its lower bound never acts
+            bounds = {"high": surrogate.high}
+        case _:
+            return None
+    match ratio:
+        case Token():
+            return Clip("token", bounds)
+        case Sequence(mean="geometric"):
+            return Clip("token" if isinstance(surrogate, GeometricClip) else "sequence", bounds)
+        case _:
+            return None
+
 
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")  # what advantages may read, and length punishments
 _OF_PLAN = ("uid", "group_ids", "finished", "max_new_tokens")  # what `prepare` reads beside log-probs

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def rows_of(lengths: Tensor, total: int) -> Tensor:
+def sequence_of(lengths: Tensor, total: int) -> Tensor:
     """Index of the sequence of each token, int64 [total], from lengths [S] that sum to `total`
     (given, so that no device is asked)."""
     return torch.repeat_interleave(torch.arange(lengths.shape[0], device=lengths.device), lengths, output_size=total)
@@ -17,9 +17,9 @@ def starts_of(lengths: Tensor) -> Tensor:
     return lengths.cumsum(0) - lengths
 
 
-def positions_of(lengths: Tensor, rows: Tensor) -> Tensor:
-    """Place of each token in its sequence, from 0, int64 [N]; rows: from `rows_of`."""
-    return torch.arange(rows.shape[0], device=rows.device) - starts_of(lengths)[rows]
+def positions_of(lengths: Tensor, sequence: Tensor) -> Tensor:
+    """Place of each token in its sequence, from 0, int64 [N]; sequence: from `sequence_of`."""
+    return torch.arange(sequence.shape[0], device=sequence.device) - starts_of(lengths)[sequence]
 
 
 def token_indices(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
@@ -60,36 +60,36 @@ def total(values: Tensor) -> Tensor:
     return values.sum(dtype=torch.float64).to(values.dtype)
 
 
-def _means(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+def _means(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
     """Mean of each sequence on each of its tokens: [N] -> [N]."""
-    return (segment_sum(values, lengths) / lengths.clamp(min=1)).to(values.dtype).index_select(0, rows)
+    return (segment_sum(values, lengths) / lengths.clamp(min=1)).to(values.dtype).index_select(0, sequence)
 
 
 class _SequenceMean(torch.autograd.Function):
     """The mean of each sequence, spread over its tokens. A symmetric projection, so its backward pass is itself."""
 
     @staticmethod
-    def forward(ctx, values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:  # type: ignore[override]
-        ctx.save_for_backward(lengths, rows)
-        return _means(values, lengths, rows)
+    def forward(ctx, values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(lengths, sequence)
+        return _means(values, lengths, sequence)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        lengths, rows = ctx.saved_tensors
-        return _means(gradient, lengths, rows), None, None
+        lengths, sequence = ctx.saved_tensors
+        return _means(gradient, lengths, sequence), None, None
 
 
-def sequence_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+def sequence_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
     """Mean over each token's sequence: values [N] -> [N], differentiable."""
-    return _SequenceMean.apply(values, lengths, rows)
+    return _SequenceMean.apply(values, lengths, sequence)
 
 
-def prefix_mean(values: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+def prefix_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
     """Mean over the tokens of the sequence up to and including each token: values [N] -> [N], differentiable.
 
     One cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
     if not values.shape[0]:
         return values
     running = values.double().cumsum(0)
-    before = torch.cat([running.new_zeros(1), running])[starts_of(lengths)[rows]]
-    return ((running - before) / (positions_of(lengths, rows) + 1)).to(values.dtype)
+    before = torch.cat([running.new_zeros(1), running])[starts_of(lengths)[sequence]]
+    return ((running - before) / (positions_of(lengths, sequence) + 1)).to(values.dtype)

@@ -42,7 +42,7 @@ class EngineOfRank:
         return cls(comm.rank // size, comm.world_size // size, comm.rank % size == 0)
 
     def share(self, values: Sequence[T]) -> Sequence[T]:
-        """Those that are for this engine, of values that all engines share."""
+        """Part for this engine of values that all engines share."""
         return values[self.index :: self.count]
 
 
@@ -59,7 +59,7 @@ class Lockstep:
             self.index, self.first, self.group = ranks.rank_in_group, ranks.first_rank, ranks.cpu_group
 
     def agreed(self, value: bool) -> bool:
-        """What the first rank says."""
+        """The value of the first rank."""
         if self.size == 1:
             return value
         said = torch.tensor(int(value))

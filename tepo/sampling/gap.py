@@ -174,7 +174,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How to look at the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
+    """Means to score the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
     sequences: prompt and response of each sequence, in that order.
     model: whose parameters may be swapped for a moment."""
 
@@ -363,7 +363,7 @@ class GapAlarm:
         )
 
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:
-        """What the trainer would have said with the weights of the sync before, whole or in the output head alone."""
+        """Causes by the weights of the sync before, all of them or the output head alone: the gap is gone with them."""
         model, previous = evidence.model, self.previous
         if (
             model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""What every sampler gives and takes. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
+"""Interface of every sampler. Implementations: `torch_sampler` (embedded), `vllm_sampler`, `vllm_server`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to draw.
+    """Parameters of the draws.
 
     n: responses for each prompt. temperature: 0 is greedy. max_new_tokens: the length limit, end-of-sequence included.
     """
@@ -53,8 +53,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What a queue drew for nothing. tokens: of responses that it did not return. preemptions: how often it took the
-    cache of a response under way from it, to read it again later."""
+    """Work that a queue did for nothing. tokens: of responses that it did not return. preemptions: how often it took
+    the cache of a response in flight from it, to read it again later."""
 
     tokens: int
     preemptions: int

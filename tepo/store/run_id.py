@@ -5,7 +5,7 @@ from typing import Any
 from tepo.common.files import content_hash
 from tepo.config.compose import to_dict
 from tepo.config.run_config import DataConfig, RunConfig
-from tepo.policy.model.fingerprint import base_fingerprint
+from tepo.policy.model.model_location import base_fingerprint
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
 _UNHASHED = {

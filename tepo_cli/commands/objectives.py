@@ -40,8 +40,8 @@ def explain(
     import shutil
     from dataclasses import replace
 
-    from tepo.objectives.explain.explain import explain as explained
-    from tepo.objectives.explain.explain_text import to_latex, to_text
+    from tepo.objectives.explain import explain as explained
+    from tepo.objectives.explain import to_latex, to_text
 
     this = _named(objective, overrides or (), store)
     other = _named(vs, (), store) if vs else None
@@ -65,7 +65,7 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
         objective = named_objective(name, overrides)
         return Named(objective, objective.name)
     from tepo.common.text import counted
-    from tepo.objectives.stored_kinds import kept_objective
+    from tepo.objectives.loading import kept_objective
     from tepo.store.find_run import find_run, nearest_run
 
     run = find_run(name, store)

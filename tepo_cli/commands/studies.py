@@ -222,7 +222,8 @@ def claims(
     from tepo.common.errors import unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format
-    from tepo.results.claims_table import registered_table
+    from tepo.results.claim_outcomes import judge_claims
+    from tepo.results.claims_table import claims_table
     from tepo.store.find_run import costs
     from tepo.studies.claims import SCALE, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies
@@ -245,4 +246,5 @@ def claims(
             Slots(jobs=jobs),
         )
     units = [units for _, units in planned]
-    show_table(registered_table(loaded, units, costs(store)), [unit for part in units for unit in part], format)
+    table = claims_table(loaded, judge_claims(loaded, units), costs(store))
+    show_table(table, [unit for part in units for unit in part], format)

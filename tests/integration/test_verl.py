@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tepo.common.errors import UserError
-from tepo.integrations.readings import with_changes
+from tepo.integrations.trainers import with_changes
 
 pytestmark = pytest.mark.verl
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.readings import with_changes
+from tepo.integrations.trainers import with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
-from tepo.objectives.testing.case import LIMIT, Case, make_case
+from tepo.objectives.testing.case import LIMIT, TabularCase, make_case
 
 Run = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any]], None]
 READING, TOLD, ACTOR = "the reading that needs less: ", "give it here: ", "actor_rollout_ref.actor."
@@ -55,14 +55,14 @@ def words(text: str) -> dict[str, Any]:
     return {key: yaml.safe_load(value) for key, value in (part.split("=") for part in text.split())}
 
 
-def case_of_cells() -> Case:
+def case_of_cells() -> TabularCase:
     """A success in each group, so that no method of ours is without a gradient."""
     case = make_case(5)
     case.rewards[7] = 1
     return case
 
 
-def by_hand(row: Objective, case: Case, uid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def by_hand(row: Objective, case: TabularCase, uid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Advantages, loss and gradient by the logits."""
     advantages = row.advantages(case.groups())
     batch = TokenBatch(**vars(case.batch(row, advantages)) | {"uid": uid})
@@ -147,11 +147,11 @@ def run_prime_rl(name: str, changes: dict[str, Any], told: dict[str, Any], setti
     same((made, total.detach(), gradient), by_hand(row, without_empty(case), case.uid[case.lengths > 0]), 1e-9)
 
 
-def without_empty(case: Case) -> Case:
+def without_empty(case: TabularCase) -> TabularCase:
     """The case without its responses of no token, whose rewards prime-rl's groups here do not have."""
     kept = case.lengths > 0
     chosen = {key: getattr(case, key)[kept] for key in ("lengths", "rewards", "group_ids", "finished", "uid")}
-    return Case(**{**vars(case), **chosen})
+    return TabularCase(**{**vars(case), **chosen})
 
 
 # TRL ------------------------------------------------------------------------------------------------------------------

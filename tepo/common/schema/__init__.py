@@ -5,8 +5,7 @@ and where its default comes from. `document.load` parses a YAML file, `read` and
 A mistake is a UserError that names file and line (or the override), the dotted key and the nearest valid name.
 """
 
-from tepo.common.schema.fields import REQUIRED, Exclusive, derived, in_force, option
 from tepo.common.schema.location import Keys, Location
-from tepo.common.schema.reader import read, read_kind
+from tepo.common.schema.reader import REQUIRED, Exclusive, derived, in_force, option, read, read_kind
 
 __all__ = ["REQUIRED", "Exclusive", "Keys", "Location", "derived", "in_force", "option", "read", "read_kind"]

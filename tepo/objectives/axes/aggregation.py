@@ -56,7 +56,7 @@ class SeqMeanTokenMean:
     over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
-        return per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.rows]
+        return per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.sequence]
 
     @property
     def needs(self) -> Needs:
@@ -168,7 +168,7 @@ def _group_scale(options: Aggregation, batch: TokenBatch, comm: Comm | None) -> 
     tokens = zeros.index_add(0, index, lengths.double())
     sequences = zeros.index_add(0, index, (lengths > 0).double())
     number = (sequences > 0).sum().clamp(min=1)
-    mine = torch.searchsorted(groups, ids)[batch.rows]
+    mine = torch.searchsorted(groups, ids)[batch.sequence]
     dtype = batch.advantages.dtype
     return options.scale(
         batch,

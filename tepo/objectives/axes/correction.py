@@ -162,9 +162,9 @@ class Rejected:
         if self.over == "token":
             return values
         if self.over == "max":
-            return segment_max(values, batch.lengths)[batch.rows]
+            return segment_max(values, batch.lengths)[batch.sequence]
         totals = segment_sum(values, batch.lengths)
-        return (totals / batch.lengths.clamp(min=1) if self.over == "mean" else totals)[batch.rows]
+        return (totals / batch.lengths.clamp(min=1) if self.over == "mean" else totals)[batch.sequence]
 
     def _kept(self, values: Tensor) -> Tensor:
         if self.estimator != "k1":
@@ -223,7 +223,7 @@ def _ratio(level: str, batch: TokenBatch, kind: str) -> Tensor:
     """pi_old / pi_sampler of each token, or of its response [N]."""
     gap = _gap(batch, kind)
     if level == "sequence":
-        gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).to(gap.dtype)[batch.rows]
+        gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).to(gap.dtype)[batch.sequence]
     return gap.exp()
 
 

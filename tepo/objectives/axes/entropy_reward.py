@@ -60,15 +60,15 @@ class Gtpo:
     current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        graded, rows = _graded(rewards, groups, self.entropy_floor), groups.rows
-        member, keys = graded.success[rows], _columns(groups)
+        graded, sequence = _graded(rewards, groups, self.entropy_floor), groups.sequence
+        member, keys = graded.success[sequence], _columns(groups)
         counted = member if self.counted == "successful" else torch.ones_like(member)
-        reward = graded.base[rows] + self.alpha * shares(graded.entropies, member, keys, counted)
+        reward = graded.base[sequence] + self.alpha * shares(graded.entropies, member, keys, counted)
         positive = _token_moments(self.statistics, reward, groups, comm).normalize(reward, self.eps)
         if self.failures == "zero":
             return positive
         below = shares(inverse(graded.entropies), ~member, keys, ~member)
-        lowered = 0 * graded.base[rows] - below  # 0, or NaN where a reward is
+        lowered = 0 * graded.base[sequence] - below  # 0, or NaN where a reward is
         negative = _token_moments(self.statistics, lowered, groups, comm).normalize(lowered, self.eps)
         return torch.where(member, positive, negative)
 
@@ -140,12 +140,12 @@ class GtpoClipped:
         return self.alpha1 * (1 + 1 / self.kappa)
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        graded, rows = _graded(rewards, groups), groups.rows
-        member = graded.success[rows]
+        graded, sequence = _graded(rewards, groups), groups.sequence
+        member = graded.success[sequence]
         share = shares(graded.entropies, member, _columns(groups), member)
         shaped = (self.alpha1 + self.alpha2 * share).clamp(1.0, self._top)
         extra = graded.base - graded.success.double() + self.length_term_of(groups)
-        reward = torch.where(member, shaped + extra[rows], graded.base[rows])
+        reward = torch.where(member, shaped + extra[sequence], graded.base[sequence])
         return _token_moments(self.statistics, reward, groups, comm).normalize(reward, self.eps)
 
     def length_term_of(self, groups: Groups) -> Tensor:
@@ -201,7 +201,7 @@ class GrpoS:
             lowered = 0 * graded.base - shares(inverse(mean), ~success, ids, ~success)  # 0, or NaN where a reward is
             negative = group_moments(lowered, ids).normalize(lowered, self.eps)
             advantage = torch.where(success, advantage, negative)
-        return advantage[groups.rows]
+        return advantage[groups.sequence]
 
     def _mean(self, entropies: Tensor, groups: Groups) -> Tensor:
         """H_i of each response, float64 [S]."""
@@ -270,10 +270,12 @@ def _columns(groups: Groups) -> Tensor:
     """One key per (group, position): int64 [N]."""
     _, index = torch.unique(groups.group_ids, return_inverse=True)
     width = groups.lengths.max().clamp(min=1) if groups.lengths.shape[0] else 1
-    return index[groups.rows] * width + groups.positions
+    return index[groups.sequence] * width + groups.positions
 
 
 def _token_moments(statistics: str, values: Tensor, groups: Groups, comm: Comm | None) -> Moments:
     return (
-        batch_moments(values, comm) if statistics == "batch" else group_moments(values, groups.group_ids[groups.rows])
+        batch_moments(values, comm)
+        if statistics == "batch"
+        else group_moments(values, groups.group_ids[groups.sequence])
     )

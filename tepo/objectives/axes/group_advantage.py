@@ -37,7 +37,7 @@ class GroupNormalized:
     current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.rows]
+        return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.sequence]
 
     @property
     def explained(self) -> Part:
@@ -61,7 +61,7 @@ class EntropyTerm:
     varies = True
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.rows]
+        return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.sequence]
 
     def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
         entropies = batch.want("entropies", "advantage.kind: entropy_term").detach()
@@ -96,7 +96,7 @@ class Gpg:
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)
-        return (self._scale(groups, comm) * centred)[groups.rows]
+        return (self._scale(groups, comm) * centred)[groups.sequence]
 
     def _scale(self, groups: Groups, comm: Comm | None) -> Tensor | float:
         """alpha; 1 where no response counts (the advantages are 0 then).
@@ -130,7 +130,7 @@ class LeaveOneOut:
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         moments = group_moments(rewards, groups.group_ids)
         centred = moments.normalize(rewards, 0.0, std=False)
-        return (centred * moments.size / (moments.size - 1).clamp(min=1))[groups.rows]
+        return (centred * moments.size / (moments.size - 1).clamp(min=1))[groups.sequence]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class BatchWhitened:
     )
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        centred = group_moments(rewards, groups.group_ids).normalize(rewards, 0.0, std=False)[groups.rows]
+        centred = group_moments(rewards, groups.group_ids).normalize(rewards, 0.0, std=False)[groups.sequence]
         moments = batch_moments(centred, comm)
         whitened = (centred - moments.mean) * torch.rsqrt(moments.std**2 + self.eps)
         return torch.where(moments.mixed, whitened, 0.0)

@@ -74,17 +74,17 @@ class Sequence:
         with torch.no_grad():
             value = self._value(d, batch)
         own = d - d.detach()  # 0 in value, 1 in gradient
-        return value * (1 + (own if self.gradient == "local" else own / batch.lengths[batch.rows]))
+        return value * (1 + (own if self.gradient == "local" else own / batch.lengths[batch.sequence]))
 
     def _value(self, d: Tensor, batch: TokenBatch) -> Tensor:
         match self.mean:
             case "geometric":
-                return sequence_mean(d, batch.lengths, batch.rows).exp()
+                return sequence_mean(d, batch.lengths, batch.sequence).exp()
             case "product":
-                total = sequence_mean(d, batch.lengths, batch.rows) * batch.lengths[batch.rows]
+                total = sequence_mean(d, batch.lengths, batch.sequence) * batch.lengths[batch.sequence]
                 return total.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
             case _:
-                return sequence_mean(d.exp(), batch.lengths, batch.rows)
+                return sequence_mean(d.exp(), batch.lengths, batch.sequence)
 
     @property
     def spread(self) -> str:
@@ -127,9 +127,9 @@ class Prefix:
 
     def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
         if self.gradient == "full":
-            return prefix_mean(d, batch.lengths, batch.rows).exp()
+            return prefix_mean(d, batch.lengths, batch.sequence).exp()
         with torch.no_grad():
-            value = prefix_mean(d, batch.lengths, batch.rows).exp()
+            value = prefix_mean(d, batch.lengths, batch.sequence).exp()
         return value * (1 + (d - d.detach()))
 
     @property

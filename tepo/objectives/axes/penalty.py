@@ -224,7 +224,7 @@ class Kl:
             anchor = batch.want("initial_logprobs", "penalty.anchor: initial")
             delta = log_ratio(terms.logprobs, finite_logprobs(anchor))
         if self.estimator == "k2_response":
-            return sequence_mean(delta, batch.lengths, batch.rows) ** 2 * batch.lengths[batch.rows] / 2
+            return sequence_mean(delta, batch.lengths, batch.sequence) ** 2 * batch.lengths[batch.sequence] / 2
         return kl_estimate(self.estimator, delta, terms.d.exp() if self.estimator == "r_k3" else None)
 
     def _mask(self, terms: Terms, comm: Comm | None, salt: int) -> Tensor | None:

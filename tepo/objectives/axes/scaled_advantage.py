@@ -29,7 +29,7 @@ class MeanNormalized:
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         moments = group_moments(rewards, groups.group_ids)
         scaled = moments.normalize(rewards, 0.0, std=False) / moments.mean
-        return torch.where(moments.mean <= 0, 0.0, scaled)[groups.rows]
+        return torch.where(moments.mean <= 0, 0.0, scaled)[groups.sequence]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class LengthWeighted:
         baseline = group_moments(rewards * groups.lengths, groups.group_ids).mean
         lengths = group_moments(groups.lengths.double(), groups.group_ids).mean
         centred = rewards - baseline / lengths
-        return torch.where(moments.mixed, centred, 0.0)[groups.rows]
+        return torch.where(moments.mixed, centred, 0.0)[groups.sequence]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PassAtK:
         spread = (none * (1 - none)).sqrt()
         scaled = torch.where(spread == 0, 0.0, gain / (spread + self.eps))  # every set has a success, or none has
         mixed = group_moments(failed, groups.group_ids).mixed & (n >= self.k)
-        return torch.where(mixed, scaled, 0.0)[groups.rows]
+        return torch.where(mixed, scaled, 0.0)[groups.sequence]
 
     @property
     def explained(self) -> Part:
@@ -118,7 +118,7 @@ class BestOfGroup:
         lead = torch.where((rewards == best) & alone & moments.mixed, best - second, 0.0)
         lead = torch.where(rewards.isnan() | best.isnan(), torch.nan, lead)
         scaled = torch.where(moments.mixed, lead / (moments.std + self.eps), 0.0) if self.std else lead
-        return scaled[groups.rows]
+        return scaled[groups.sequence]
 
     @property
     def explained(self) -> Part:
@@ -154,7 +154,7 @@ class BatchScaled:
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, 0.0, std=False)
         moments = batch_moments(rewards, comm)
-        return torch.where(moments.mixed, centred / (moments.std + self.eps), 0.0)[groups.rows]
+        return torch.where(moments.mixed, centred / (moments.std + self.eps), 0.0)[groups.sequence]
 
 
 @dataclass(frozen=True)
@@ -180,4 +180,4 @@ class Decoupled:
         parts = (graded, rewards - graded)
         total = sum(group_moments(part, groups.group_ids).normalize(part, self.eps) for part in parts)
         assert isinstance(total, Tensor)
-        return batch_moments(total, comm).normalize(total, self.eps)[groups.rows]
+        return batch_moments(total, comm).normalize(total, self.eps)[groups.sequence]

@@ -31,7 +31,7 @@ def draws(batch: TokenBatch, salt: int) -> Tensor:
     a function of (salt, sequence's uid, position) alone, whatever the order, split or rank."""
     uid = batch.want("uid", "a selection of tokens")
     keys = mix(uid, torch.tensor(salt, dtype=torch.int64, device=uid.device))
-    return uniform(keys[batch.rows], batch.positions)
+    return uniform(keys[batch.sequence], batch.positions)
 
 
 def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:

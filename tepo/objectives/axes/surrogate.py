@@ -230,7 +230,7 @@ class GeometricClip:
     def gain(self, terms: Terms) -> Gain:
         d, advantages, batch = terms.d, terms.advantages, terms.batch
         held = torch.where(advantages > 0, d.clamp(max=self.high), d.clamp(min=-self.low))
-        value = sequence_mean(held, batch.lengths, batch.rows).exp() * advantages
+        value = sequence_mean(held, batch.lengths, batch.sequence).exp() * advantages
         own = d.detach()
         outside = (own > self.high) | (own < -self.low)
         return Gain(value, held.detach() != own, counted=(outside & (advantages > 0), outside & (advantages < 0)))

@@ -186,7 +186,7 @@ class OffPolicyMask:
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         batch = terms.batch
-        drift = -sequence_mean(terms.d.detach(), batch.lengths, batch.rows)
+        drift = -sequence_mean(terms.d.detach(), batch.lengths, batch.sequence)
         return 1 - ((drift > self.threshold) & (terms.advantages < 0)).to(batch.advantages.dtype)
 
     @property

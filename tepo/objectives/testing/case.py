@@ -16,7 +16,7 @@ LIMIT = 6
 
 
 @dataclass
-class Case:
+class TabularCase:
     """logits: leaf [N, V] of the current policy; the other tables [N, V] are of other policies. tokens: int64 [N]."""
 
     logits: Tensor
@@ -77,7 +77,7 @@ class Case:
 
 def make_case(
     seed: int, *, drift: float = 0.5, vocabulary: int = 5, repeat: int = 1, dtype: torch.dtype = torch.float64
-) -> Case:
+) -> TabularCase:
     """A case of 9 x `repeat` responses. drift: how far the current logits are from the old ones (0: on-policy)."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor(LENGTHS * repeat)
@@ -91,7 +91,7 @@ def make_case(
     old, initial, sampler, current = (table.to(dtype) for table in (old, old + noise(0.3), old + noise(0.1), current))
     tokens = torch.multinomial(torch.softmax(old, -1), 1, generator=generator)[:, 0]
     group_ids = torch.tensor(GROUPS).repeat(repeat) + 10 * torch.arange(repeat).repeat_interleave(len(GROUPS))
-    return Case(
+    return TabularCase(
         logits=current.requires_grad_(),
         old_logits=old,
         initial_logits=initial,
@@ -105,12 +105,12 @@ def make_case(
     )
 
 
-def shuffled(case: Case, order: Tensor) -> tuple[Case, Tensor]:
+def shuffled(case: TabularCase, order: Tensor) -> tuple[TabularCase, Tensor]:
     """The case of some of its responses in this order, and the place of each of their tokens in the old order."""
     parts = [torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()]
     places = torch.cat([torch.arange(0), *parts])
     old, initial, sampler = (table[places] for table in (case.old_logits, case.initial_logits, case.sampler_logits))
-    moved = Case(
+    moved = TabularCase(
         logits=case.logits.detach()[places].requires_grad_(),
         old_logits=old,
         initial_logits=initial,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from tepo.common.errors import UserError
 from tepo.objectives.axes.aggregation import TokenMean
@@ -21,16 +22,14 @@ from tepo.objectives.axes.surrogate import Unclipped
 from tepo.objectives.axes.weight import Uniform
 from tepo.objectives.axis import Needs
 from tepo.objectives.batch import Groups, TokenBatch
-from tepo.objectives.explain.explain import detached, explain
-from tepo.objectives.explain.explain_text import to_latex, to_text
+from tepo.objectives.explain import detached, explain, to_latex, to_text
 from tepo.objectives.loading import parts_of
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Objective
 from tepo.objectives.plan import Plan
 from tepo.objectives.plugins import located, place_of
 from tepo.objectives.terms import LOG_RATIO_BOUND
-from tepo.objectives.testing.case import LIMIT, Case, make_case, shuffled
-from tepo.objectives.testing.finite_differences import slopes
+from tepo.objectives.testing.case import LIMIT, TabularCase, make_case, shuffled
 from tepo.objectives.testing.printed import UnreadableError
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 from tepo.objectives.testing.statements import at, wrong_coefficients, wrong_explanations, wrong_members
@@ -50,25 +49,25 @@ class Check:
     wrong: str
 
 
-def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> tuple[Case, TokenBatch]:
+def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> tuple[TabularCase, TokenBatch]:
     """The case and its mini-batch, whose log-probs and entropies have a graph down to the logits."""
     case = make_case(_SEED, repeat=4, dtype=dtype)
     return case, case.batch(objective)
 
 
-def gradient_of_part(objective: Objective, case: Case, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
+def gradient_of_part(objective: Objective, case: TabularCase, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
     """Gradient of one (micro-)batch's loss by the logits of the full case [N, V], and its metrics."""
     out = objective.loss(batch, plan)
     (gradient,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
     return gradient, out.metrics
 
 
-def unsplit(objective: Objective, case: Case, batch: TokenBatch) -> tuple[Tensor, Metrics]:
+def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple[Tensor, Metrics]:
     """Gradient and metrics of the mini-batch in one piece."""
     return gradient_of_part(objective, case, batch, objective.prepare(batch, salt=_SALT))
 
 
-def split(objective: Objective, case: Case, batch: TokenBatch, parts: list[list[int]]) -> tuple[Tensor, Metrics]:
+def split(objective: Objective, case: TabularCase, batch: TokenBatch, parts: list[list[int]]) -> tuple[Tensor, Metrics]:
     """The sum over micro-batches, with one plan, made without log-probs where the row says it needs none."""
     plan = objective.prepare(_before_log_probs(objective, batch), salt=_SALT)
     done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
@@ -225,7 +224,7 @@ def gradient(objective: Objective) -> str:
     return ""
 
 
-def edge_cases() -> dict[str, Case]:
+def edge_cases() -> dict[str, TabularCase]:
     """Rollouts at the edge of what a trainer meets."""
     case = make_case(_SEED, repeat=4, dtype=torch.float32)
     ones = torch.ones_like(case.rewards)
@@ -246,7 +245,7 @@ def edge_cases() -> dict[str, Case]:
     }
 
 
-def _off_policy(case: Case, sign: int) -> Case:
+def _off_policy(case: TabularCase, sign: int) -> TabularCase:
     """The case with log-ratios at the bound that they are clamped to, as after a step that went wrong."""
     rare = torch.zeros_like(case.old_logits)
     rare[torch.arange(len(case.tokens)), case.tokens] = LOG_RATIO_BOUND
@@ -290,7 +289,7 @@ def nan(objective: Objective) -> str:
 
     for place in (0, 1, -1):  # a success, a failure of its group, and one of a group without a success
         made = objective.advantages(replace(groups, rewards=_with_nan(groups.rewards, place)))
-        if not made[groups.rows == torch.arange(len(case.lengths))[place]].isnan().all():
+        if not made[groups.sequence == torch.arange(len(case.lengths))[place]].isnan().all():
             where = at(objective, "advantage", objective.advantage, "advantages")
             return f"a NaN reward makes an advantage that is a number: {where}"
     old = batch.old_logprobs
@@ -315,7 +314,7 @@ def baseline(objective: Objective) -> str:
     lengths = torch.full((9,), 3)
     ids, rewards = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 4]), torch.tensor([1.0, 0, 1, 1, 1, 0, 0, 1, 0]).double()
     groups = Groups(rewards, ids, lengths, torch.ones(27).double(), lengths > 0, 2 * LIMIT)
-    found = objective.advantages(groups)[groups.rows > 2]
+    found = objective.advantages(groups)[groups.sequence > 2]
     if found.abs().max() <= SLOPE_TOLERANCE:
         return ""
     where = at(objective, "advantage", objective.advantage, "advantages")
@@ -462,3 +461,47 @@ def check_runs(objective: Objective) -> None:
         what = f"the loss cannot be computed: {_first_line(error)}"
         fix = "return what the Protocol of the axis says: docs/own-methods.md"
         raise UserError(what, where=where, fix=fix) from error
+
+
+STEP = 1e-6  # of a logit, in float64: the rounding of a loss near 1 leaves ten digits of the slope
+
+
+class _Detached(TorchFunctionMode):
+    """Keeps the results of `detach` and of everything under `no_grad`; with `kept`, gives those back in their order.
+
+    Whether a `no_grad` is open is noted as it is entered: torch also has no gradient inside a `Function`'s own forward,
+    whose result does have one."""
+
+    def __init__(self, kept: list[Tensor] | None = None):
+        super().__init__()
+        self.kept: list[Tensor] = [] if kept is None else kept
+        self._replay = None if kept is None else iter(kept)
+        self._open = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch._C._set_grad_enabled:
+            self._open = not args[0]
+        if not isinstance(result, Tensor) or not (self._open or func is Tensor.detach):
+            return result
+        if self._replay is None:
+            self.kept.append(result.detach().clone())
+            return result
+        return next(self._replay).clone()
+
+
+def slopes(loss: Callable[[Tensor], Tensor], at: Tensor, directions: Tensor, *, hold: bool) -> Tensor:
+    """Central differences of `loss` at `at` [N, V] along directions [K, N, V], float64 [K].
+
+    hold: what the loss detaches stays at its value at `at`, so that autograd's gradient has the same slopes."""
+    with _Detached() as detached:
+        loss(at)
+
+    def value(point: Tensor) -> float:
+        if not hold:
+            return float(loss(point))
+        with _Detached(detached.kept):
+            return float(loss(point))
+
+    found = [(value(at + STEP * one) - value(at - STEP * one)) / (2 * STEP) for one in directions]
+    return torch.tensor(found, dtype=torch.float64)

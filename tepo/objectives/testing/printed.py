@@ -40,17 +40,17 @@ class UnreadableError(Exception):
 
 
 class Reader:
-    """values: symbol -> [N]; rows: int64 [N], the response of each token; definitions: lines of an explanation."""
+    """values: symbol -> [N]; sequence: int64 [N], the response of each token; definitions: lines of an explanation."""
 
-    def __init__(self, values: Mapping[str, Tensor], rows: Tensor, definitions: Iterable[str]):
-        self._given, self._lines, self._values, self._rows = values, tuple(definitions), dict(values), rows
+    def __init__(self, values: Mapping[str, Tensor], sequence: Tensor, definitions: Iterable[str]):
+        self._given, self._lines, self._values, self._sequence = values, tuple(definitions), dict(values), sequence
         self._defined: dict[str, Cases] = {}
         for line in self._lines:
             self._define(line)
 
     def instead(self, **values: Tensor) -> "Reader":
         """The same with other values of these symbols."""
-        return Reader({**self._given, **values}, self._rows, self._lines)
+        return Reader({**self._given, **values}, self._sequence, self._lines)
 
     def number(self, text: str) -> Tensor:
         """The formula's value at each token [N]; `x A, x = exp(d_t)` says what its symbol is itself.
@@ -59,7 +59,7 @@ class Reader:
         for line in own:
             self._define(line)
         found = _Parser(head, self).all()
-        return found if found.shape else found.expand(self._rows.shape)
+        return found if found.shape else found.expand(self._sequence.shape)
 
     def symbol(self, name: str) -> Tensor:
         """A symbol's value; with the index of a sum (s, u) it is that of the token."""
@@ -75,18 +75,18 @@ class Reader:
 
     def over_response(self, values: Tensor, mean: bool) -> Tensor:
         """The sum, or the mean, of each response on its tokens."""
-        values = values.expand(self._rows.shape)
-        rows = int(self._rows.max()) + 1
-        total = values.new_zeros(rows).index_add(0, self._rows, values)
-        count = values.new_zeros(rows).index_add(0, self._rows, torch.ones_like(values))
-        return (total / count.clamp(min=1) if mean else total)[self._rows]
+        values = values.expand(self._sequence.shape)
+        number = int(self._sequence.max()) + 1
+        total = values.new_zeros(number).index_add(0, self._sequence, values)
+        count = values.new_zeros(number).index_add(0, self._sequence, torch.ones_like(values))
+        return (total / count.clamp(min=1) if mean else total)[self._sequence]
 
     def onwards(self, values: Tensor, up_to: bool) -> Tensor:
         """The sum over the tokens u >= t of the response, or (up_to) over s <= t."""
-        values = values.expand(self._rows.shape)
+        values = values.expand(self._sequence.shape)
         running = torch.empty_like(values)
-        for row in self._rows.unique().tolist():
-            own = self._rows == row
+        for one in self._sequence.unique().tolist():
+            own = self._sequence == one
             running[own] = values[own].cumsum(0) if up_to else values[own].flip(0).cumsum(0).flip(0)
         return running
 
@@ -112,7 +112,7 @@ class Reader:
 
     def _holds(self, condition: str) -> Tensor:
         parts = [_Parser(part, self).comparison() for part in condition.strip("()").split(" and ")]
-        return torch.stack([part.expand(self._rows.shape) for part in parts]).all(0)
+        return torch.stack([part.expand(self._sequence.shape) for part in parts]).all(0)
 
 
 class _Parser:

@@ -14,14 +14,13 @@ from tepo.objectives.axes.selection import SCOPES
 from tepo.objectives.axes.weight import Uniform, Weight
 from tepo.objectives.axis import Line, Part
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.explain.coefficient import carried_by
-from tepo.objectives.explain.explain import definitions
+from tepo.objectives.explain import carried_by, definitions
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import parts_of
 from tepo.objectives.objective import Loss, Objective
 from tepo.objectives.plan import Plan
 from tepo.objectives.plugins import place_of
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tepo.objectives.testing.printed import Reader, UnreadableError
 
 NEAR = 0.02  # drift of the logits: ratios so near 1 that no usual clip acts, so far that formulas differ
@@ -90,8 +89,9 @@ def _never_asked(objective: Objective, batch: TokenBatch) -> str:
 def _varies(objective: Objective, tokens: Mapping[str, Tensor], batch: TokenBatch) -> str:
     """Advantages, or ratios, that differ within a response and are said to be alike."""
     within = {
-        ("advantage", "varies", "False"): not objective.advantage.varies and _differs(tokens["advantage"], batch.rows),
-        ("ratio", "per_response", "True"): objective.ratio.per_response and _differs(tokens["ratio"], batch.rows),
+        ("advantage", "varies", "False"): not objective.advantage.varies
+        and _differs(tokens["advantage"], batch.sequence),
+        ("ratio", "per_response", "True"): objective.ratio.per_response and _differs(tokens["ratio"], batch.sequence),
     }
     for (axis, member, value), wrong in within.items():
         if wrong:
@@ -100,9 +100,9 @@ def _varies(objective: Objective, tokens: Mapping[str, Tensor], batch: TokenBatc
     return ""
 
 
-def _differs(values: Tensor, rows: Tensor) -> bool:
+def _differs(values: Tensor, sequence: Tensor) -> bool:
     """Tell whether values [N] of one response differ by more than rounding."""
-    spread = [float(part.max() - part.min()) for row in rows.unique() if (part := values[rows == row]).shape[0]]
+    spread = [float(part.max() - part.min()) for one in sequence.unique() if (part := values[sequence == one]).shape[0]]
     return max(spread) > 1e-9 * max(1.0, float(values.abs().max()))
 
 
@@ -122,7 +122,7 @@ def _carries_gradient(objective: Objective, batch: TokenBatch) -> str:
     return ""
 
 
-def _other_leaves(loss: Tensor, case: Case) -> str:
+def _other_leaves(loss: Tensor, case: TabularCase) -> str:
     """A gradient into something that is not the policy, old log-probs for example."""
     nodes, seen = [loss.grad_fn], set()
     while nodes:
@@ -185,7 +185,7 @@ def wrong_coefficients(objective: Objective) -> str:
     for part in (None, *objective.penalties):
         try:
             if part is None:
-                wrong = _policy_term(alone, policy, Reader(_values(alone, batch, out), batch.rows, lines), out)
+                wrong = _policy_term(alone, policy, Reader(_values(alone, batch, out), batch.sequence, lines), out)
             else:
                 wrong = _penalty_term(alone, part, batch, policy, lines)
         except UnreadableError as error:
@@ -224,7 +224,7 @@ def _values(objective: Objective, batch: TokenBatch, out: Loss) -> dict[str, Ten
         "d_t": d,
         "r_t": d.exp(),
         "A": tokens["advantage"],
-        "T_i": batch.lengths[batch.rows].double(),
+        "T_i": batch.lengths[batch.sequence].double(),
         "N": ones * len(d),
         "t": (batch.positions + 1).double(),
         "u": (batch.positions + 1).double(),
@@ -277,7 +277,7 @@ def _penalty_term(objective: Objective, part: Penalty, batch: TokenBatch, policy
         values |= {"M": out.tokens["kl_mask"].double()}
     if isinstance(part, Kl):  # another's definitions say what e is
         values |= {"e": values["log pi_t"] - batch.want(f"{part.anchor}_logprobs", "a penalty")}
-    printed = Reader(values, batch.rows, lines).number(text)
+    printed = Reader(values, batch.sequence, lines).number(text)
     return _contradiction(text, found, printed, _beyond(found, printed))
 
 

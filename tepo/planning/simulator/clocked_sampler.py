@@ -17,7 +17,7 @@ from tepo.planning.simulator.workload import PROMPT, Drawn, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.sampler import Job, Queue, Response, SamplingParams
-from tepo.sampling.vllm.response_groups import Groups
+from tepo.sampling.vllm.response_groups import ResponseGroups
 from tepo.training.batch import Prompt
 
 
@@ -134,7 +134,7 @@ class ClockedQueue:
     """
 
     def __init__(self, engine: Engine, workload: Workload, size: int, params: SamplingParams) -> None:
-        self.engine, self.workload, self.size, self.groups = engine, workload, size, Groups(params)
+        self.engine, self.workload, self.size, self.groups = engine, workload, size, ResponseGroups(params)
         self.drawn: dict[int, Drawn] = {}
 
     def add(self, jobs: Sequence[Job]) -> None:

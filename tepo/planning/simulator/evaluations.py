@@ -11,7 +11,7 @@ from tepo.planning.simulator.rollouts import Setup
 from tepo.planning.simulator.workload import PROMPT, Workload
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.sampling.sampler import Job, Response, SamplingParams
-from tepo.sampling.vllm.response_groups import Groups, fewest
+from tepo.sampling.vllm.response_groups import ResponseGroups, fewest
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ClockedServerQueue:
     """`tepo.sampling.sampler.Queue`; all engines run while `finished` is called."""
 
     def __init__(self, sampler: ClockedServers, params: SamplingParams):
-        self.sampler, self.groups, self.clock = sampler, Groups(params), 0.0
+        self.sampler, self.groups, self.clock = sampler, ResponseGroups(params), 0.0
         self.under_way = [0] * len(sampler.engines)
         self.lengths: dict[int, list[int]] = {}
 

@@ -8,14 +8,29 @@ Tiles span all tokens when the budget allows, so each slice of the weight's grad
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
 from tepo.policy.logprobs.tile_sums import Coefficients, State
+
+BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsOptions:
+    """temperature: of the softmax. entropy_gradient: let the gradient of the entropy flow. need_entropy: else None.
+    reference: log-probs [N, V] float32 of another policy, for the exact KL to it. budget: bytes for logits."""
+
+    temperature: float = 1.0
+    entropy_gradient: bool = False
+    need_entropy: bool = True
+    reference: Tensor | None = None
+    budget: int = BUDGET
+
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
 _LEAST_ROWS = 256

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.chunked import ChunkedStatistics
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.chunked import ChunkedStatistics, StatisticsOptions
 
 
 def linear_statistics(

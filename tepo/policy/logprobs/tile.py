@@ -131,7 +131,7 @@ def _strips(logits: Tensor) -> list[slice]:
 
 
 def _triton(logits: Tensor) -> bool:
-    """Whether the Triton kernels take this tile: they compute in float32 on CUDA."""
+    """Tell whether the Triton kernels take this tile: they compute in float32 on CUDA."""
     there = logits.is_cuda and logits.dtype == torch.float32 and importlib.util.find_spec("triton") is not None
     return there and kernels_run(logits.device)
 

@@ -1,4 +1,4 @@
-"""How a process takes memory: what is freed is kept on a CPU, and segments grow on a GPU.
+"""Memory of a process: freed pieces are kept on a CPU, and segments grow on a GPU.
 
 An update on CPU frees and takes the same few megabytes dozens of times; glibc gives them back to the system and every
 return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`).

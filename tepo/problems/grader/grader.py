@@ -8,8 +8,7 @@ from types import TracebackType
 from tepo.problems.grader.kinds.comparer import Comparer, Undecided
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.text.brackets import deepest
-from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
-from tepo.problems.grader.text.golds import gold_answers
+from tepo.problems.grader.text.extraction import NoAnswer, extract_answer, gold_answers
 from tepo.problems.grader.verdict import OUT_OF_BUDGET, Verdict
 from tepo.problems.grader.workers.pool import Pool
 

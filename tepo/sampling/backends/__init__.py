@@ -26,8 +26,8 @@ RESERVE = 2**30  # bytes of a GPU that no plan gives away: a desktop, other cont
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a sampler shares a GPU with. device: its bytes, 0 for a CPU. trainer: those that the trainer holds during a
-    rollout. shared: whether the sampler reads the trainer's weights."""
+    """Memory of the GPU that a sampler shares. device: its bytes, 0 for a CPU. trainer: those that the trainer holds
+    during a rollout. shared: whether the sampler reads the trainer's weights."""
 
     device: float
     trainer: float
@@ -45,7 +45,7 @@ class SamplerMemory:
 
 
 class SamplerBackend(Protocol):
-    """What a sampler declares of itself."""
+    """Declaration of a sampler."""
 
     shares_weights: bool
     """It reads the weights of the policy that it was opened with, as they are at each call."""
@@ -59,7 +59,7 @@ class SamplerBackend(Protocol):
     """Distributions, of which it needs one, and how to get each."""
 
     def segments_may_grow(self, config: RunConfig) -> bool:
-        """Whether torch's allocator may use expandable segments in its process."""
+        """Tell whether torch's allocator may use expandable segments in its process."""
         ...
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
@@ -85,11 +85,11 @@ class SamplerBackend(Protocol):
         ...
 
     def preferred(self) -> bool:
-        """Whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
+        """Tell whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
         ...
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
-        """What it takes, from the sizes of the model."""
+        """Memory that it takes, from the sizes of the model."""
         ...
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
@@ -103,7 +103,7 @@ def sampler_kinds() -> list[str]:
 
 
 def sampler_backend(kind: str) -> SamplerBackend:
-    """What a sampler declares. Raises UserError for an unknown one."""
+    """The declaration of a sampler. Raises UserError for an unknown one."""
     return registry.backend(__name__, kind)
 
 
@@ -114,7 +114,7 @@ def longest_sequence(config: RunConfig) -> int:
 
 @dataclass(frozen=True)
 class SamplerOptions:
-    """How to generate.
+    """Settings of a sampler for a finished model.
 
     kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is bfloat16 on a
     GPU, else float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side.
@@ -139,7 +139,7 @@ class SamplerOptions:
 
     @property
     def backend(self) -> SamplerBackend:
-        """What generates. Raises UserError for an unknown kind."""
+        """The sampler that generates. Raises UserError for an unknown kind."""
         return sampler_backend(self.resolved_kind())
 
     def resolved_kind(self) -> str:

@@ -9,7 +9,7 @@ from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.shapes import Shape, number_bytes
 from tepo.sampling.backends import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
-from tepo.sampling.embedded.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
+from tepo.sampling.embedded.kv_cache import CPU_BYTES, gpu_cache_bytes, row_bytes
 
 if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy

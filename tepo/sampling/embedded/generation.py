@@ -9,11 +9,10 @@ from torch import Tensor
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import mix, uniform
-from tepo.sampling.embedded.cache_size import GROWTH
 from tepo.sampling.embedded.cuda_graph import GraphedStep
 from tepo.sampling.embedded.decode_forward import Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
-from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
+from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
 from tepo.sampling.sampler import Response, SamplingParams
 
 _WINDOW, _GRAPHED_WINDOW = (
@@ -27,7 +26,7 @@ _LOGITS = 1 << 24  # elements of the logits held at a time
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the batches of a call share.
+    """State that the batches of a call share.
 
     arenas: for the cache, and for what a step computes. stop: ids that end a response. graphs: steps as CUDA graphs.
     """
@@ -115,7 +114,7 @@ class Generation:
         return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
     def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper | GraphedStep:
-        """What steps the live rows, looking at the columns so far and at the next few."""
+        """The decoder of the live rows, looking at the columns so far and at the next few."""
         step = _GRAPHED_WINDOW if self.graphs else _WINDOW
         window = min(cache.capacity, -(-(column + 1) // step) * step)
         cache.data[:, : len(row), :, column:window] = 0

@@ -12,11 +12,10 @@ from torch.nn.attention import sdpa_kernel
 
 from tepo.common.errors import UserError
 from tepo.sampling.embedded.batch_queue import Waves
-from tepo.sampling.embedded.cache_size import CPU_BYTES, gpu_cache_bytes, row_bytes
 from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
 from tepo.sampling.embedded.generation import Generation, Shared
-from tepo.sampling.embedded.kv_cache import Arena
+from tepo.sampling.embedded.kv_cache import CPU_BYTES, Arena, gpu_cache_bytes, row_bytes
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.stop_tokens import stop_tokens
 

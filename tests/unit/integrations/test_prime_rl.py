@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
-from tepo.integrations.readings import reads, with_changes
+from tepo.integrations.trainers import reads, with_changes
 from tepo.objectives import Groups, TokenBatch, load_objective, objective_mapping
 
 

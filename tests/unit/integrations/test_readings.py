@@ -6,9 +6,7 @@ import sys
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.integrations.peer import check_version
-from tepo.integrations.peers import PRIME_RL, TRL, VERL, split
-from tepo.integrations.readings import WORDS, reads, with_changes
+from tepo.integrations.trainers import PRIME_RL, TRL, VERL, WORDS, check_version, reads, split, with_changes
 from tepo.objectives import load_objective, names
 
 

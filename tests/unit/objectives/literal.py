@@ -1,4 +1,4 @@
-"""The papers' formulas once more, to the letter and in loops: J of each row from a Case, as a function of its logits.
+"""The papers' formulas once more, to the letter and in loops: J of each row from a TabularCase, as a function of its logits.
 
 Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip,
 autograd for the rest.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tepo.objectives.testing.case import Case
+from tepo.objectives.testing.case import TabularCase
 
 EPS = 1e-6
 
@@ -19,7 +19,7 @@ EPS = 1e-6
 class View:
     """A case as nested lists: lp[i][t] with gradient; lo, l0, ls, h_old as numbers."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: TabularCase):
         self.case = case
 
         def split(values: Tensor) -> list[list[Tensor]]:

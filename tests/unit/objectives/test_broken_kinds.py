@@ -33,21 +33,21 @@ ADVANTAGE = """
 
     def advantages(self, rewards, groups, comm):
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, 0.0, std=False)
-        return centred[groups.rows]
+        return centred[groups.sequence]
 
     def current(self, advantages, batch):
         return advantages
 """
 GPG = ADVANTAGE.replace(
-    "return centred[groups.rows]",
+    "return centred[groups.sequence]",
     """mixed = group_moments(groups.rewards, groups.group_ids).mixed
         totals = all_sum(torch.stack([mixed.new_ones(len(mixed)).sum(), mixed.sum()]).double(), comm)
-        return (centred * totals[0] / totals[1].clamp(min=1))[groups.rows]""",
+        return (centred * totals[0] / totals[1].clamp(min=1))[groups.sequence]""",
 )
 SCALED = ADVANTAGE.replace(
-    "return centred[groups.rows]",
+    "return centred[groups.sequence]",
     """squares, count = all_sum(torch.stack([(rewards**2).sum(), torch.ones_like(rewards).sum()]), comm)
-        return (centred / (squares / count).sqrt().clamp(min=1e-6))[groups.rows]""",
+        return (centred / (squares / count).sqrt().clamp(min=1e-6))[groups.sequence]""",
 )
 SURROGATE = """
     only_ratio = None
@@ -128,7 +128,7 @@ FAULTS = {
         "log-ratios of 20: the loss is nan in float32", "class Mine",
     ),
     "varies": Fault(
-        "advantage", "centred[groups.rows]", "centred[groups.rows] * (1 + groups.positions)", "members",
+        "advantage", "centred[groups.sequence]", "centred[groups.sequence] * (1 + groups.positions)", "members",
         "the advantages of one response differ", "varies =",
     ),
     "nan ratio": Fault(
@@ -140,11 +140,11 @@ FAULTS = {
         "class Mine",
     ),
     "nan reward": Fault(
-        "advantage", "centred[groups.rows]", "torch.nan_to_num(centred)[groups.rows]", "nan", "a NaN reward",
+        "advantage", "centred[groups.sequence]", "torch.nan_to_num(centred)[groups.sequence]", "nan", "a NaN reward",
         "def advantages",
     ),
     "raw rewards": Fault(
-        "advantage", "centred[groups.rows]", "rewards[groups.rows]", "baseline",
+        "advantage", "centred[groups.sequence]", "rewards[groups.sequence]", "baseline",
         "equal rewards of a group give an advantage of 1, not 0", "def advantages",
     ),
     "a gradient in the advantages": Fault(

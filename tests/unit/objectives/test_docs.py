@@ -13,7 +13,7 @@ import torch
 from tepo.objectives import Needs, Objective, load_objective, names
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import AXES, text
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.tables import with_tables
 
@@ -25,7 +25,7 @@ def snippets(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
 
-def padded(case: Case, objective: Objective) -> dict[str, Any]:
+def padded(case: TabularCase, objective: Objective) -> dict[str, Any]:
     """[B, T] tensors with rubbish beside the responses, as a trainer holds them: those that the row needs."""
     mask = torch.arange(int(case.lengths.max()) + 2) < case.lengths[:, None]
 

@@ -8,8 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.objectives import load_objective, names
-from tepo.objectives.explain.explain import explain
-from tepo.objectives.explain.explain_text import to_latex, to_text
+from tepo.objectives.explain import explain, to_latex, to_text
 from tepo.objectives.loading import objective_mapping, text
 from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
@@ -65,16 +64,18 @@ def test_the_coefficient_is_the_gradient(label):
     values |= {
         "lambda_t": tokens.get("weight"),
         "v_t": gap.clamp(max=2.0),
-        "T_i": batch.lengths[batch.rows],
+        "T_i": batch.lengths[batch.sequence],
         "tau": 1.05 - 0.05 * (batch.advantages > 0).double(),
     }
     kernel = [(ratio**k * torch.exp(c - c * ratio)) for k, c in ((2, 3), (3, 2))]
     values |= {"phi": torch.where(batch.advantages >= 0, *kernel), "sum_s": 1.0}
-    values["e_s"] = torch.stack([values["e"][batch.rows == row].sum() for row in batch.rows.tolist()])
+    values["e_s"] = torch.stack([values["e"][batch.sequence == row].sum() for row in batch.sequence.tolist()])
     if type(objective.correction).__name__ != "Truncated" or objective.correction.normalize:
         values["v_t"] = tokens.get("correction")  # by the literal formulas
     if "by sequence" in label:
-        values["v_t"] = torch.stack([gap[batch.rows == row].prod().clamp(max=2.0) for row in batch.rows.tolist()])
+        values["v_t"] = torch.stack(
+            [gap[batch.sequence == row].prod().clamp(max=2.0) for row in batch.sequence.tolist()]
+        )
     printed = evaluate(explain(objective).coefficient.text, values)
     stopped = (
         tokens["clipped"]
@@ -108,14 +109,14 @@ def test_the_coefficient_where_factors_differ_within_a_response(name, changes, p
         amount = amount * torch.exp(batch.old_logprobs - batch.sampler_logprobs).clamp(max=2.0)
     found, expected = -torch.autograd.grad(out.loss, leaf)[0] / plan.scale, torch.empty_like(d)
     for row in range(len(batch.lengths)):
-        own = batch.rows == row
+        own = batch.sequence == row
         if name == "prefix_is":
             steps = torch.arange(1, int(own.sum()) + 1)
             expected[own] = (amount[own] * out.tokens["ratio"][own] / steps).flip(0).cumsum(0).flip(0)
         else:
             expected[own] = (d[own].exp() if name == "grpo_s" else out.tokens["ratio"][own]) * amount[own].mean()
-    free = torch.stack([~out.tokens["clipped"][batch.rows == row].any() for row in range(len(batch.lengths))])[
-        batch.rows
+    free = torch.stack([~out.tokens["clipped"][batch.sequence == row].any() for row in range(len(batch.lengths))])[
+        batch.sequence
     ]
     assert free.any()
     torch.testing.assert_close(found[free], expected[free], rtol=1e-8, atol=1e-10)

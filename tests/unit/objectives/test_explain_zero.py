@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tepo.objectives import TokenBatch, load_objective
 from tepo.objectives.axes import surrogate
-from tepo.objectives.explain.explain import explain
+from tepo.objectives.explain import explain
 from tepo.objectives.testing.case import make_case
 
 LEVELS = [
@@ -103,7 +103,7 @@ def printed_zero(text: str, values: dict[str, Any], rows: Tensor) -> Tensor:
 
 def numbers_of(batch: TokenBatch, out: Any, surrogate: dict[str, Any]) -> dict[str, Any]:
     """What the symbols stand for, [N] each; A is 0 where a clip stops the token's own term."""
-    rows, tokens = batch.rows, out.tokens
+    rows, tokens = batch.sequence, out.tokens
     d, a = tokens["log_ratio"], tokens["advantage"]
     ratio = tokens["ratio"]
     weight = tokens.get("weight", torch.ones_like(d))
@@ -150,7 +150,7 @@ def check(source: dict[str, Any]) -> None:
     found = -torch.autograd.grad(out.loss, batch.logprobs)[0] / plan.scale
     told, values = explain(objective).coefficient, numbers_of(batch, out, surrogate)
 
-    zero = printed_zero(told.zero, values, batch.rows)
+    zero = printed_zero(told.zero, values, batch.sequence)
     assert zero.any()
     assert not zero.all()
     assert ((found.abs() < 1e-12) == zero).all(), told.zero

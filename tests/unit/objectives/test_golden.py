@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.loading import text
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.literal import LITERAL, View
 from tests.unit.objectives.literal_newer import NEWER, icepop, masked_sequences, opsm, rejected, tis, top_entropy
@@ -26,7 +26,9 @@ def test_every_row_has_a_literal():
     assert set(ROWS) == set(names())
 
 
-def compare(objective: Objective, literal: Callable[[View], Tensor], case: Case, salt: int = 0) -> dict[str, Tensor]:
+def compare(
+    objective: Objective, literal: Callable[[View], Tensor], case: TabularCase, salt: int = 0
+) -> dict[str, Tensor]:
     """Loss and logit gradient of both; returns the diagnostics."""
     batch = case.batch(objective)
     out = objective.loss(batch, objective.prepare(batch, salt=salt))

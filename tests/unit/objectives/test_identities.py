@@ -6,11 +6,11 @@ import yaml
 
 from tepo.objectives import load_objective
 from tepo.objectives.loading import text
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 
 
-def gradient(source, case: Case, advantages=None) -> torch.Tensor:
+def gradient(source, case: TabularCase, advantages=None) -> torch.Tensor:
     objective = load_objective(source)
     batch = case.batch(objective, advantages)
     return torch.autograd.grad(objective.loss(batch, objective.prepare(batch)).loss, case.logits)[0]

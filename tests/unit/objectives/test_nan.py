@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tepo.objectives import Groups, Objective, load_objective, names
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
 
 ROWS = {name: load_objective(name) for name in names()}
@@ -20,7 +20,7 @@ def broken(values: torch.Tensor, place: int) -> torch.Tensor:
     return values
 
 
-def loss_of(objective: Objective, case: Case, groups: Groups, **changes: torch.Tensor) -> torch.Tensor:
+def loss_of(objective: Objective, case: TabularCase, groups: Groups, **changes: torch.Tensor) -> torch.Tensor:
     """The loss of the case, its batch changed."""
     batch = replace(case.batch(objective, objective.advantages(groups)), **changes)
     return objective.loss(batch, objective.prepare(batch)).loss

@@ -7,14 +7,14 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.objectives import Groups, Objective, TokenBatch, load_objective
-from tepo.objectives.testing.case import Case, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import SPLIT_DEPENDENT, changed, variants
 
 ROWS = variants() | {label: changed(*change) for label, change in SPLIT_DEPENDENT.items()}
 ALWAYS_GROUPS, ALWAYS_BATCH = ("rewards", "group_ids", "lengths"), ("old_logprobs", "advantages", "lengths", "logprobs")
 
 
-def run(objective: Objective, case: Case, given: tuple[str, ...]) -> torch.Tensor:
+def run(objective: Objective, case: TabularCase, given: tuple[str, ...]) -> torch.Tensor:
     """The loss with these optional fields and no others."""
     everything = case.groups()
     fields = {name: getattr(everything, name) for name in (*ALWAYS_GROUPS, *given) if hasattr(everything, name)}

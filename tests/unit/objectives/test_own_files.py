@@ -11,8 +11,7 @@ from tepo.config.compose import compose
 from tepo.jobs.model_card import card_of, write_card
 from tepo.launch.local import why
 from tepo.objectives import load_objective, objective_mapping
-from tepo.objectives.explain.explain import explain
-from tepo.objectives.explain.explain_text import to_text
+from tepo.objectives.explain import explain, to_text
 from tepo.objectives.testing.checks import CHECKS, check_objective
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder

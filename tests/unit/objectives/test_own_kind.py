@@ -12,8 +12,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.objectives import Objective, TokenBatch, load_objective, names, objective_mapping
 from tepo.objectives.axes import surrogate
-from tepo.objectives.explain.explain import explain
-from tepo.objectives.explain.explain_text import to_latex, to_text
+from tepo.objectives.explain import explain, to_latex, to_text
 from tepo.reporting import colours
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.tables import PAGE, with_tables

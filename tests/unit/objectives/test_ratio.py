@@ -98,9 +98,9 @@ def test_long_prefixes_keep_their_precision_behind_other_responses():
     d = torch.zeros(8003)
     d[:8000] = 19.0
     d[8000:] = torch.tensor([0.01, 0.02, 0.03])
-    from tepo.objectives.segments import prefix_mean, rows_of
+    from tepo.objectives.segments import prefix_mean, sequence_of
 
-    found = prefix_mean(d, lengths, rows_of(lengths, 8003))[8000:]
+    found = prefix_mean(d, lengths, sequence_of(lengths, 8003))[8000:]
     assert found.tolist() == pytest.approx([0.01, 0.015, 0.02], rel=1e-6)
 
 

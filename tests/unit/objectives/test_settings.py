@@ -8,7 +8,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.objectives import load_objective, objective_mapping
-from tepo.objectives.explain.explain import explain
+from tepo.objectives.explain import explain
 
 BASE = {"advantage": "group_normalized", "ratio": "token", "surrogate": "ppo_clip", "aggregation": "token_mean"}
 EPS = (1e-6, 0, None)

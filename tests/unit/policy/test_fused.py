@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tepo.policy.logprobs.chunked import _tile_shape, _tiles
+from tepo.policy.logprobs.chunked import StatisticsOptions, _tile_shape, _tiles
 from tepo.policy.logprobs.fused import linear_statistics
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
 
 SHAPES = [(37, 300, 8), (5, 4099, 16), (700, 2500, 8)]
 
@@ -204,7 +203,7 @@ def test_where_no_kernel_runs_one_warning_says_what_to_install() -> None:
 _ON_GPU = """
 import torch
 from tepo.policy.logprobs.fused import linear_statistics
-from tepo.policy.logprobs.statistics_options import StatisticsOptions
+from tepo.policy.logprobs.chunked import StatisticsOptions
 hidden, weight = torch.randn(8, 16, device="cuda").bfloat16(), torch.randn(300, 16, device="cuda").bfloat16()
 targets = torch.arange(8, device="cuda")
 exact = torch.log_softmax((hidden.float() @ weight.float().t()), dim=-1).gather(1, targets[:, None])[:, 0]

@@ -15,9 +15,8 @@ from tepo.policy.toy.alphabet import CHARACTERS, build_tokenizer
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
-from tepo.problems.procedural.catalogue import TASKS
 from tepo.problems.procedural.generator import Example, generate, generate_examples
-from tepo.problems.procedural.tasks import Task, exact
+from tepo.problems.procedural.tasks import TASKS, Task, exact
 from tepo.problems.splits import SPLITS, split_of
 
 MIXES = {"laptop": 7, "laptop_sparse": 3, "chains_25": 1, "chains_70": 1, "chains_200": 1}  # benchmarks of each

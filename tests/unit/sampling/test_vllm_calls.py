@@ -9,7 +9,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.common.registry import TESTED, untested
 from tepo.sampling.vllm import vllm_sampler
-from tepo.sampling.vllm.engine_calls import _CALLS, missing_calls
+from tepo.sampling.vllm.engine_requests import _CALLS, missing_calls
 from tepo.sampling.vllm.vllm_sampler import check_installed, vllm_folder
 
 RUNNERS = ("v1/worker/gpu_model_runner.py", "v1/worker/gpu/model_runner.py")

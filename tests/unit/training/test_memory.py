@@ -8,7 +8,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import KNOWN
-from tepo.sampling.embedded.cache_size import gpu_cache_bytes
+from tepo.sampling.embedded.kv_cache import gpu_cache_bytes
 from tepo.training.resources.memory import (
     GIB,
     Gpus,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tepo.objectives import load_objective
-from tepo.objectives.axes.clip import Clip
+from tepo.objectives.objective import Clip
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.metrics.policy_drift import PolicyDrift
 from tepo.training.metrics.step_metrics import StepMetrics

@@ -6,21 +6,17 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from tepo.problems.grader.kinds.answer_words import same_words, without_articles
-from tepo.problems.grader.kinds.cases import same_cases
 from tepo.problems.grader.kinds.choice import same_choice
+from tepo.problems.grader.kinds.collections.environments import matrix, same_cases, same_matrices
 from tepo.problems.grader.kinds.collections.interval import is_set_builder, same_sets, solution_set
 from tepo.problems.grader.kinds.collections.lists import same_lists
-from tepo.problems.grader.kinds.collections.matrix import matrix, same_matrices
-from tepo.problems.grader.kinds.collections.proportion import same_ratio
-from tepo.problems.grader.kinds.collections.sequence import DOTS
+from tepo.problems.grader.kinds.collections.pairing import DOTS
 from tepo.problems.grader.kinds.collections.tuples import same_groups, tuple_items, unnamed_point
-from tepo.problems.grader.kinds.numbers.clock import same_clock, same_date
+from tepo.problems.grader.kinds.notations import same_clock, same_date, same_in_base, same_ratio
 from tepo.problems.grader.kinds.numbers.number import parse_number, same_number
-from tepo.problems.grader.kinds.numbers.number_base import same_in_base
 from tepo.problems.grader.kinds.numbers.quantity import same_amount
 from tepo.problems.grader.kinds.numbers.simple_expression import differ
 from tepo.problems.grader.kinds.relation import congruence, exact_side, has_modulus, same_relation, with_constant
-from tepo.problems.grader.text.remarks import declared_integer, renamed_integer
 from tepo.problems.grader.text.spelling import canonical
 from tepo.problems.grader.text.split import (
     Group,
@@ -33,6 +29,7 @@ from tepo.problems.grader.text.split import (
     unconditional,
     union,
 )
+from tepo.problems.grader.text.wording import declared_integer, renamed_integer
 
 Symbolic = Callable[[str, str], bool]
 _NOTATIONS = (same_in_base, same_date, same_clock, same_ratio)

@@ -2,6 +2,7 @@ r"""The final answer in a response: the last complete \boxed{}, and nothing else
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tepo.problems.grader.text.brackets import UNESCAPED_BRACES, closing
 
@@ -142,3 +143,31 @@ def _without_box(response: str, fallbacks: Sequence[str]) -> str:
             stated = _STATED.search(tail) if len(_WORD.findall(tail)) > 2 else None
             return stated[1] if stated else tail
     raise NoAnswer("no answer")
+
+
+_OR = re.compile(r"\s+OR\s+")
+_GOLD_FORMULA = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$", re.DOTALL)
+_GOLD_WORD = re.compile(r"(?<!\\)\b[a-zA-Z]{2,}\b")
+_GOLD_PHRASE = re.compile(r"(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:) +(.+)", re.DOTALL)
+_FINAL = re.compile(r"####\s*(.+)\s*\Z")
+
+
+@lru_cache(maxsize=50_000)
+def gold_answers(gold: str) -> tuple[str, ...]:
+    """The answers a gold accepts: its box, the last formula of a sentence, both sides of an OR, or the text itself."""
+    final = _FINAL.search(gold)
+    if final:
+        return (final[1],)
+    if has_box(gold):
+        try:
+            return (extract_answer(gold),)
+        except NoAnswer:
+            return (gold,)
+    if _OR.search(gold):
+        return tuple(part for side in _OR.split(gold) for part in gold_answers(side.strip()))
+    if phrase := _GOLD_PHRASE.fullmatch(gold):
+        return gold_answers(phrase[1])
+    formulas = [next(part for part in match if part) for match in _GOLD_FORMULA.findall(gold)]
+    if formulas and len(_GOLD_WORD.findall(_GOLD_FORMULA.sub(" ", gold))) >= 4 and "where" not in gold:
+        return (formulas[-1],)
+    return (gold,)

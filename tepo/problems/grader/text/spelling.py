@@ -5,8 +5,7 @@ from functools import lru_cache
 
 from tepo.problems.grader.text.brackets import BRACES, balanced, closing
 from tepo.problems.grader.text.latex_layout import flattened
-from tepo.problems.grader.text.macros import SPACES, simplified_macros
-from tepo.problems.grader.text.plain_notation import plain_notation_as_latex
+from tepo.problems.grader.text.macros import SPACES, plain_notation_as_latex, simplified_macros
 from tepo.problems.grader.text.unicode import to_latex
 from tepo.problems.grader.text.wording import words_as_notation
 

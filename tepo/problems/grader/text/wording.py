@@ -4,8 +4,128 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.text.remarks import bounded, unquantified, without_remarks
+from tepo.problems.grader.text.brackets import encloses
 from tepo.problems.grader.text.units import known, parse_unit
+
+_TAKEN_BACK = (
+    r"(?![^{}]*\b(?i:wrong|incorrect|false|invalid|reject\w*|extraneous|mistak\w*|impossible|discard\w*"
+    r"|not (?:an? |the )?(?:\w+ )?(?:answer|solution|root|valid|correct|right|true|possible|allowed|accepted))\b)"
+)
+"""Stands before the words of a remark: not those of one that says that the answer is none."""
+_LEAD = re.compile(
+    rf"^\\text\{{{_TAKEN_BACK}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_TAKEN_BACK}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_TAKEN_BACK}"
+    r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
+)
+_REMARK = re.compile(
+    rf"(?<=.) ?\\text\{{,? ?\({_TAKEN_BACK}"
+    r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
+)
+_END = r"\)?$"
+_START = r"(?<=.) ?,? ?\(?"
+_QUANTIFIERS = re.compile(
+    rf"{_START}\\forall ?[a-z](?: ?\\in ?\\mathbb\{{[A-Z]\}})?{_END}"
+    rf"|{_START}\\text\{{,? ?for (?:all|any|every|each)(?: real| positive| integers?)*(?: numbers?)?\}}"
+    rf" ?[a-z](?: ?\\in ?\\mathbb\{{[A-Z]\}})?{_END}"
+    rf"|{_START}\\text\{{,? ?(?:for (?:some|any)|with|where)(?: (?:an?|real|arbitrary))* constants?\}} ?[a-zA-Z]{_END}"
+    rf"|{_START}\\text\{{,? ?where\}} ?[a-zA-Z] ?\\text\{{is [a-z ]*constant\}}{_END}"
+)
+_DECLARED = re.compile(
+    r"(?<![a-zA-Z\\])([a-z])\s*(?:\\in(?![a-zA-Z])|∈)\s*(?:\\(?:mathbb|mathbf)\s*\{?\s*[ZN]|ℤ|ℕ)|integers?\s*\}\s*\$?([a-z])(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])([a-z])\s*\$?\s*\\text\{\s*is (?:an|any) integer"
+)
+_WORDS = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
+_LETTER = re.compile(r"[a-zA-Z]")
+_OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
+_OR_IN_TEXT = re.compile(r"\\text\{ ?\((or|equivalently|or equivalently),? ([^{}()]+)\)\}$")
+_ABOUT = r"approximately|approx\.?|about|roughly"
+_ASIDE = re.compile(
+    rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])"
+    rf"|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$"
+)
+_ALTERNATIVE = re.compile(
+    r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$"
+)
+_ROUGHLY = re.compile(rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$")
+_BOUNDS = {
+    "\\geq": "at least|no less than|no fewer than|not less than|a minimum of",
+    "\\leq": "at most|no more than|not more than|up to|a maximum of",
+    ">": "more than|greater than|larger than|over", "<": "less than|fewer than|smaller than|under",
+}  # fmt: skip
+_BEFORE = [
+    (
+        sign,
+        re.compile(
+            rf"^(?P<name>[a-zA-Z] ?)?\\text\{{(?:is |are )?(?:{words})\}} ?(?=.)|^(?:{words}) (?=\d)", re.IGNORECASE
+        ),
+    )
+    for sign, words in _BOUNDS.items()
+]
+_AFTER = re.compile(
+    r"^(?P<value>.*[\d})]) ?\\text\{(?P<unit>[a-zA-Z ]*?),? ?"
+    r"(?:\b(?:or|and) (?:(?P<more>more|greater|above|over|higher|up|larger)|less|fewer|below|under|lower|smaller)"
+    r"|\bat (?:(?P<least>least)|most))\}$"
+)
+
+
+def unquantified(text: str) -> str:
+    r"""Without a quantifier behind: f(x)=2x \text{for all} x, cx \text{for some constant} c."""
+    return _QUANTIFIERS.sub("", text) if "\\text" in text or "\\forall" in text else text
+
+
+def declared_integer(text: str) -> str | None:
+    r"""The letter that an answer (as written) declares an integer: k in 2k\pi, k \in \mathbb{Z}."""
+    match = _DECLARED.search(text) if "\\in" in text or "integer" in text or "∈" in text else None
+    return match and (match[1] or match[2] or match[3])
+
+
+def renamed_integer(gold: str, answer: str, letter: str) -> str:
+    """The canonical answer with its integer called as in the gold,
+    if one side declares it and it is all that differs in name."""
+    mine, theirs = (set(_LETTER.findall(_WORDS.sub(" ", text))) for text in (gold, answer))
+    ours, other = mine - theirs, theirs - mine
+    if len(ours) != 1 or len(other) != 1 or letter not in ours | other or "\\text" in answer:
+        return answer
+    return re.sub(rf"(?<![a-zA-Z\\]){min(other)}(?![a-zA-Z])", min(ours), answer)
+
+
+def without_remarks(text: str) -> str:
+    """Canonical text without a lead-in and without remarks behind; (or Y) becomes a second spelling: X or Y."""
+    if "\\text" not in text and "\\approx" not in text:
+        return text
+    text = _OR_IN_TEXT.sub(r"(\\text{\1} \2)", text)
+    text = _ROUGHLY.sub("", _REMARK.sub(_unless_unit, _LEAD.sub("", text)))
+    if not text.endswith(")"):
+        return text
+    text = _OPEN_IN_TEXT.sub(r"(\\text{\1}", text)
+    for pattern in (_ASIDE, _ALTERNATIVE):
+        match = pattern.search(text)
+        if match and encloses(match["group"]):
+            text = text[: match.start()] + (f" \\text{{or}} {match['other']}" if "other" in pattern.groupindex else "")
+    return text
+
+
+def _unless_unit(match: re.Match[str]) -> str:
+    """A remark of one word goes only if it cannot be a unit or a name: (cm), (x)."""
+    inside = match[1].strip()
+    return "" if " " in inside or (len(inside) >= 4 and known(inside) is None) else match.group()
+
+
+def bounded(text: str) -> str:
+    r"""`at least 10` and `10 or more` as \geq 10: a bound is no value."""
+    if "\\text" not in text and not text[:1].isalpha():
+        return text
+    for sign, pattern in _BEFORE:
+        if match := pattern.match(text):
+            return f"{match['name'] or ''}{sign} {text[match.end() :]}"
+    match = _AFTER.match(text)
+    if not match:
+        return text
+    unit = f"\\text{{{match['unit']}}}" if match["unit"] else ""
+    sign = "\\geq" if match["more"] or match["least"] else "\\leq"
+    return f"{sign} {match['value']}{unit}"
+
 
 _CHANCE = re.compile(r"(\d+) ?(?:\\text\{(?:in|out of)\}|in|out of) ?(\d+)")
 _MAGNITUDE = re.compile(

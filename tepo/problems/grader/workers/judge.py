@@ -3,17 +3,14 @@ r"""Decisions of a worker: one answer against one gold, and whether a gold can b
 Imported by workers only."""
 
 from tepo.problems.grader.kinds.answer_words import words
-from tepo.problems.grader.kinds.cases import piecewise
 from tepo.problems.grader.kinds.choice import option_letter
+from tepo.problems.grader.kinds.collections.environments import matrix, piecewise
 from tepo.problems.grader.kinds.collections.lists import elements
-from tepo.problems.grader.kinds.collections.matrix import matrix
-from tepo.problems.grader.kinds.collections.proportion import ratio_terms
-from tepo.problems.grader.kinds.collections.sequence import DOTS
+from tepo.problems.grader.kinds.collections.pairing import DOTS
+from tepo.problems.grader.kinds.collections.tuples import expansions
 from tepo.problems.grader.kinds.comparer import Comparer
-from tepo.problems.grader.kinds.numbers.clock import clock_time
+from tepo.problems.grader.kinds.notations import clock_time, number_in_base, ratio_terms
 from tepo.problems.grader.kinds.numbers.number import parse_number
-from tepo.problems.grader.kinds.numbers.number_base import number_in_base
-from tepo.problems.grader.kinds.numbers.plus_minus import expansions
 from tepo.problems.grader.kinds.numbers.quantity import quantity
 from tepo.problems.grader.symbolic.compare import SymbolicComparison
 from tepo.problems.grader.symbolic.parser import to_sympy

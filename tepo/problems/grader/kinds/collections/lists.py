@@ -3,11 +3,17 @@
 import re
 
 from tepo.problems.grader.kinds.collections.interval import is_builder, listed_set, same_sets
-from tepo.problems.grader.kinds.collections.pairing import same_elided, same_in_any_order, same_in_order
-from tepo.problems.grader.kinds.collections.sequence import DOTS
-from tepo.problems.grader.kinds.collections.tuples import ASSIGNMENT, as_tuple, assignments, by_letter, tuple_items
+from tepo.problems.grader.kinds.collections.pairing import DOTS, same_elided, same_in_any_order, same_in_order
+from tepo.problems.grader.kinds.collections.tuples import (
+    ASSIGNMENT,
+    SIGN,
+    as_tuple,
+    assignments,
+    by_letter,
+    expansions,
+    tuple_items,
+)
 from tepo.problems.grader.kinds.names import is_symbol
-from tepo.problems.grader.kinds.numbers.plus_minus import SIGN, expansions
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import THOUSANDS, comma_items, group, items, relation, union
 

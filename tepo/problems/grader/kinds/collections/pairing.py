@@ -1,10 +1,76 @@
 """Items of two lists side by side: in order, in any order, with an elision."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from typing import TypeVar
 
-from tepo.problems.grader.kinds.collections.sequence import DOTS, progression
+from tepo.problems.grader.kinds.numbers.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
+
+DOTS = "\\ldots"
+
+
+@dataclass(frozen=True, slots=True)
+class Progression:
+    """first, first+step (or first*step) … up to last; last None when it goes on."""
+
+    kind: str
+    first: Fraction
+    step: Fraction
+    last: Fraction | None
+
+    def terms(self, limit: int = 200) -> list[Fraction] | None:
+        """All terms, None when there are more than `limit`."""
+        values, value = [self.first], self.first
+        if self.last is None:
+            return None
+        while value != self.last:
+            value = value + self.step if self.kind == "sum" else value * self.step
+            values.append(value)
+            if len(values) > limit:
+                return None
+        return values
+
+
+def progression(items: list[str]) -> Progression | None:
+    """The arithmetic or geometric progression a list with one elision means, if its written terms fit one."""
+    if items.count(DOTS) != 1:
+        return None
+    cut = items.index(DOTS)
+    numbers = [parse_number(item) for item in items if item != DOTS]
+    if cut < 2 or any(number is None for number in numbers):
+        return None
+    values = [number.value for number in numbers if number]
+    head, tail = values[:cut], values[cut:]
+    step = head[1] - head[0]
+    runs = all(b - a == step for part in (head, tail) for a, b in pairwise(part))
+    if step and runs and all(_reaches(value, head, step) for value in tail):
+        return Progression("sum", head[0], step, tail[-1] if tail else None)
+    if cut >= 3 and all(head):
+        factor = head[1] / head[0]
+        if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
+            sequence = Progression("product", head[0], factor, tail[-1] if tail else None)
+            return sequence if not tail or _geometric(sequence, tail) else None
+    return None
+
+
+def _reaches(value: Fraction, head: list[Fraction], step: Fraction) -> bool:
+    count = (value - head[-1]) / step
+    return count.denominator == 1 and count > 0
+
+
+def _geometric(sequence: Progression, tail: list[Fraction]) -> bool:
+    value = sequence.first
+    for _ in range(200):
+        value *= sequence.step
+        if value == tail[-1]:
+            return True
+        if abs(value) > abs(tail[-1]) and abs(sequence.step) > 1:
+            return False
+    return False
+
 
 Item = TypeVar("Item")
 MAX_ITEMS = 100

@@ -3,12 +3,45 @@ r"""Tuples, points and other groups in brackets: (1, 2), A(1, 2), {1, 2}, [0, 1)
 import re
 from itertools import pairwise
 
-from tepo.problems.grader.kinds.collections.pairing import same_elided, same_in_any_order, same_in_order
-from tepo.problems.grader.kinds.collections.sequence import DOTS
+from tepo.problems.grader.kinds.collections.pairing import DOTS, same_elided, same_in_any_order, same_in_order
 from tepo.problems.grader.kinds.names import is_symbol
-from tepo.problems.grader.kinds.numbers.plus_minus import expansions
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import Group, group, relation
+
+SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
+_MAX_SIGNS = 4
+
+
+def expansions(parts: list[str]) -> list[list[str]]:
+    r"""The lists a list with \pm stands for: signs taken together, and, with several of them, each by itself."""
+    if not any(SIGN.search(part) for part in parts):
+        return [list(dict.fromkeys(parts))]
+    together: list[str] = []
+    apart: list[str] = []
+    for part in parts:
+        signs = SIGN.findall(part)[:_MAX_SIGNS]
+        if not signs:
+            together.append(part)
+            apart.append(part)
+            continue
+        pieces = SIGN.split(part, maxsplit=len(signs))
+        together += [
+            _woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)
+        ]
+        apart += [
+            _woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))])
+            for number in range(2 ** len(signs))
+        ]
+    return [together] if len(apart) == len(together) else [together, apart]
+
+
+def _woven(pieces: list[str], signs: list[str]) -> str:
+    text = pieces[0]
+    for sign, piece in zip(signs, pieces[1:], strict=True):
+        leading = sign == "+" and re.search(r"(?:^|[=(,{])\s*$", text)
+        text += ("" if leading else sign) + piece.lstrip()
+    return text
+
 
 _POINT = re.compile(r"^[A-Z]'? ?(?=\()")
 ASSIGNMENT = re.compile(r"([a-zA-Z]) ?=")

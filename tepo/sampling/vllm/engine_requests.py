@@ -1,9 +1,15 @@
-"""The calls into vLLM that we make, looked up in its source. Importing it takes seconds, and Model Runner V2, which
-GPUs run, cannot be imported on a machine without Triton."""
+"""An engine of vLLM in this process: the calls that we make, and its requests in flight.
+
+The calls are looked up in its source: importing it takes seconds, and Model Runner V2, which GPUs run, cannot be
+imported on a machine without Triton."""
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from tepo.sampling.sampler import GivenUp
 
 _RELOAD: dict[str, tuple[str, ...]] = {"GPUModelRunner.reload_weights": ("weights_iterator",)}
 _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -27,7 +33,7 @@ _CALLS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def missing_calls(folder: Path) -> list[str]:
-    """Those that the vLLM in a folder does not have, in words, for either of its model runners."""
+    """Name the calls that the vLLM in a folder does not have for either of its model runners."""
     missing = []
     for file, calls in _CALLS.items():
         there = dict(_methods(folder / file))
@@ -48,3 +54,39 @@ def _methods(file: Path) -> Iterator[tuple[str, set[str]]]:
                     arguments = method.args
                     names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
                     yield f"{owner.name}.{method.name}", {name.arg for name in names}
+
+
+class SeenRequests:
+    """The requests of a queue, finished ones too."""
+
+    def __init__(self, engine: Any) -> None:
+        core = getattr(engine.engine_core, "engine_core", None)
+        self._under_way: dict[str, Any] | None = getattr(getattr(core, "scheduler", None), "requests", None)
+        self._seen: dict[str, Any] = {}
+        self._dropped = 0
+
+    def look(self) -> None:
+        """Remember those that were just added."""
+        self._seen |= self._under_way or {}
+
+    @contextlib.contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Requests are given up in the block, and those after them are not."""
+        before = self._tokens
+        yield
+        self._dropped += before - self._tokens
+
+    def given_up(self, waiting: int) -> GivenUp | None:
+        """Tokens and preemptions seen so far, which are forgotten.
+
+        waiting: tokens of finished responses that are given up too."""
+        seen, self._seen = self._seen, {}
+        tokens, self._dropped = waiting + self._tokens + self._dropped, 0
+        if self._under_way is None or not all(hasattr(request, "num_output_tokens") for request in seen.values()):
+            return None
+        return GivenUp(tokens, sum(getattr(request, "num_preemptions", 0) for request in seen.values()))
+
+    @property
+    def _tokens(self) -> int:
+        """Tokens of the requests in flight."""
+        return sum(getattr(request, "num_output_tokens", 0) for request in (self._under_way or {}).values())

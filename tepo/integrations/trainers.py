@@ -2,7 +2,7 @@
 can."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.objectives import Groups, Needs, Objective, load_objective, objective_mapping
 from tepo.objectives.axes.aggregation import TokenMean
+from tepo.objectives.axes.penalty import EntropyBonus, Kl, Penalty
 
 Changes = Mapping[str, Any]  # by keys such as `penalty.scope`
 
@@ -134,3 +135,66 @@ def and_(parts: Iterable[str]) -> str:
     """A list in words."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
+
+
+TRL = Peer("TRL", frozenset(WORDS) - {"full_kl"}, ({"penalty.estimator": "k3"},))
+VERL = Peer(
+    "verl",
+    frozenset({"sequence_weights", "selection", "rollout", "lengths"}),
+    ({"penalty.entropy_change": "covariance"}, {"penalty.scope": "micro_batch"}, {"weight.scope": "micro_batch"}),
+    {"limit": "max_new_tokens"},  # its newer trainer pads to the longest response, so the width does not tell
+)
+PRIME_RL = Peer(
+    *("prime-rl", frozenset[str](), ({"advantage.alpha": "none"}, {"aggregation.kind": "token_mean"})),
+    {"lengths": "lengths", "limit": "max_new_tokens"},
+)
+
+MODES = {
+    "TokenMean": "token-mean",
+    "SeqMeanTokenMean": "seq-mean-token-mean",
+    "SeqMeanTokenSum": "seq-mean-token-sum",
+    "SeqMeanTokenSumNorm": "seq-mean-token-sum-norm",
+}
+ESTIMATORS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}  # verl's names of ours
+
+
+@dataclass(frozen=True)
+class Split:
+    """A row for verl: without the penalties that verl adds beside a policy loss, and the actor's settings for these."""
+
+    objective: Objective
+    settings: Changes
+
+
+def split(objective: Objective) -> Split:
+    """A KL to the initial policy on all tokens and an entropy bonus are terms of verl's own."""
+    kept: list[Penalty] = []
+    settings: dict[str, object] = {}
+    for part in objective.penalties:
+        if isinstance(part, EntropyBonus) and "entropy_coeff" not in settings:
+            settings["entropy_coeff"] = part.coefficient
+        elif _verls_kl(part) and "use_kl_loss" not in settings:
+            assert isinstance(part, Kl)
+            settings |= {"use_kl_loss": True, "kl_loss_coef": part.coefficient}
+            settings["kl_loss_type"] = ESTIMATORS[part.estimator]
+        else:
+            kept.append(part)
+    if settings:
+        settings["loss_agg_mode"] = MODES.get(type(objective.aggregation).__name__, "")
+    return Split(replace(objective, penalties=tuple(kept)), settings)
+
+
+def _verls_kl(part: Penalty) -> bool:
+    return isinstance(part, Kl) and (part.anchor, part.tokens) == ("initial", "all") and part.estimator in ESTIMATORS
+
+
+def missing(package: str, command: str) -> UserError:
+    """The error for a peer that cannot be imported; command: what installs it."""
+    return UserError(f"{package} is not installed here", where=f"tepo.integrations.{package}", fix=command)
+
+
+def check_version(package: str, version: str, tested: tuple[str, ...], command: str) -> None:
+    """Raise UserError unless `version` begins with a tested one (`1.16` stands for 1.16.*)."""
+    if not any(version == known or version.startswith(f"{known}.") for known in tested):
+        what = f"{package} {version} is installed; tested with {', '.join(f'{known}.*' for known in tested)}"
+        raise UserError(what, where=f"tepo.integrations.{package}", fix=command)

@@ -1,1 +1,0 @@
-"""Objectives as formulas and in words."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.disaster
+
 RANK = """\
 import os, torch
 from tepo.training.distributed.process_group import start
-
-pytestmark = pytest.mark.disaster
 comm = start(torch.device("cpu"))
 print(float(comm.all_sum(torch.ones(1))), os.environ.get("GLOO_SOCKET_IFNAME"))
 """

@@ -13,7 +13,7 @@ RECORDED := $(patsubst records/%.jsonl.xz,%,$(wildcard records/*.jsonl.xz))
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test unit lint style types docs page suite engines peers perf clean
+.PHONY: demo test test-slow unit lint style types docs page suite durations engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -25,11 +25,23 @@ test: style
 
 # File by file in order, the long integration tests first: all workers end at about the same time. One more than two
 # cores, because tests of Slurm, servers and stopped ranks wait for most of their time.
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -q
+
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q
+	$(PYTEST) -n 3 -m "not disaster"
+
+# What stands in for real disasters: kills, races, lost ranks, full disks, hostile answers, Slurm, two machines, a new
+# user's folder, verl in a process of its own, calibrations of memory.
+test-slow: $(VENV)/.dev
+	$(PYTEST) -n 3 -m disaster
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow and not vllm and not deepspeed and not verl and not slurm and not chromium"
+	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium"
+
+# The CPU seconds of every test file into tests/durations.tsv, to which later runs are held. Both tiers, on an idle
+# machine; `make durations ONLY=tests/unit/config` measures a part.
+durations: $(VENV)/.dev
+	$(PYTEST) -n 2 --write-durations $(ONLY)
 
 lint: style types docs
 

@@ -11,6 +11,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 
+from tests.durations import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 hooks
+
 _LEFT_OVER = (
     "TEPO_PATH",
     "COLUMNS",

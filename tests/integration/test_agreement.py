@@ -94,6 +94,7 @@ def accuracies(store: Path) -> np.ndarray:
     return np.array([row["critic/score/mean"] for row in RunFolder(manifest.parent).metrics()])
 
 
+@pytest.mark.disaster
 def test_drawn_responses_teach_vllm_and_deepspeed_as_much_as_the_embedded_engines(out, tmp_path):
     """Within the spread of the seeds."""
     for seed in SEEDS:

@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, program, ranks
 from tests.unit.training.small import SMALL, lasting, small, weights
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.disaster]
 WORDS = ("train.steps=4", "train.staleness=1", "objective=tepo", "train.learning_rate=1e-4", "sampler=vllm_server")
 ROUNDS = "training/rollout_"  # the server's log-probs, whose last bits depend on what it decodes side by side
 

@@ -41,7 +41,7 @@ def fill(store: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     from tepo.store.checkpoint_files import complete
     from tepo.store.run_folder import RunFolder
@@ -74,7 +74,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path)
         assert not list(store.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.deepspeed
 def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
     from tepo.store.run_folder import RunFolder

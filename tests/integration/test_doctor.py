@@ -12,7 +12,7 @@ from tests.integration import slurm_cluster
 from tests.integration.commands import tepo
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.vllm
 @pytest.mark.deepspeed
 def test_every_engine_works() -> None:
@@ -35,7 +35,7 @@ def test_without_its_self_test_it_says_that_the_gpu_part_was_not_run() -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_slurm_cluster_that_answers_takes_a_job_and_one_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with slurm_cluster.cluster():
         assert cluster() == ("partitions main*; a job is accepted", "")
@@ -55,7 +55,7 @@ def test_without_slurm_nothing_is_said_of_a_cluster(monkeypatch: pytest.MonkeyPa
     assert cluster() is None
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_the_acceptance_file_has_every_probe(tmp_path: Path) -> None:
     """On a CPU at the small size, which doctor itself does not do."""
     found = list(accept(tmp_path / "gpu.json", size="small"))
@@ -67,7 +67,7 @@ def test_the_acceptance_file_has_every_probe(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_on_a_gpu_its_parts_work_and_leave_a_file(tmp_path: Path) -> None:
     done = tepo("doctor", "--acceptance", tmp_path / "gpu.json")
     kept = json.loads((tmp_path / "gpu.json").read_text())

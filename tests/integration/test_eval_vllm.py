@@ -68,6 +68,7 @@ def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
     compare(inside, after_another, "drawn")
 
 
+@pytest.mark.disaster
 def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     words = ("eval", "add3", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
     command = started(*words, "--backend", "vllm", "--data-parallel", "2")

@@ -54,6 +54,7 @@ def test_a_line_a_finished_run_in_a_file(tmp_path: Path) -> None:
     assert lines == ["1 of 2 runs: GRPO/DAPO seed 0 finished", "2 of 2 runs: GSPO seed 0 finished"]
 
 
+@pytest.mark.disaster
 def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/mine.yaml").write_text(STUDY)
@@ -84,6 +85,7 @@ def test_an_early_error_of_a_run_stands_alone(tmp_path: Path) -> None:
     assert "error: 1 of 1 prompts are longer" in done.stderr
 
 
+@pytest.mark.disaster
 def test_a_hub_that_does_not_answer_is_asked_once_and_leaves_no_folder(tmp_path: Path) -> None:
     asked = []
 

@@ -52,7 +52,7 @@ def small(folder: Path, *parts: str) -> dict[str, dict]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.deepspeed
 @pytest.mark.bitsandbytes
 def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
     assert [figure["name"][:6] for figure in closed] == ["ZeRO 2", "ZeRO 3"]
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.vllm
 def test_the_parts_with_vllm_trace_the_memory_and_take_both_gaps(tmp_path: Path) -> None:
     found = small(tmp_path, *sorted(ENGINES))
@@ -79,7 +79,7 @@ def test_the_parts_with_vllm_trace_the_memory_and_take_both_gaps(tmp_path: Path)
     assert 0 < heads["gap with the output matrix in float32"] < heads["gap with the output matrix in bfloat16"]
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_run_is_killed_and_resumed_without_the_packages_of_tables(tmp_path: Path) -> None:
     path = without(tmp_path, "pandas", "pyarrow", "scipy", "sklearn")
     done = perf_gpu("resume", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
@@ -87,7 +87,7 @@ def test_a_run_is_killed_and_resumed_without_the_packages_of_tables(tmp_path: Pa
     assert re.search(r"steps with equal metrics, killed or not .* 3 +3 +1 holds", done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -> None:
     words, path = ("--small", "--out", str(tmp_path / "out")), without(tmp_path, "vllm")
     done = perf_gpu("vllm", "two_gpus", *words, PYTHONPATH=path)
@@ -101,7 +101,7 @@ def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -
     assert {part: one["state"] for part, one in kept.items()} == {"vllm": "missing", "two_gpus": "not run"}
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_part_that_works_is_shown_and_the_machine_named(tmp_path: Path) -> None:
     done = perf_gpu("attention", "--small", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

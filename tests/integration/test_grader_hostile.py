@@ -32,7 +32,7 @@ def _memory_of_workers(grader: Grader) -> int:
     return peak
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_hostile_answers_get_a_verdict_and_a_thousand_ordinary_ones_are_unharmed() -> None:
     """Every verdict within twice the limit of CPU time (half of it at first, all of it alone), memory bounded, no crash of the grader, the ordinary answers all judged right."""
     assert len(HOSTILE) >= 170
@@ -75,7 +75,7 @@ def extracted(response: str) -> str | None:
     return None
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_extraction_and_the_cheap_comparison_are_quick_on_hostile_text() -> None:
     grader = Grader()
     for response in HOSTILE:
@@ -94,7 +94,7 @@ LATEX = st.lists(st.sampled_from([*_SIGNS, *_COMMANDS.split()]), max_size=40).ma
 ANY = st.text(alphabet=st.characters(blacklist_categories=()), max_size=120)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @settings(
     max_examples=300,
     deadline=None,

@@ -73,7 +73,7 @@ def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
     assert "asked to stop (SIGTERM)" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.vllm
 def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     """By one process, of whose memory nothing is left when it measures; its cost is one entry."""

@@ -10,6 +10,8 @@ from tepo.common import provenance
 from tests.integration.commands import OwnSignal, Started, started
 from tests.unit.training.small import SMALL, lasting, small, weights
 
+pytestmark = pytest.mark.disaster
+
 STEPS = "train.steps=12"
 
 
@@ -17,7 +19,6 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
     return started("train", *SMALL, STEPS, *words, f"store={store}", "--quiet", own_signal=own_signal)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -24,6 +24,8 @@ from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 from tests.integration.commands import OwnSignal, Started
 from tests.unit.evaluation.stand_in import LastBox
 
+pytestmark = pytest.mark.disaster
+
 
 def measure(folder: Path) -> None:
     torch.set_num_threads(1)
@@ -56,7 +58,6 @@ def measure_by_servers(urls: list[str], folder: Path, side_by_side: int | None =
         evaluate(tasks, sampler, policy.tokenizer, Settings(limit=100, rows_per_part=32))
 
 
-@pytest.mark.slow
 @pytest.mark.vllm
 def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
     """Which engine draws a response, and beside which others, changes its log-probs by rounding and nothing else."""
@@ -87,7 +88,6 @@ def both(folder: Path) -> dict[str, int]:
     return {f"{name}/{part}": at for name in ("max4", "mul3") for part, at in parts(folder / "killed" / name).items()}
 
 
-@pytest.mark.slow
 def test_five_kills_change_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     kept: dict[str, int] = {}

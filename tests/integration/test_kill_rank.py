@@ -21,7 +21,7 @@ from tepo.training.distributed.liveness import Limits
 from tests.integration.commands import ranks, started, tepo, until
 from tests.unit.training.small import SMALL, small
 
-pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 
 STEPS = 14  # twice three before a kill, and some more to go on with
 WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")

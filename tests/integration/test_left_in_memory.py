@@ -16,7 +16,7 @@ import pytest
 from tests.integration.commands import program
 from tests.unit.training.small import SMALL
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.disaster
 FEW = 2000  # numbers: the smallest matrix of the base has more
 VLLM = ("sampler=vllm", "sampler.memory_fraction=0.06")
 ONE = (*SMALL, "train.steps=1", "model.dtype=bfloat16")

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.commands import Started, _run_module, tepo
 from tests.unit.training.small import SMALL
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.disaster
 
 WORDS = ("train", *SMALL, "--quiet", "--store")
 

@@ -110,20 +110,20 @@ def check(case: dict[str, Any], peak: dict[str, int]) -> None:
     assert kept == pytest.approx(peak["all"] - peak["one"], rel=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize("name", CASES)
 def test_measured_peaks(peaks: dict[str, dict[str, int]], name: str) -> None:
     check(CASES[name], peaks[name])
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.bitsandbytes
 @pytest.mark.parametrize("name", CASES_8BIT)
 def test_measured_peaks_with_8bit_moments(peaks_8bit: dict[str, dict[str, int]], name: str) -> None:
     check(CASES_8BIT[name], peaks_8bit[name])
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.peft
 def test_measured_peaks_with_adapters() -> None:
     peaks = {name: peak["one"] for name, peak in measured(ADAPTERS).items()}

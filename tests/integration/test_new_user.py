@@ -143,7 +143,7 @@ def trained(said: str) -> str:
     return found.group(1)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_own_problems_and_model_from_training_to_a_table(user: User) -> None:
     words = " ".join(SMALL)
     train = f"train model=./tiny data=words.jsonl objective=grpo_dapo {words} --quiet"
@@ -184,7 +184,7 @@ def test_own_problems_and_model_from_training_to_a_table(user: User) -> None:
     assert "digits was measured under another definition of the benchmark" in refused
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_the_shipped_model_on_own_problems_and_words_that_cannot_be_meant(user: User) -> None:
     user.writes("sums.jsonl", [(f"{number}+{number + 7}=", str(2 * number + 7)) for number in range(111, 143)])
     run = trained(user.types(f"train data=sums.jsonl {' '.join(SMALL)} --quiet"))
@@ -214,7 +214,7 @@ OWN_STUDY = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
     (user.folder / "kinds").mkdir()
     (user.folder / "kinds/square.py").write_text(SPO)

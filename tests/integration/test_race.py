@@ -13,6 +13,8 @@ from tepo.store.run_folder import RunFolder
 from tests.integration.commands import sharing, started, until
 from tests.unit.training.small import SMALL, few_problems
 
+pytestmark = pytest.mark.disaster
+
 STUDY = """\
 title: three rows
 rows:
@@ -32,7 +34,6 @@ def lineage(pid: int, parents: dict[int, int]) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
     (tmp_path / "ablations").mkdir()

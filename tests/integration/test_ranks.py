@@ -10,7 +10,7 @@ from tepo.store.run_folder import RunFolder
 from tests.integration.commands import ranks
 from tests.unit.training.small import SMALL, few_problems
 
-pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.disaster, pytest.mark.vllm, pytest.mark.deepspeed]
 
 ENGINES = ("sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "data.benchmarks=[add3]")
 

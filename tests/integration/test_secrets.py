@@ -10,6 +10,8 @@ import pytest
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
 
+pytestmark = pytest.mark.disaster
+
 NAMES = ("HF_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "DATABASE_URL")
 SECRETS = {name: f"secret{number}-0123456789abcdef0123456789abcdef" for number, name in enumerate(NAMES)}
 STUDY = """
@@ -26,7 +28,6 @@ def content(path: Path) -> bytes:
     return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
 
 
-@pytest.mark.slow
 def test_no_secret_in_any_stored_file(tmp_path: Path) -> None:
     few = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
     (tmp_path / "experiments").mkdir()

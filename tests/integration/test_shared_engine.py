@@ -113,6 +113,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     return [RunFolder.of(compose(words)) for words in done]
 
 
+@pytest.mark.disaster
 def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunFolder]) -> None:
     plain, *shared = runs
     assert shared[0].path.name == plain.path.name

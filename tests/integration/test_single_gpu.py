@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.bitsandbytes
 @pytest.mark.peft
 def test_a_study_at_the_scale_of_one_gpu(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_an_array_with_a_failing_run_and_a_preempted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Path
 ) -> None:
@@ -111,7 +111,7 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
     """Slurm holds them for an administrator; the command used to wait without a word."""
     with cluster(starts_jobs=False):
@@ -124,7 +124,7 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slurm: Path) -> None:
     """A prompt that is too long for the settings: a run says so before its first step, whatever its seed."""
     env = study(tmp_path)
@@ -168,7 +168,7 @@ def in_job(variable: str) -> dict[int, str]:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.deepspeed
 def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed_one(
     tmp_path: Path, slurm: Path
@@ -223,7 +223,7 @@ sys.addaudithook(wait)
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.deepspeed
 @pytest.mark.parametrize("base", [False, True])
 def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, slurm: Path, base: bool) -> None:

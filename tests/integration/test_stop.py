@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, Started, program, started, tepo, until
 from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.disaster
 
 STEPS = ("train.steps=12", "train.checkpoint_every=5")
 RANKS = ("engine=deepspeed", "train.steps=16", "train.checkpoint_every=20", "train.max_rounds=4")

@@ -211,7 +211,7 @@ def test_every_setting_named_exists(tmp_path):
     assert all(hasattr(settings(tmp_path), name) for name in REPLACED)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
     script = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]

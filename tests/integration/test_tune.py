@@ -125,6 +125,7 @@ def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
+@pytest.mark.disaster
 def test_both_phases_go_out_by_slurm(tmp_path: Path) -> None:
     with cluster():
         env = own(tmp_path, "untrained", "GRPO")

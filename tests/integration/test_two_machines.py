@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.disaster
+
 RANK = """\
 import os, torch
 from tepo.training.distributed.process_group import start

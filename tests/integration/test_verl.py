@@ -12,7 +12,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import with_changes
 
-pytestmark = pytest.mark.verl
+pytestmark = [pytest.mark.verl, pytest.mark.disaster]
 
 LOW, HIGH, DUAL = 0.2, 0.28, 3.0
 WITHOUT_BOUND = 1e9  # verl always has a dual clip; this one never acts
@@ -207,7 +207,6 @@ def test_terms_that_verl_adds_itself():
     torch.testing.assert_close(policy + config.kl_loss_coef * kl, expected)
 
 
-@pytest.mark.slow
 def test_verl_imports_it_by_name():
     """As a user names it, in every process of verl's."""
     code = "import verl; from verl.trainer.ppo import core_algos as c; c.get_policy_loss_fn('tepo_gspo')"

@@ -1,4 +1,4 @@
-"""Two gloo ranks take two updates of every row on one rollout, each with its share.
+"""Two gloo ranks take two updates of every kind and option on one rollout, each with its share.
 Run by test_pipeline.py with torchrun's variables."""
 
 import sys
@@ -7,15 +7,15 @@ import torch
 
 from tepo.training.distributed.process_group import start
 from tests.invariants.pipeline import make_groups, run
-from tests.invariants.rows import variants
+from tests.invariants.rows import covering
 
 
 def main(target: str) -> None:
-    """Write {row: (gradients, metrics)}."""
+    """Write {composition: (gradients, metrics)}."""
     torch.set_num_threads(1)
     comm = start(torch.device("cpu"))
     groups = make_groups()
-    found = {label: run(source, groups, 40, torch.float64, comm)[:2] for label, source in variants().items()}
+    found = {label: run(source, groups, 40, torch.float64, comm)[:2] for label, source in covering().items()}
     if comm.rank == 0:
         torch.save(found, target)
 

@@ -1,10 +1,11 @@
-"""Every row, and the readings and options that look at more than one token."""
+"""Every row, readings and options that look at more than one token, and the few that reach every kind and option."""
 
+from functools import cache
 from typing import Any
 
 import yaml
 
-from tepo.objectives import names
+from tepo.objectives import load_objective, names, objective_mapping
 from tepo.objectives.loading import text
 
 CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
@@ -39,6 +40,48 @@ CHANGES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "tepo_no_kl, product": ("tepo_no_kl", {"ratio": {"mean": "product"}}),
     "tepo_no_kl, hard clip": ("tepo_no_kl", {"surrogate": {"kind": "hard_clip", "low": 0.1, "high": 0.15}}),
 }
+COMBINED: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {  # options of several axes at once
+    "gtpo_v2, local, corrected": (
+        "gtpo_v2",
+        {
+            "ratio": {"level": "sequence", "gradient": "local"},
+            "correction": {"kind": "truncated", "level": "sequence", "normalize": True},
+            "aggregation": {"over": "group"},
+        },
+    ),
+    "grpo_s_v2, line 21, rejected, exact KL over the mask": (
+        "grpo_s_v2",
+        {
+            "ratio": {"level": "sequence", "gradient": "line_21"},
+            "correction": {"kind": "rejected", "estimator": "k3", "over": "sum", "high": 0.05},
+            "penalty": {
+                "kind": "kl",
+                "estimator": "full",
+                "tokens": "negative_advantage_rising_entropy",
+                "entropy_change": "omega",
+                "mean_over": "masked",
+            },
+            "aggregation": {"over": "group"},
+        },
+    ),
+    "steer, theorem, full prefix, masked, initial policy": (
+        "steer",
+        {
+            "ratio": {"level": "prefix", "gradient": "full"},
+            "weight": {"form": "theorem", "shape": "linear", "ceiling": 1.2},
+            "correction": {"kind": "masked", "low": 0.8, "high": 1.25, "normalize": True},
+            "penalty": {"kind": "kl", "estimator": "k2_response", "anchor": "initial"},
+        },
+    ),
+    "dppo_kl, both sides, a largest gap, covariance": (
+        "dppo_kl",
+        {
+            "surrogate": {"sides": "both"},
+            "correction": {"kind": "rejected", "estimator": "k2", "over": "max"},
+            "penalty": {"kind": "kl", "estimator": "r_k3", "tokens": "either", "entropy_change": "covariance"},
+        },
+    ),
+}
 SPLIT_DEPENDENT: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "grpo_dapo, per micro-batch": ("grpo_dapo", {"aggregation": {"over": "micro_batch"}}),
     "kl_cov, per micro-batch": ("kl_cov", {"penalty": {"scope": "micro_batch", "fraction": 0.2}}),
@@ -59,3 +102,32 @@ def changed(name: str, changes: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def variants() -> dict[str, Any]:
     """Label -> what `load_objective` takes."""
     return {name: name for name in names()} | {label: changed(*change) for label, change in CHANGES.items()}
+
+
+def options(source: Any) -> set[tuple[Any, ...]]:
+    """The kinds of an objective, and of each the words, the switches, and the numbers that may be left out."""
+    found: set[tuple[Any, ...]] = set()
+    for axis, parts in objective_mapping(load_objective(source)).items():
+        for part in (parts if isinstance(parts, list) else [parts]) if axis != "name" else []:
+            kind = part["level" if axis == "ratio" else "kind"]
+            found.add((axis, kind))
+            for key, value in part.items():
+                found.add((axis, kind, key, value if isinstance(value, str | bool | None) else "a number"))
+    return found
+
+
+@cache
+def covering() -> dict[str, Any]:
+    """Some forty compositions that together have every kind and option of `variants`, each the one that adds most.
+
+    What must not change a result follows from kinds and their branches: these run the dear checks, and every row a
+    cheap one."""
+    offered = {label: changed(*change) for label, change in COMBINED.items()} | variants()
+    adds = {label: options(source) for label, source in offered.items()}
+    missing = set().union(*(options(source) for source in variants().values()))
+    chosen: dict[str, Any] = {}
+    while missing:
+        label = max(adds, key=lambda label: len(adds[label] & missing))
+        chosen[label] = offered[label]
+        missing -= adds[label]
+    return chosen

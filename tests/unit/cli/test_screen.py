@@ -66,7 +66,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
 
 @pytest.mark.parametrize(
     "words",
-    [("audit",), ("audit", "--all"), ("plan", "panel-e", "table2", "--scale", "paper"), ("explain", "tepo")],
+    [("audit",), ("audit", "--all"), ("plan", "table2", "--scale", "paper"), ("explain", "tepo")],
     ids=" ".join,
 )
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_hand_made_cases_are_judged_as_by_hand(rows: list[AskedAnswer], verd
     assert not Counter(verdict.reason for verdict in verdicts).keys() & {"unreadable", "timeout", "crash", "memory"}
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_four_busy_processes_change_no_verdict_and_no_reason(rows: list[AskedAnswer], verdicts: list[Verdict]) -> None:
     """The dearest of the case file, on as many workers as there are cores, quiet and beside the four; answers at the
     limits beside them. What is judged without a worker, or at a fraction of the budget, has nothing to run out of."""

@@ -63,15 +63,15 @@ def value_and_gradient(name: str, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, *HALF])
-def test_rewards_of_any_dtype(name, dtype):
+def test_rewards_of_any_dtype(name):
     given = make_case(0).groups()
     objective = load_objective(name)
     expected = objective.advantages(replace(given, rewards=given.rewards.float()))
-    found = objective.advantages(replace(given, rewards=given.rewards.to(dtype)))
     assert expected.abs().max() > 0
-    assert found.dtype == torch.float32
-    assert torch.equal(found, expected)
+    for dtype in (torch.int64, torch.uint8, torch.bool, *HALF):
+        found = objective.advantages(replace(given, rewards=given.rewards.to(dtype)))
+        assert found.dtype == torch.float32, dtype
+        assert torch.equal(found, expected), dtype
 
 
 def test_float64_stays_float64():

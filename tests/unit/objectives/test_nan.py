@@ -26,33 +26,26 @@ def loss_of(objective: Objective, case: TabularCase, groups: Groups, **changes: 
     return objective.loss(batch, objective.prepare(batch)).loss
 
 
-@pytest.mark.parametrize("place", [FIRST, 1, LAST])
 @pytest.mark.parametrize("label", ROWS)
-def test_reward(label, place):
+def test_reward(label):
     """In a success, in a failure of its group, and in a group without a success."""
     case = make_case(0)
     given = case.groups()
-    assert loss_of(ROWS[label], case, replace(given, rewards=broken(given.rewards, place))).isnan()
+    for place in (FIRST, 1, LAST):
+        loss = loss_of(ROWS[label], case, replace(given, rewards=broken(given.rewards, place)))
+        assert loss.isnan(), f"response {place}"
 
 
-@pytest.mark.parametrize("place", [FIRST, LAST])
 @pytest.mark.parametrize("label", ROWS)
-@pytest.mark.parametrize("name", ["logprobs", "old_logprobs"])
-def test_log_prob(label, name, place):
+def test_log_probs_and_what_a_row_needs_beside_them(label):
     objective, case = ROWS[label], make_case(0)
     batch = case.batch(objective)
-    loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), place)})
-    assert loss.isnan()
-
-
-@pytest.mark.parametrize("place", [FIRST, LAST])
-@pytest.mark.parametrize("label", ROWS)
-@pytest.mark.parametrize("name", ["entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl"])
-def test_what_a_row_needs_beside_them(label, name, place):
-    objective, case = ROWS[label], make_case(0)
-    batch = case.batch(objective)
-    loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), place)})
-    assert loss.isnan() == getattr(objective.needs, name)
+    always = {"logprobs": True, "old_logprobs": True}
+    beside = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")
+    for name, read in (always | {name: getattr(objective.needs, name) for name in beside}).items():
+        for place in (FIRST, LAST):
+            loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), place)})
+            assert loss.isnan() == read, f"{name} of token {place}"
 
 
 @pytest.mark.parametrize("name", ["gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"])

@@ -21,7 +21,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_measures_both_sides(name: str) -> None:
     if name == "step" and find_spec("trl") is None:
@@ -44,7 +44,7 @@ def test_the_other_benchmarks_run_in_ci() -> None:
     assert "-m perf --short --check" in (ROOT / "Makefile").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_the_fused_op_is_measured_beside_trl() -> None:
     pytest.importorskip("trl")
     rows = fused_logprob.measure(short=True, peers=sys.executable, only=["tepo", "trl"])["rows"]

@@ -50,7 +50,7 @@ def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text())["state"] == "wrong"
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize(
     ("way", "state", "note"),
     [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")],
@@ -63,7 +63,7 @@ def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, 
     assert [figure["name"] for figure in found["figures"]] == ["first"]
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_what_a_slow_disk_takes_for_imports_is_outside_of_the_limit(tmp_path: Path) -> None:
     words = ["tests.unit.training.dying_probe", "slow", str(tmp_path / "part.json")]
     found = supervise(words, "part", tmp_path / "part.json", limit=5, start=600)

@@ -24,7 +24,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is named above, imported now."""
+    """Import a public name when it is first asked for."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

@@ -1,4 +1,4 @@
-"""The table of rows and trainers in docs/trainers.md, from running each row in each trainer:
+"""The table of rows and trainers in docs/library.md, from running each row in each trainer:
 
     python -m tests.unit.integrations.tables
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tepo.objectives import names
 
-PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "library.md"
 _ROWS = re.compile(r"(?<=\| row \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\|---\|\n)(?:\| .*\n)*")
 
 
 def cells_of(page: str) -> dict[str, tuple[str, ...]]:
     """What the page says of each row: TRL, verl, prime-rl."""
     found = _ROWS.search(page)
-    assert found is not None, "docs/trainers.md has no table"
+    assert found is not None, "docs/library.md has no table"
     lines = [line.strip("|").split(" | ") for line in found[0].splitlines()]
     return {line[0].strip(" `"): tuple(cell.strip() for cell in line[1:]) for line in lines}
 

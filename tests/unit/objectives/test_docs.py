@@ -105,6 +105,7 @@ def test_readings_are_options():
         "length_term": "gtpo_clipped",
     }
     cells = re.findall(r"`(\w+)\.(\w+)=(\w[\w.-]*)`", (DOCS / "paper.md").read_text())
+    cells = [cell for cell in cells if cell[0] in AXES]  # others are settings of a run
     assert len(cells) >= 14
     for axis, key, value in cells:
         load_objective(changed(special.get(f"{key}={value}", special.get(key, "tepo")), {axis: {key: value}}))

@@ -49,6 +49,7 @@ style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.docstrings
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -1,5 +1,5 @@
-"""Calibration of the scaling fits on simulated compute curves: how often the interval of a ceiling holds the truth, how
-often a fit that fits is not trusted, and how often two equal rows are said to differ.
+"""Error rates of the verdicts on compute curves, by simulation: the share of intervals of a fitted ceiling that hold
+the truth, of correct fits that are not trusted, and of equal rows that are said to differ.
 
 A study has validation problems of very different difficulty, the same under every seed and at every score, with a few
 samples each. Seeds differ in their ceiling and their speed, and a run wanders about its curve: its score deviates by
@@ -58,8 +58,8 @@ def run(of: list[tuple[np.ndarray, np.ndarray]], luck: tuple[float, float], rand
 
 
 def study(seeds: int, luck: tuple[float, float], truth: float, random: np.random.Generator) -> list[float]:
-    """Outcome of two equal rows: [A covered, its half-width, C covered, not trusted, said to differ in ceiling, in
-    speed, the same]."""
+    """Simulate two equal rows. Returns [A covered, its half-width, C covered, not trusted, said to differ in ceiling,
+    in speed, the same]."""
     of = problems(random)
     runs = {name: {seed: run(of, luck, random) for seed in range(seeds)} for name in ("base", "other")}
     rows = {name: fit_row(part, RULE) for name, part in runs.items()}

@@ -1,6 +1,6 @@
 """Regenerate the tables of TEPO and GTPO / GRPO-S from declarative experiments, at two scales.
 
-From Python: `tepo.run`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/python.md). `__init__.pyi` has their
+From Python: `tepo.run`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/library.md). `__init__.pyi` has their
 types. Each is imported when it is first asked for: `import tepo` alone loads neither torch nor pandas.
 """
 
@@ -24,7 +24,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is named above, imported now."""
+    """Import a public name when it is first asked for."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

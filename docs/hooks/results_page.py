@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.nav import Link, Navigation, Section
+from mkdocs.structure.nav import Link, Navigation
 
 ADDRESS = "results/page.html"
 TITLE = "Results on one page"
-SECTION = "Results"
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -20,8 +19,5 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
     if files.get_file_from_path(ADDRESS):
-        section = next(item for item in nav.items if isinstance(item, Section) and item.title == SECTION)
-        link = Link(TITLE, ADDRESS)
-        link.parent = section
-        section.children.insert(0, link)
+        nav.items.append(Link(TITLE, ADDRESS))
     return nav

@@ -3,7 +3,7 @@
 python make.py FOLDER [--steps 1600]
 
 FOLDER gets train.jsonl, evals/word_problems.yaml with its problems, and base/. RL at scale=single_gpu then lifts the
-policy on problems whose texts it has not seen (docs/single-gpu.md). What costs the time is to learn that numbers are
+policy on problems whose texts it has not seen (docs/scales.md). What costs the time is to learn that numbers are
 copied from the question. So most of the warm start is packed lines of short questions and running sums. The rest is
 chains of thought after the prompt of the training, some with a slip: the policy knows the way and often errs.
 """

@@ -92,7 +92,7 @@ def engine_of(
 
 
 def configuration(stage: int, offload: bool) -> RunConfig:
-    """That of a run with DeepSpeed."""
+    """Configuration of a run with DeepSpeed."""
     config = run_config(Case(_SHAPE, 512, 16, 1024, False))
     config.engine.kind, config.engine.zero_stage, config.engine.offload = "deepspeed", stage, offload
     return config
@@ -130,7 +130,7 @@ def join(one: Trained, other: Trained) -> Trained:
 
 
 def compare(name: str, found: Trained, expected: Trained, start: dict[str, torch.Tensor]) -> Iterator[Figure]:
-    """Distance between the ends of two trainings; each figure must stay within its bound."""
+    """Distances between the ends of two trainings; each must stay within its bound."""
     pairs = {"loss": (found.losses, expected.losses), "gradient norm": (found.norms, expected.norms)}
     for what, (ours, theirs) in pairs.items():
         apart = max(abs(a - b) / max(abs(b), 1e-3) for a, b in zip(ours, theirs, strict=True))

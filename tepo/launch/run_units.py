@@ -18,7 +18,7 @@ from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
 from tepo.studies.tuning_result import TunedRow, tuned_rows
 
-_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/laptop.md)
+_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
 
 
 LAUNCHERS = ("local", "slurm")

@@ -291,7 +291,7 @@ def _block(text: str, width: int) -> list[str]:
 
 
 def _constant_lines(explanation: Explanation, width: int) -> list[str]:
-    rows = [(part.key, part.value, part.source or "a choice, see docs/objectives.md") for part in explanation.constants]
+    rows = [(part.key, part.value, part.source or "a choice, see docs/paper.md") for part in explanation.constants]
     if not rows:
         return ["  none"]
     first, second = max(len(row[0]) for row in rows), min(max(len(row[1]) for row in rows), 36)

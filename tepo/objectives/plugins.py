@@ -38,7 +38,7 @@ PROTOCOLS: dict[str, type] = {
     "aggregation": Aggregation,
 }
 _EXAMPLE = 'KINDS = {"surrogate": {"my_gate": MyGate}}'
-_PAGE = "docs/own-methods.md has a complete example"
+_PAGE = "docs/library.md has a complete example"
 
 
 def with_own(shipped: Kinds, files: Mapping[str, str]) -> dict[str, dict[str, type]]:

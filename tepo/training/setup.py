@@ -155,7 +155,7 @@ class TrainState:
 
 
 def limit_threads(config: RunConfig) -> None:
-    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/laptop.md). Beside
+    """One thread a process where all is embedded: two on a busy machine are many times slower (docs/scales.md). Beside
     a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
     if config.engine.offload and torch.cuda.is_available():
         torch.set_num_threads(threads_of_a_rank(len(os.sched_getaffinity(0)), process_group.local_world_size()))

@@ -107,7 +107,7 @@ def check_objective(
         table.add_row(check.name, "fail" if check.wrong else "pass", check.wrong or check.what)
     show(table)
     if failed := sum(bool(check.wrong) for check in checks):
-        typer.echo(f"{failed} of {len(checks)} checks fail: docs/own-methods.md says what each means", err=True)
+        typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
         raise typer.Exit(1)
 
 

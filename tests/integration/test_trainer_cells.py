@@ -1,4 +1,4 @@
-"""Each cell of the table in docs/trainers.md is what comes of running the row in the trainer, in numbers too."""
+"""Each cell of the table in docs/library.md is what comes of running the row in the trainer, in numbers too."""
 
 import pytest
 
@@ -10,7 +10,7 @@ CELLS = cells_of(PAGE.read_text())
 
 
 def test_every_row_is_in_the_table():
-    assert list(CELLS) == names()
+    assert sorted(CELLS) == sorted(names())
 
 
 @pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")

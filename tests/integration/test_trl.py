@@ -148,7 +148,7 @@ def test_a_correction_without_a_sampler(tmp_path):
 
 
 def documented(page: str) -> dict[str, Any]:
-    """The settings in the example of docs/trainers.md."""
+    """The settings in the example of docs/library.md."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     found = re.search(r"args=GRPOConfig\((.*?)\)", text)
     assert found is not None
@@ -157,7 +157,7 @@ def documented(page: str) -> dict[str, Any]:
 
 def test_the_documented_lines_train_tepo(tmp_path):
     """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
-    given = {"num_iterations": 1, **documented("trainers.md")}
+    given = {"num_iterations": 1, **documented("library.md")}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*a rollout has one optimiser step")
         tepo, baseline = (train(settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo"))

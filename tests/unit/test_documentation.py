@@ -1,5 +1,7 @@
 """The documentation: the site builds strictly and loads nothing, and what the pages name exists."""
 
+import ast
+import json
 import os
 import re
 import runpy
@@ -25,9 +27,14 @@ from tepo_cli.main import app
 ROOT = Path(tepo.__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-laptop.md", "results-comparison.md", "log.md")  # by a command, and about the past
+BESIDE = {*WRITTEN, "results-measured.md"}  # outside of the navigation, linked from the first page
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
+)
+LINE = re.compile(r"^\| .+ \| `(?P<file>[\w/]+\.py): (?P<name>[\w.]+)` \|$", re.MULTILINE)
+METRIC = re.compile(
+    r"""["']((?:start/)?(?:actor|critic|grader|perf|response_length|rollout|timing_per_token_ms|timing_s|training|val-aux|val-core)/[^"'\s]*)["']"""
 )
 CHANGE = re.compile(r"^\| \d+ \| (?P<change>.+?) \| (?P<files>.+) \| (?P<number>\d+) \|$", re.MULTILINE)
 
@@ -61,9 +68,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_in_the_site_and_is_reached_from_every_other(site: Path) -> None:
     names = {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")}
     assert names == {page.name for page in site.glob("*.html")} - {"404.html", "search.html"}
+    beside = {Path(page).with_suffix(".html").name for page in BESIDE}
     for page in names:
         links = set(re.findall(r'class="[^"]*reference internal[^"]*" href="([\w-]+\.html)', (site / page).read_text()))
-        assert links | {page} >= names, page
+        assert (links | {page}) - beside == names - beside, page
+        assert links.isdisjoint(beside), page
+    assert beside <= set(re.findall(r'href="([\w-]+\.html)', (site / "index.html").read_text()))
+
+
+@pytest.mark.parametrize("page", sorted({page.name for page in (ROOT / "docs").glob("*.md")} - BESIDE - {"index.md"}))
+def test_a_page_opens_with_what_the_reader_can_do(page: str) -> None:
+    title, _, first = (ROOT / "docs" / page).read_text().split("\n")[:3]
+    assert title.startswith("# ")
+    assert "you can " in f"{first} ".lower(), first
+    assert f"]({page})" in (ROOT / "docs" / "index.md").read_text()
 
 
 def test_the_page_of_results_is_in_the_site_and_in_its_navigation(site: Path) -> None:
@@ -101,6 +119,67 @@ def test_every_python_name_in_the_pages_exists() -> None:
         module, _, attribute = name.rpartition(".")
         parent = import_module(module)
         assert hasattr(parent, attribute) or (hasattr(parent, "__path__") and find_spec(name)), name
+
+
+def defined(text: str) -> set[str]:
+    """Functions and classes of a module, `Class.method` too."""
+    found, stack = set(), [("", ast.parse(text).body)]
+    while stack:
+        prefix, body = stack.pop()
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(f"{prefix}{node.name}")
+                stack.append((f"{prefix}{node.name}.", node.body))
+    return found
+
+
+def test_every_line_that_the_architecture_points_to_exists() -> None:
+    lines = [(match["file"], match["name"]) for match in LINE.finditer((ROOT / "docs/architecture.md").read_text())]
+    assert len(lines) >= 30
+    missing = [f"no file {file}" for file, _ in lines if not (ROOT / file).is_file()]
+    missing += [
+        f"{file} has no {name}"
+        for file, name in lines
+        if (ROOT / file).is_file() and name not in defined((ROOT / file).read_text())
+    ]
+    assert not missing, f"docs/architecture.md, Where is the line that …: {'; '.join(missing)}"
+
+
+def metrics_of_the_page() -> list[re.Pattern[str]]:
+    """The names of docs/metrics.md; NAME stands for a section or a benchmark, `@n` and `@k` for a number."""
+    named = set(re.findall(r"`([\w-]+/[^`\s]+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    names = (re.escape(name).replace("NAME", r"[\w:.-]+") for name in named)
+    return [re.compile(re.sub(r"@[nk]$", r"@\\d+", name)) for name in names]
+
+
+def test_every_metric_in_the_code_is_on_the_page_of_metrics() -> None:
+    """Names as the code writes them: a part in braces stands for some text, `@` for a number behind it."""
+    found: dict[str, str] = {}
+    for package in ("training", "sampling", "objectives"):
+        for file in sorted((ROOT / "tepo" / package).rglob("*.py")):
+            found |= dict.fromkeys(METRIC.findall(file.read_text()), str(file.relative_to(ROOT)))
+    assert len(found) > 50
+    known = metrics_of_the_page()
+    for name, file in found.items():
+        sides = [name.replace("{side}", side) for side in ("low", "high")] if "{side}" in name else [name]
+        for side in sides:
+            filled = re.sub(r"\{[^}]*\}", "4", side)
+            begins = name.endswith(("/", "_")) or name in {"perf/cpu", "perf/gpu", "perf/max_memory", "start/val-"}
+            said = any(p.fullmatch(filled) or (begins and p.pattern.startswith(re.escape(filled))) for p in known)
+            assert said, f"{file} logs {name}, which docs/metrics.md does not define"
+
+
+def test_every_metric_of_a_run_is_on_the_page_of_metrics(tmp_path: Path) -> None:
+    """Two steps with everything switched on that the laptop has: validation, stale rollouts, a penalty and a clip."""
+    words = ["train.steps=2", "train.validate_every=1", "train.validation_problems=2", "train.staleness=1"]
+    words += ["train.prompts_per_step=4", "train.mini_batch_prompts=4", "train.epochs=1", "data.benchmarks=[add3]"]
+    done = CliRunner().invoke(app, ["train", *words, "--store", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    (file,) = tmp_path.glob("*/metrics.jsonl")
+    logged = {name for line in file.read_text().splitlines() for name in json.loads(line)}
+    assert len(logged) > 60
+    known = metrics_of_the_page()
+    assert [name for name in sorted(logged) if not any(pattern.fullmatch(name) for pattern in known)] == []
 
 
 def test_the_numbers_of_files_are_those_that_are_listed() -> None:

@@ -459,7 +459,7 @@ def check_runs(objective: Objective) -> None:
     except Exception as error:  # a wrong type that our own code stumbles over
         where = ", ".join(name for name, _ in objective.files)
         what = f"the loss cannot be computed: {_first_line(error)}"
-        fix = "return what the Protocol of the axis says: docs/own-methods.md"
+        fix = "return what the Protocol of the axis says: docs/library.md"
         raise UserError(what, where=where, fix=fix) from error
 
 

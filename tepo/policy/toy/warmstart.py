@@ -2,7 +2,7 @@
 
 A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's
 mass, so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with
-steps left out, so that the reliable full chain is rare (the sparse mix). Measurements: docs/laptop.md.
+steps left out, so that the reliable full chain is rare (the sparse mix). Measurements: docs/scales.md.
 """
 
 import bisect

@@ -2,7 +2,7 @@
 
 Recomputed here from the printed tables alone. The "Avg." is the mean over all generated validation samples, not over
 the seven columns: AIME and AMC count 32 samples a problem, the others one. Only the size of OMNI-MATH is not known; it
-is fitted. Codes such as A16 are those of docs/readings.md.
+is fitted. Codes such as A16 are those of docs/paper.md.
 """
 
 from collections.abc import Mapping

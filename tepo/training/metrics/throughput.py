@@ -1,7 +1,7 @@
 """Use that a step made of its machine: throughput, MFU, waiting, tokens drawn for nothing, memory, the slowest rank.
 
 Names are those of verl where it has one (verl/trainer/ppo/metric_utils.py, verl/workers/fsdp_workers.py);
-docs/running.md#metrics-of-the-machine says what each counts. Of equal runs they differ.
+docs/metrics.md#of-the-machine says what each counts. Of equal runs they differ.
 """
 
 import resource

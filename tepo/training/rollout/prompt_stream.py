@@ -108,7 +108,7 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
             f"the model's tokenizer has no {', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}, "
             "which the problems use",
             where=str(tokenizer.name_or_path),
-            fix="another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/laptop.md)",
+            fix="another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)",
         )
 
 

@@ -69,7 +69,7 @@ def test_a_model_is_pinned_and_asked_as_a_base(name: str, monkeypatch: pytest.Mo
     assert model.gradient_checkpointing is None  # the planner's choice
     assert not model.trust_remote_code
     assert len(run_id(config)) == 12  # nothing is downloaded for it
-    assert f"`{name}`" in (ROOT / "docs/models.md").read_text()
+    assert f"`{name}`" in (ROOT / "docs/scales.md").read_text()
 
 
 @pytest.mark.parametrize("name", MODELS)

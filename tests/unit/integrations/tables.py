@@ -1,4 +1,4 @@
-"""The table of rows and trainers in docs/trainers.md, from running each row in each trainer:
+"""The table of rows and trainers in docs/library.md, from running each row in each trainer:
 
     python -m tests.unit.integrations.tables
 
@@ -10,21 +10,24 @@ from pathlib import Path
 
 from tepo.objectives import names
 
-PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
-_ROWS = re.compile(r"(?<=\| row \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\|---\|\n)(?:\| .*\n)*")
+PAGE = Path(__file__).parents[3] / "docs" / "library.md"
+_ROWS = re.compile(r"(?<=\| rows \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\|---\|\n)(?:\| .*\n)*")
 
 
 def cells_of(page: str) -> dict[str, tuple[str, ...]]:
     """What the page says of each row: TRL, verl, prime-rl."""
     found = _ROWS.search(page)
-    assert found is not None, "docs/trainers.md has no table"
+    assert found is not None, "docs/library.md has no table"
     lines = [line.strip("|").split(" | ") for line in found[0].splitlines()]
-    return {line[0].strip(" `"): tuple(cell.strip() for cell in line[1:]) for line in lines}
+    return {name: tuple(map(str.strip, cells)) for listed, *cells in lines for name in re.findall(r"`(\w+)`", listed)}
 
 
 def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
-    """The page with another table."""
-    rows = "".join(f"| {' | '.join((f'`{name}`', *row))} |\n" for name, row in cells.items())
+    """The page with another table; rows with the same cells share a line."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for name, row in cells.items():
+        lines.setdefault(row, []).append(f"`{name}`")
+    rows = "".join(f"| {', '.join(same)} | {' | '.join(row)} |\n" for row, same in lines.items())
     return _ROWS.sub(lambda _: rows, page, count=1)
 
 

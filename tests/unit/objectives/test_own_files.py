@@ -57,7 +57,7 @@ def test_the_example_has_at_most_thirty_lines_and_passes_all_checks(monkeypatch:
 
 
 def test_the_page_shows_the_files_of_the_example() -> None:
-    page = (EXAMPLE.parents[1] / "docs" / "own-methods.md").read_text()
+    page = (EXAMPLE.parents[1] / "docs" / "library.md").read_text()
     assert f"```python\n{CODE}```" in page
     assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
 

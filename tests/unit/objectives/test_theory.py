@@ -1,5 +1,5 @@
 """The papers' theory on tabular softmax policies:
-where it holds, and the counter-examples where it does not (docs/theory.md)."""
+where it holds, and the counter-examples where it does not (docs/paper.md)."""
 
 import itertools
 

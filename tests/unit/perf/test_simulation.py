@@ -186,7 +186,7 @@ def test_python_takes_longer_for_more_sequences() -> None:
 
 def test_the_document_has_the_stored_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     simulate_sizes.show(json.loads(RESULT.read_text())["scaling"])
-    text = Path("docs/performance.md").read_text()
+    text = Path("docs/results-measured.md").read_text()
     rows = [line for line in capsys.readouterr().out.splitlines() if line]
     assert len(rows) == 2 * (2 + len(simulate_sizes.SIZES))
     assert [row for row in rows if row not in text] == []

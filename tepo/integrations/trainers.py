@@ -1,5 +1,5 @@
-"""Inputs that other trainers hand to a loss, whether a row can do with them, and if not, which reading of the row
-can."""
+"""Other trainers: the inputs that each hands to a loss, the objectives that can do with them, and the reading of an
+objective that needs less. Errors where a trainer is missing or of an untested version."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace

@@ -74,10 +74,11 @@ class Explanation:
 def explain(objective: Objective, vs: Objective | None = None) -> Explanation:
     """Explain an objective beside another one (GRPO/DAPO unless given)."""
     other = vs or load_objective(BASELINE)
+    first = text(objective.name).partition("\n")[0] if objective.name in names() else ""
     needs = [meaning for name, meaning in NEEDS.items() if getattr(objective.needs, name)]
     return Explanation(
         name=objective.name,
-        title=_title(objective.name),
+        title=first.lstrip("# ") if first.startswith("#") else "",
         departure=departure(objective.name),
         formula=formula(objective),
         definitions=definitions(objective),
@@ -146,12 +147,6 @@ def differences(this: Objective, other: Objective) -> list[Difference]:
         ),
     )
     return [Difference(key, left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)]
-
-
-def _title(name: str) -> str:
-    """The first line of an objective's file, where it is a comment."""
-    first = text(name).partition("\n")[0] if name in names() else ""
-    return first.lstrip("# ") if first.startswith("#") else ""
 
 
 def _sources(name: str) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""From a name, a file or a mapping to an Objective, checked strictly, and back to the full mapping."""
+"""From a name, a file or a mapping to an Objective, checked strictly, and back to the full mapping;
+the objective that a run keeps."""
 
 import sys
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
 
     `kinds: FILE.py` beside the axes names Python files whose kinds the axes may take (`tepo.objectives.plugins`).
     changes: settings by axis and key (`{"penalty.coefficient": 1}`), or an axis with all of its settings, which begins
-    it anew, as its kind alone does (`{"weight.kind": "uniform"}`); of several penalties `penalty.0.coefficient`.
+    it afresh, as its kind alone does (`{"weight.kind": "uniform"}`); of several penalties `penalty.0.coefficient`.
 
     Raises UserError for an unknown name, axis, kind, key or value, naming the nearest valid one, for axes that do not
     fit, and for a setting that could have no effect."""
@@ -84,7 +85,7 @@ def _changed(given: Mapping[str, Any], name: str, changes: Mapping[str, Any] | N
     mapping = deepcopy(dict(given))
     for key, value in changes.items():
         axis, _, setting = key.partition(".")
-        if axis in AXES and setting in ("", AXES[axis][0]):  # an axis started anew
+        if axis in AXES and setting in ("", AXES[axis][0]):  # an axis started afresh
             mapping[axis] = value
         elif axis in AXES and axis in mapping:
             mapping[axis] = _set(mapping[axis], setting, value, key, AXES[axis][0])

@@ -39,7 +39,7 @@ class SamplingParams:
 class Job:
     """A group to sample, or a part of one.
 
-    number: the caller's name for it, unlike that of any other under way. prompt: token ids. key: signed 64-bit
+    number: the caller's name for it, unlike that of any other in flight. prompt: token ids. key: signed 64-bit
     (`randomness.derive`). first: index of its first response, where it is a part of a group. params: where they
     are not those of the queue; the same for all jobs of an `add`.
     """
@@ -61,17 +61,17 @@ class GivenUp:
 
 
 class Queue(Protocol):
-    """Groups under way at a sampler, with the weights it holds: abort or finish them before its next `sync`.
+    """Groups in flight at a sampler, with the weights it holds: abort or finish them before its next `sync`.
     Response i of a group is a function of (weights, prompt, key, i) alone."""
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Start `params.n` responses for each job, beside those under way."""
+        """Start `params.n` responses for each job, beside those in flight."""
         ...
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """(number, responses) of the groups that became complete since the last call, each once, in any order.
 
-        Waits until there is one, and gives [] when nothing is under way. With `seconds` it returns after about that
+        Waits until there is one, and gives [] when nothing is in flight. With `seconds` it returns after about that
         long whatever there is, so that ranks can meet.
         """
         ...
@@ -82,7 +82,7 @@ class Queue(Protocol):
         ...
 
     def abort(self) -> GivenUp | None:
-        """Give up all that is under way; nothing of it is returned later, and its memory is free. The queue can be used
+        """Give up all that is in flight; nothing of it is returned later, and its memory is free. The queue can be used
         again. Returns what was lost since the last call, None where that is not known."""
         ...
 
@@ -107,7 +107,7 @@ class Sampler(Protocol):
         ...
 
     def start(self, params: SamplingParams) -> Queue:
-        """An empty queue. One queue of a sampler has groups under way at a time."""
+        """An empty queue. One queue of a sampler has groups in flight at a time."""
         ...
 
     def sample(

@@ -1,8 +1,7 @@
 """Advantage axis: from graded groups to one number per token, once per rollout, always detached.
 
-Statistics are over whole groups;
-those over the batch (`gpg`, `batch_whitened`, `batch_scaled`, `decoupled`, `statistics: batch`)
-are over the rollout and all ranks.
+Statistics are over whole groups; those over the batch (`gpg`, `batch_whitened`, `batch_scaled`, `decoupled`,
+`statistics: batch`) are over the rollout and all ranks.
 """
 
 from typing import Protocol

@@ -20,8 +20,16 @@ def as_graded(kind: object, advantages: Tensor, batch: TokenBatch) -> Tensor:
     return advantages
 
 
+class OfResponses:
+    """Members of an advantage that is one number a response and to which the current policy adds nothing."""
+
+    needs = Needs()
+    varies = False
+    current = as_graded
+
+
 @dataclass(frozen=True)
-class GroupNormalized:
+class GroupNormalized(OfResponses):
     """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response.
 
     DeepSeekMath 2402.03300, TEPO Eq. 9."""
@@ -32,9 +40,6 @@ class GroupNormalized:
         source="DeepSeekMath 4.1.2; off in Dr.GRPO 2503.20783",
     )
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
-    needs = Needs()
-    varies = False
-    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         return group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)[groups.sequence]
@@ -78,7 +83,7 @@ class EntropyTerm:
 
 
 @dataclass(frozen=True)
-class Gpg:
+class Gpg(OfResponses):
     """alpha (R_i - mean) over the group. GPG 2504.02546 Eq. 5-7."""
 
     alpha: str = option(
@@ -90,9 +95,6 @@ class Gpg:
     )
     std: bool = option(False, "divide by the group's standard deviation (ddof 1)", source="GPG: F_norm = 1")
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
-    needs = Needs()
-    varies = False
-    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)
@@ -119,12 +121,9 @@ class Gpg:
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(OfResponses):
     """R_i minus the mean of the others in the group. RLOO 2402.14740."""
 
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning("A = R_i - mean of the others in the group", r"A_{i,t} = R_i - \tfrac{1}{G-1}\sum_{k\ne i} R_k")
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
@@ -134,13 +133,10 @@ class LeaveOneOut:
 
 
 @dataclass(frozen=True)
-class BatchWhitened:
+class BatchWhitened(OfResponses):
     """R_i minus the group's mean, then whitened over all tokens of the rollout. REINFORCE++ baseline 2501.03262."""
 
     eps: float = option(1e-8, "added to the variance", source="verl masked_whiten", low=0)
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning(
         "A = (a - mean) / sqrt(var + eps) over all tokens, a = R_i - mean over the group",
         r"A_{i,t} = \frac{a_i - \mathrm{mean}_{\text{tokens}}(a)}{\sqrt{\mathrm{var}_{\text{tokens}}(a) + \epsilon}},"

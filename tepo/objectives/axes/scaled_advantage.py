@@ -6,21 +6,18 @@ import torch
 from torch import Tensor
 
 from tepo.common.schema import option
-from tepo.objectives.axes.group_advantage import NORMALIZED, as_graded
+from tepo.objectives.axes.group_advantage import NORMALIZED, OfResponses
 from tepo.objectives.axes.moments import batch_moments, group_moments
-from tepo.objectives.axis import EPS_SOURCE, Line, Needs, Part, meaning
+from tepo.objectives.axis import EPS_SOURCE, Line, Part, meaning
 from tepo.objectives.batch import Comm, Groups
 
 
 @dataclass(frozen=True)
-class MeanNormalized:
+class MeanNormalized(OfResponses):
     """(R_i - mean) / mean over the group; 0 where the mean is not positive. MaxRL, Tajwar et al. 2602.02710.
 
     For rewards of at least 0. prime-rl computes the same; SkyRL adds 1e-6 to the mean."""
 
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning(
         "A = (R_i - mean) / mean over the group, 0 where mean <= 0",
         r"A_{i,t} = \frac{R_i - \mathrm{mean}(R)}{\mathrm{mean}(R)}",
@@ -33,12 +30,9 @@ class MeanNormalized:
 
 
 @dataclass(frozen=True)
-class LengthWeighted:
+class LengthWeighted(OfResponses):
     """R_i minus the mean of the group's rewards weighted by length. OPO, Hao et al. 2505.23585; verl's `opo`."""
 
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning(
         "A = R_i - sum_k T_k R_k / sum_k T_k over the group", r"A_{i,t} = R_i - \frac{\sum_k T_k R_k}{\sum_k T_k}"
     )
@@ -52,7 +46,7 @@ class LengthWeighted:
 
 
 @dataclass(frozen=True)
-class PassAtK:
+class PassAtK(OfResponses):
     """The advantage of a response where the reward is pass@k, of every set of k responses of the group.
 
     Pass@k Training, Chen et al. 2508.10751 section 2.4: with n responses, m of them failures (reward 0 or less),
@@ -61,9 +55,6 @@ class PassAtK:
 
     k: int = option(2, "responses of a set", source="a choice for groups of 8; Chen et al. have 4 of 32", low=1)
     eps: float = option(1e-6, "added to s", source="the authors' code", low=0)
-    needs = Needs()
-    varies = False
-    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         moments = group_moments(rewards, groups.group_ids)
@@ -97,7 +88,7 @@ def _share_without(n: Tensor, m: Tensor, k: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BestOfGroup:
+class BestOfGroup(OfResponses):
     """R_1 - R_2 for the best response of the group, 0 for the others: pass@k with k the size of the group.
 
     Tang et al. 2503.19595; verl's `grpo_passk`, which divides by the group's deviation. Where two are best, all get 0.
@@ -105,9 +96,6 @@ class BestOfGroup:
 
     std: bool = option(True, "divide by the group's standard deviation (ddof 1)", source="verl; off in the paper")
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
-    needs = Needs()
-    varies = False
-    current = as_graded
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         moments = group_moments(rewards, groups.group_ids)
@@ -137,15 +125,12 @@ def _largest_in_group(values: Tensor, group_ids: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BatchScaled:
+class BatchScaled(OfResponses):
     """(R_i - mean over the group) / (standard deviation of all rewards of the rollout + eps).
 
     Lite PPO, Liu et al. 2508.08221; TRL's `scale_rewards="batch"`, which adds 1e-4."""
 
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning(
         "A = (R_i - mean over the group) / (std over the rollout + eps)",
         r"A_{i,t} = \frac{R_i - \mathrm{mean}_{\text{group}}(R)}{\mathrm{std}_{\text{rollout}}(R) + \epsilon}",
@@ -158,16 +143,13 @@ class BatchScaled:
 
 
 @dataclass(frozen=True)
-class Decoupled:
+class Decoupled(OfResponses):
     """Each reward normalised over the group by itself, summed, then whitened over the responses of the rollout.
 
     GDPO 2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one and the length punishment of
     `overlong: punish`; without the latter only the whitening is added. verl's `gdpo` whitens over tokens."""
 
     eps: float = option(1e-6, "added to the standard deviations", source=EPS_SOURCE, low=0)
-    needs = Needs()
-    varies = False
-    current = as_graded
     explained = meaning(
         "A = (a - mean) / (std + eps) over the rollout, "
         f"a = sum over rewards (graded, length punishment) of {NORMALIZED.text}",

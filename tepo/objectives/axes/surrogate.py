@@ -10,7 +10,7 @@ import torch
 
 from tepo.common.schema import option
 from tepo.objectives.axes.importance_ratio import Carried, NoRatio, Ratio, Sequence
-from tepo.objectives.axes.trust_region import DivergenceMask, GammaWeight, HardClip
+from tepo.objectives.axes.trust_region import DivergenceMask, GammaWeight, HardClip, OfAnyRatio
 from tepo.objectives.axis import Line, Needing, Needs, Part
 from tepo.objectives.segments import sequence_mean
 from tepo.objectives.terms import Gain, Terms
@@ -35,7 +35,7 @@ class Surrogate(Needing, Protocol):
 
 
 @dataclass(frozen=True)
-class PpoClip:
+class PpoClip(OfAnyRatio):
     """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0.
 
     PPO 1707.06347 Eq. 7; clip-higher: DAPO 3.1.
@@ -49,9 +49,6 @@ class PpoClip:
         source="off in the code base that TEPO's averages point to",
         low=1,
     )
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
         ratio, advantages = terms.ratio, terms.advantages
@@ -82,7 +79,7 @@ class PpoClip:
 
 
 @dataclass(frozen=True)
-class PaperClip:
+class PaperClip(OfAnyRatio):
     """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1).
 
     Bounds w from above whatever the sign of A.
@@ -90,9 +87,6 @@ class PaperClip:
 
     low: float = option(0.2, "lower clip distance (never active)", source="TEPO 4.1", low=0)
     high: float = option(0.28, "upper clip distance", source="TEPO 4.1", low=0)
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
         held = torch.minimum(terms.ratio, terms.ratio.clamp(1 - self.low, 1 + self.high))
@@ -109,12 +103,8 @@ class PaperClip:
 
 
 @dataclass(frozen=True)
-class Unclipped:
+class Unclipped(OfAnyRatio):
     """w A: no clip at all, as KL-Cov's code."""
-
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
         return Gain(terms.ratio * terms.advantages)
@@ -179,14 +169,11 @@ class Cispo:
 
 
 @dataclass(frozen=True)
-class Sapo:
+class Sapo(OfAnyRatio):
     """A 4/tau sigmoid(tau (w - 1)): a soft gate in place of the clip. SAPO 2511.20347."""
 
     tau_positive: float = option(1.0, "temperature where A > 0", source="SAPO; verl", low=1e-6)
     tau_negative: float = option(1.05, "temperature where A <= 0", source="SAPO; verl", low=1e-6)
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
         tau = torch.full_like(terms.ratio, self.tau_negative).masked_fill(terms.advantages > 0, self.tau_positive)

@@ -6,11 +6,19 @@ import torch
 from torch import Tensor
 
 from tepo.common.schema import option
-from tepo.objectives.axes.importance_ratio import Carried, Token
+from tepo.objectives.axes.importance_ratio import Carried, Ratio, Token
 from tepo.objectives.axis import Line, Needs, Part
 from tepo.objectives.terms import Gain, Terms, finite_logprobs
 
 _REST_FLOOR = 1e-8  # of 1 - pi, so that two sure tokens differ by 0: SkyRL and verl add as much
+
+
+class OfAnyRatio:
+    """Members of a surrogate that goes with any ratio, through which its gradient flows."""
+
+    needs = Needs()
+    only_ratio: Ratio | None = None
+    through_ratio = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class DivergenceMask:
 
 
 @dataclass(frozen=True)
-class HardClip:
+class HardClip(OfAnyRatio):
     """clip(w, 1-low, 1+high) A: no gradient outside the bounds, whatever the sign of A.
 
     Kimi K2.5 2602.02276, 'regardless of the sign of the advantages'; its gradient is that of GLM-5's double-sided mask
@@ -101,9 +109,6 @@ class HardClip:
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1; Kimi K2.5 prints none", low=0)
     high: float = option(0.28, "upper clip distance", source="DAPO 3.1; Kimi K2.5 prints none", low=0)
-    needs = Needs()
-    only_ratio = None
-    through_ratio = True
 
     def gain(self, terms: Terms) -> Gain:
         ratio = terms.ratio

@@ -1,4 +1,5 @@
-"""Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo."""
+"""Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo;
+the fingerprint of its files."""
 
 import logging
 import re

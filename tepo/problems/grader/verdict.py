@@ -18,9 +18,8 @@ def given_up(reasons: Iterable[str]) -> int:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no
-    answer, unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer in the response,
-    None without one; `seconds` of a worker's CPU time, both tries together, or of wall clock where it took
-    no worker."""
+    answer, unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer in the response, None
+    without one; `seconds` of a worker's CPU time, both tries together, or of wall clock where it took no worker."""
 
     correct: bool
     reason: str

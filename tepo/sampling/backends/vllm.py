@@ -11,11 +11,20 @@ from tepo.common.errors import UserError
 from tepo.common.text import install_line
 from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.shapes import KNOWN, Shape, check_length, number_bytes
-from tepo.sampling.backends import RESERVE, Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
+from tepo.sampling.backends import (
+    RESERVE,
+    Room,
+    SamplerBackend,
+    SamplerMemory,
+    SamplerOptions,
+    longest_sequence,
+    sampler_backend,
+)
 
 if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
     from tepo.sampling.sampler import Sampler
+    from tepo.sampling.vllm.vllm_sampler import EngineOptions
 
 WORK = 3.5 * 2**30  # bytes of activations, CUDA graphs, the runner's states: out of its own share
 _WORK_ROWS = 256  # rows whose logits are in it; of each further one four times in float32 (v1/sample/sampler.py)
@@ -87,25 +96,12 @@ class VllmBackend:
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         """One engine in this process; over several GPUs servers."""
         if options.gpus > 1:
-            from tepo.sampling.backends import vllm_server
-
-            with vllm_server.BACKEND.open_model(path, options, scratch) as servers:
+            with sampler_backend("vllm_server").open_model(path, options, scratch) as servers:
                 yield servers
             return
-        from tepo.policy.model.model_location import resolve
-        from tepo.sampling.stop_tokens import stop_tokens_of
-        from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
+        from tepo.sampling.vllm.vllm_sampler import VllmSampler
 
-        engine = EngineOptions(
-            resolve(path),
-            options.resolved_dtype(),
-            options.max_length,
-            max_rows=options.max_rows,
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-        )
-        stop = stop_tokens_of(path, options.revision, options.trust_remote_code)
-        with contextlib.closing(VllmSampler(engine, stop, memory_fraction=options.memory)) as sampler:
+        with contextlib.closing(VllmSampler(*engine_of(path, options), memory_fraction=options.memory)) as sampler:
             yield sampler
 
     def preferred(self) -> bool:
@@ -131,6 +127,24 @@ class VllmBackend:
         share = () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
         larger = [size for size in (2, 4, 8) if size > config.sampler.tensor_parallel]
         return (*share, *(" ".join((*share, f"sampler.tensor_parallel={size}")) for size in larger))
+
+
+def engine_of(path: str, options: SamplerOptions) -> "tuple[EngineOptions, list[int]]":
+    """Settings of an engine for a finished model, and its stop tokens."""
+    from tepo.policy.model.model_location import resolve
+    from tepo.sampling.stop_tokens import stop_tokens_of
+    from tepo.sampling.vllm.vllm_sampler import EngineOptions
+
+    engine = EngineOptions(
+        resolve(path),
+        options.resolved_dtype(),
+        options.max_length,
+        max_rows=options.max_rows,
+        revision=options.revision,
+        trust_remote_code=options.trust_remote_code,
+        tensor_parallel=options.tensor_parallel,
+    )
+    return engine, stop_tokens_of(path, options.revision, options.trust_remote_code)
 
 
 def _cannot_cut(config: RunConfig, what: str) -> UserError:

@@ -10,6 +10,7 @@ from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape
 from tepo.sampling.backends import Room, SamplerBackend, SamplerMemory, SamplerOptions, longest_sequence
+from tepo.sampling.backends.vllm import engine_of
 
 if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
@@ -51,21 +52,9 @@ class VllmServerBackend:
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         """One server a copy of the model, each on GPUs of its own; without a GPU they share the CPU."""
-        from tepo.policy.model.model_location import resolve
-        from tepo.sampling.stop_tokens import stop_tokens_of
-        from tepo.sampling.vllm.vllm_sampler import EngineOptions
         from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 
-        stop = stop_tokens_of(path, options.revision, options.trust_remote_code)
-        engine = EngineOptions(
-            resolve(path),
-            options.resolved_dtype(),
-            options.max_length,
-            max_rows=options.max_rows,
-            revision=options.revision,
-            trust_remote_code=options.trust_remote_code,
-            tensor_parallel=options.tensor_parallel,
-        )
+        engine, stop = engine_of(path, options)
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             starting = []

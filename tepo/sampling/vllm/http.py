@@ -38,13 +38,13 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Connections:
-    """Connections under way. vLLM gives a request up when its connection is cut."""
+    """Connections in flight. vLLM gives a request up when its connection is cut."""
 
     def __init__(self) -> None:
         self.lock, self.sockets, self.ended = threading.Lock(), set[socket.socket](), False
 
     def cut(self) -> None:
-        """End those under way and those that are opened later: whoever waits on one gets an OSError or an
+        """End those in flight and those that are opened later: whoever waits on one gets an OSError or an
         HTTPException."""
         with self.lock:
             self.ended = True

@@ -48,7 +48,7 @@ class ResponseGroups:
                 yield job, index
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Forget jobs, of which some may not be under way."""
+        """Forget jobs, of which some may not be in flight."""
         self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
 
     @property
@@ -67,7 +67,7 @@ class ResponseGroups:
 
 
 def fewest(under_way: Sequence[int]) -> int:
-    """The engine that takes the next group, by the responses under way at each: of equals the first."""
+    """The engine that takes the next group, by the responses in flight at each: of equals the first."""
     return min(range(len(under_way)), key=under_way.__getitem__)
 
 

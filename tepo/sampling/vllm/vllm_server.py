@@ -37,7 +37,7 @@ from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_erro
 from tepo.sampling.vllm.weight_files import write_weights
 
 _START_SECONDS = 600  # until a server is healthy
-_PARALLEL = 256  # requests under way per server
+_PARALLEL = 256  # requests in flight per server
 _SOCKET = "http"
 _LONGEST = 107 - len("/tepo-12345678/") - 36  # bytes of a folder: a socket's path has 107, vLLM's names are UUIDs
 _SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
@@ -225,7 +225,7 @@ class VllmServerSampler:
 class ServerQueue:
     """`tepo.sampling.sampler.Queue` of requests at the servers, each on a thread and a connection of its own.
 
-    All responses of a job come from one server, which caches the prompt: the one with the fewest under way.
+    All responses of a job come from one server, which caches the prompt: the one with the fewest in flight.
     """
 
     def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
@@ -305,7 +305,7 @@ class ServerQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A response under way. server: by its place among the URLs. connections: the one that it has, to cut it."""
+    """A response in flight. server: by its place among the URLs. connections: the one that it has, to cut it."""
 
     number: int
     index: int

@@ -1,4 +1,4 @@
-"""The papers' formulas once more, to the letter and in loops: J of each row from a TabularCase, as a function of its logits.
+"""The papers' formulas once more, to the letter and in loops: J of each method from a TabularCase, by its logits.
 
 Written apart from tepo/objectives: plain Python numbers for everything detached, `if` for every clip,
 autograd for the rest.

@@ -1,4 +1,4 @@
-"""Clock times and dates."""
+"""Kinds with a notation of their own: clock times, dates, numbers with their base (101_2), ratios a : b : c."""
 
 import re
 

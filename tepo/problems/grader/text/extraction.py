@@ -1,4 +1,5 @@
-r"""The final answer in a response: the last complete \boxed{}, and nothing else unless a fallback is asked for."""
+r"""The final answer in a response: the last complete \boxed{}, and nothing else unless a fallback is asked for;
+and the answers that a gold accepts, as its source writes it: boxed, delimited, in a sentence, with alternatives."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-r"""LaTeX commands: those that only decorate are removed, the others get one name and braces around their arguments."""
+r"""LaTeX commands: those that only decorate are removed, the others get one name and braces around their arguments;
+plain-text and Python notation (sqrt(2), np.arcsin(x), pi) becomes LaTeX."""
 
 import re
 

@@ -4,16 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-_BASE: dict[str, tuple[str, Fraction]] = {}
-"""Unit word -> (dimension, factor to its base unit)."""
-
-
-def _define(dimension: str, factor: str, *words: str) -> None:
-    for word in words:
-        _BASE[word] = (dimension, Fraction(factor))
-
-
-for _row in (
+_TABLE = (
     ("length", "1", "m", "meter", "metre"), ("length", "1000", "km", "kilometer", "kilometre"),
     ("length", "1/100", "cm", "centimeter", "centimetre"), ("length", "1/1000", "mm", "millimeter", "millimetre"),
     ("length", "1/10", "dm", "decimeter", "decimetre"), ("length", "1/1000000000", "nm", "nanometer"),
@@ -40,8 +31,9 @@ for _row in (
     ("amount", "1", "mol", "mole"),
     ("data", "1", "MB", "megabyte"), ("data", "1000", "GB", "gigabyte"), ("data", "1/1000", "KB", "kilobyte"),
     ("percent", "1", "%", "percent", "percentage", "pct"), ("permille", "1", "permille"),
-):  # fmt: skip
-    _define(*_row)
+)  # fmt: skip
+_BASE = {word: (dimension, Fraction(factor)) for dimension, factor, *words in _TABLE for word in words}
+"""Unit word -> (dimension, factor to its base unit)."""
 
 _COMPOUND = {
     "mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1)),

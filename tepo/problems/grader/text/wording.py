@@ -1,4 +1,5 @@
-"""Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, all real numbers except 2."""
+"""Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, all real numbers except 2; remarks that
+change nothing ("the minimum is", "(since n > 0)", "(≈ 4.47)"), and words that do: "10 or more"."""
 
 import re
 from fractions import Fraction

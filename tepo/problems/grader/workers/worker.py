@@ -5,8 +5,7 @@ next one is there in milliseconds, and knows as little of other answers as a fre
 nothing of value and may be killed at any time. What an answer may cost, the parent says and enforces; here its work is
 counted. When the parent is killed, the pipe from it closes, and what judges is killed at once: the kernel's signal for
 that (`stopping.end_with`) would also come at the end of the thread that started the worker. A kernel timer is there for
-the case that worker and parent are killed.
-Started by `pool`, never imported by the parent."""
+the case that worker and parent are killed. Started by `pool`, never imported by the parent."""
 
 import json
 import os

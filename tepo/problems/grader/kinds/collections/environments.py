@@ -1,4 +1,4 @@
-"""Matrices, in an environment or as lists of lists."""
+"""Answers in LaTeX environments of rows: matrices (also as lists of lists) and definitions by cases."""
 
 import re
 

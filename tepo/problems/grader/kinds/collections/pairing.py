@@ -1,4 +1,5 @@
-"""Items of two lists side by side: in order, in any order, with an elision."""
+"""Items of two lists side by side: in order, in any order, with an elision (the progression that 1, 3, \\ldots, 99
+means)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-r"""Tuples, points and other groups in brackets: (1, 2), A(1, 2), {1, 2}, [0, 1)."""
+r"""Tuples, points and other groups in brackets: (1, 2), A(1, 2), {1, 2}, [0, 1); and lists with \pm and \mp."""
 
 import re
 from itertools import pairwise

@@ -177,7 +177,7 @@ def _become(
 
 
 def _with_our_server(name: str, *words: str) -> None:
-    forkserver._serve = forkserver._forkserver.ensure_running = lambda: None
+    forkserver._serve = forkserver.forkserver._forkserver.ensure_running = lambda: None
     _run_module(name, *words)
 
 

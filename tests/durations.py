@@ -43,11 +43,11 @@ def write(measured: Seconds, cases: Counter[tuple[str, str]], table: Path = TABL
 
 
 def over_budget(measured: Seconds, expected: Seconds) -> list[str]:
-    """A line for every file and tier that took far longer than the table says."""
+    """A line for every file and tier that took far longer than the table says; one that is not in it has no budget."""
     return [
         f"{file} ({tier}) took {seconds:.0f} CPU seconds, more than its budget of {budget:.0f}"
         for (file, tier), seconds in sorted(measured.items())
-        if seconds > (budget := max(LEAST, FACTOR * expected.get((file, tier), 0.0)))
+        if (file, tier) in expected and seconds > (budget := max(LEAST, FACTOR * expected[file, tier]))
     ]
 
 

@@ -30,8 +30,8 @@ PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -q
 suite: $(VENV)/.dev
 	$(PYTEST) -n 3 -m "not disaster"
 
-# What stands in for real disasters: kills, races, lost ranks, full disks, hostile answers, Slurm, two machines, a new
-# user's folder, verl in a process of its own, calibrations of memory.
+# What stands in for real disasters: kills, races, lost ranks, full disks, hostile answers, Slurm, two machines; what a
+# stranger does: the wheel, examples, a notebook, other trainers and harnesses; calibrations of memory, cost and tuning.
 test-slow: $(VENV)/.dev
 	$(PYTEST) -n 3 -m disaster
 

@@ -1,10 +1,11 @@
 """CPU seconds of every test file against the committed table `durations.tsv`, and the order of tests on request.
 
-CPU seconds are those of the worker and of the child processes that it has waited for: another job on the machine hardly
-moves them. `make durations` measures anew and writes the table; a run of a part of the suite updates its own files."""
+CPU seconds are those of the worker and of all processes that it started: another job on the machine hardly moves them.
+`make durations` measures anew and writes the table; a run of a part of the suite updates its own files."""
 
+import contextlib
+import os
 import random
-import resource
 from collections import Counter
 from collections.abc import Generator, Iterable
 from itertools import groupby
@@ -42,18 +43,28 @@ def write(measured: Seconds, cases: Counter[tuple[str, str]], table: Path = TABL
 
 
 def over_budget(measured: Seconds, expected: Seconds) -> list[str]:
-    """A line for every file and tier that took far longer than the table says."""
+    """A line for every file and tier that took far longer than the table says; one that is not in it has no budget."""
     return [
         f"{file} ({tier}) took {seconds:.0f} CPU seconds, more than its budget of {budget:.0f}"
         for (file, tier), seconds in sorted(measured.items())
-        if seconds > (budget := max(LEAST, FACTOR * expected.get((file, tier), 0.0)))
+        if (file, tier) in expected and seconds > (budget := max(LEAST, FACTOR * expected[file, tier]))
     ]
 
 
 def cpu_seconds() -> float:
-    """User and system seconds of this process and of the children that it has waited for."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    """User and system seconds of this process, of its descendants, and of those that any of them has waited for. A
+    daemon, whose parent is gone, is not among them. Where there is no /proc: without children that still run."""
+    if not Path("/proc/self/stat").exists():
+        return sum(os.times()[:4])
+    ticks, waiting = 0, [os.getpid()]
+    while waiting:
+        process = Path("/proc", str(waiting.pop()))
+        with contextlib.suppress(OSError):  # it has ended
+            after_the_name = (process / "stat").read_text().rpartition(") ")[2].split()
+            ticks += sum(map(int, after_the_name[11:15]))  # utime, stime, cutime, cstime: man proc_pid_stat
+            for thread in (process / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def ordered(items: list[Any], order: str) -> list[Any]:
@@ -101,7 +112,7 @@ class Durations:
         report = yield
         if call.when == "teardown":
             tier = "disaster" if item.get_closest_marker("disaster") else "quick"
-            report.spent = (tier, cpu_seconds() - self.before)  # goes to the main process with the report
+            report.spent = (tier, max(cpu_seconds() - self.before, 0.0))  # goes to the main process with the report
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -53,17 +53,36 @@ def compare(one: Path, other: Path, benchmark: str = "greedy") -> None:
     assert 0 < next(iter(scores[0].values())) < 1
 
 
-def test_greedy_scores_are_the_torch_backends(tmp_path: Path) -> None:
-    """Of a checkpoint of ours, whose tied weights vLLM must find under the name that it reads."""
-    model = final_model(train(small(tmp_path / "trained", "train.steps=1")))
-    embedded = evaluated(tmp_path, model, "--backend", "torch")
-    inside = evaluated(tmp_path, model, "--backend", "vllm")
-    compare(embedded, inside)
-    copies = evaluated(tmp_path, model, "--backend", "vllm", "--data-parallel", "2")
-    compare(embedded, copies)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("greedy")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Path:
+    """A checkpoint of ours, whose tied weights vLLM must find under the name that it reads."""
+    return final_model(train(small(folder / "trained", "train.steps=1")))
+
+
+@pytest.fixture(scope="module")
+def inside(folder: Path, model: Path) -> Path:
+    """What one engine of the command's own process measured."""
+    return evaluated(folder, model, "--backend", "vllm")
+
+
+def test_greedy_scores_are_the_torch_backends(folder: Path, model: Path, inside: Path) -> None:
+    compare(evaluated(folder, model, "--backend", "torch"), inside)
+
+
+@pytest.mark.disaster
+def test_two_servers_and_an_engine_that_measured_another_model_give_the_same(
+    folder: Path, model: Path, inside: Path
+) -> None:
+    copies = evaluated(folder, model, "--backend", "vllm", "--data-parallel", "2")
+    compare(inside, copies)
     compare(inside, copies, "drawn")
     assert len(list((copies / ".servers").glob("server_*.log"))) == 2
-    after_another = evaluated(tmp_path, model, "--backend", "vllm", before="package:laptop")
+    after_another = evaluated(folder, model, "--backend", "vllm", before="package:laptop")
     compare(inside, after_another)
     compare(inside, after_another, "drawn")
 

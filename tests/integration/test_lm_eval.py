@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.lm_eval
 def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     own = {"TEPO_PATH": str(folder), "TEPO_DATA": str(folder / "data"), "HF_HUB_OFFLINE": "1"}

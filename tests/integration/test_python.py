@@ -61,7 +61,7 @@ def python(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
     done = python(folder, "cell.py")
     started, table, rest = done.stdout.splitlines()
@@ -76,7 +76,7 @@ def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
     assert all(run["label"] in shown for run in (first, second))
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_the_same_behind_python_c(folder: Path) -> None:
     for run in folder.glob("runs/*/manifest.json"):  # train anew
         run.parent.rename(folder / f"before {run.parent.name}")
@@ -102,7 +102,7 @@ def example(name: str) -> str:
     return text
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_an_example_runs(folder: Path, name: str) -> None:
     (folder / name).write_text(example(name))
@@ -123,7 +123,7 @@ except tepo.UserError as error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.jupyter
 def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a real kernel: two runs side by side, tables and bars in the cells; a file changed between cells counts."""

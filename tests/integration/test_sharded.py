@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from tepo.policy.model.load_policy import load_policy
 from tests.integration.commands import ranks
 
-pytestmark = [pytest.mark.slow, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 
 SIZES = {
     "hidden_size": 1024,

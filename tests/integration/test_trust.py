@@ -123,7 +123,7 @@ def test_every_command_is_tried() -> None:
     assert names == {line.split()[0] for line in (*READING, *EXECUTING)} | set(OWN)
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize("line", READING)
 def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
     code, said = typed(user, line)
@@ -131,7 +131,7 @@ def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
     assert code == (2 if line.startswith("figure") else 0), said
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize("line", EXECUTING)
 def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> None:
     code, said = typed(user, line)
@@ -140,7 +140,7 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
     assert "--trust executes it" in said
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 @pytest.mark.parametrize(
     ("line", "runs", "logged"),
     [
@@ -161,7 +161,7 @@ def test_trust_executes_and_says_so(user: Path, line: str, runs: str, logged: st
     assert logged.replace("RUN", (user / "RUN").read_text()) in said.replace("\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_from_python_too(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(user))
     monkeypatch.chdir(user)

@@ -14,7 +14,7 @@ from tests.integration.commands import Started, started, tepo
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.disaster
 
 STUDY = f"""
 title: a tuned study
@@ -125,7 +125,6 @@ def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.disaster
 def test_both_phases_go_out_by_slurm(tmp_path: Path) -> None:
     with cluster():
         env = own(tmp_path, "untrained", "GRPO")

@@ -29,7 +29,7 @@ def records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_offline_mirror_holds_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed: pip install -e '.[wandb]'")
     monkeypatch.setenv("WANDB_SILENT", "true")

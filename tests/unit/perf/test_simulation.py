@@ -150,7 +150,7 @@ def test_the_papers_benchmarks_take_minutes_on_a_node() -> None:
     assert found.idle < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.disaster
 def test_the_published_step_comes_out() -> None:
     checks, _ = published.check()
     assert [one.phase for one in checks if one.judged and not one.holds] == []

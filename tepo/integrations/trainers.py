@@ -76,9 +76,7 @@ class Peer:
         where = f"objective {objective.name}"
         if lacking := self.lacks(objective):
             reading = self.reading(objective)
-            fix = (
-                f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/library.md"
-            )
+            fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/library.md"
             raise UserError(f"{self.name} does not give {and_(lacking)}", where=where, fix=fix)
         missing = [] if told is None else [one for one in self.asks(objective) if one not in told]
         if missing:

@@ -14,7 +14,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 from tepo.common.provenance import recorded
 from tepo.evaluation.responses import ask, grade_responses
-from tepo.evaluation.scheduler import sampled
+from tepo.evaluation.scheduler import sample_all
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Report, Settings, silent
 from tepo.evaluation.statistics.intervals import estimate_share
@@ -54,13 +54,13 @@ def evaluate(
         results[one.name] = _finish(one)
 
     together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
-    piles = [one.pile(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
+    left = [one.left(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
     part = min(together[one.name] * one.asked.params.n for one in begun)
     with ExitStack() as sessions:
         for one in begun:
             sessions.enter_context(recorded(one.task.folder, "evaluate"))
         writer = ResultWriter(begun, tokenizer, part, report, complete)
-        with closing(writer), closing(sampled(piles, sampler)) as ended:
+        with closing(writer), closing(sample_all(left, sampler)) as ended:
             for units in ended:
                 writer.add(units)
     return [results[task.benchmark.name] for task in tasks]

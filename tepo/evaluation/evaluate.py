@@ -13,7 +13,7 @@ import pyarrow as pa
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 from tepo.common.provenance import recorded
-from tepo.evaluation.responses import ask, grade_responses
+from tepo.evaluation.responses import ask, grade_again
 from tepo.evaluation.scheduler import sample_all
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Report, Settings, silent
@@ -124,13 +124,7 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     stale = [row for row in rows if row["grader"] != grader.fingerprint]
     if not stale:
         return table
-    verdicts = grade_responses(
-        benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale]
-    )
-    for row, verdict in zip(stale, verdicts, strict=True):
-        row.update(
-            extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint
-        )
+    grade_again(benchmark, grader, stale)
     return table_of(rows)
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 from tepo.common.provenance import recorded
-from tepo.evaluation.responses import ask, grade_responses
-from tepo.evaluation.scheduler import sampled
+from tepo.evaluation.responses import ask, grade_again
+from tepo.evaluation.scheduler import sample_all
 from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Report, Settings, silent
 from tepo.evaluation.statistics.intervals import estimate_share
@@ -54,13 +54,13 @@ def evaluate(
         results[one.name] = _finish(one)
 
     together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
-    piles = [one.pile(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
+    left = [one.left(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
     part = min(together[one.name] * one.asked.params.n for one in begun)
     with ExitStack() as sessions:
         for one in begun:
             sessions.enter_context(recorded(one.task.folder, "evaluate"))
         writer = ResultWriter(begun, tokenizer, part, report, complete)
-        with closing(writer), closing(sampled(piles, sampler)) as ended:
+        with closing(writer), closing(sample_all(left, sampler)) as ended:
             for units in ended:
                 writer.add(units)
     return [results[task.benchmark.name] for task in tasks]
@@ -124,13 +124,7 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     stale = [row for row in rows if row["grader"] != grader.fingerprint]
     if not stale:
         return table
-    verdicts = grade_responses(
-        benchmark, grader, [row["problem"] for row in stale], [(row["gold"], row["response"]) for row in stale]
-    )
-    for row, verdict in zip(stale, verdicts, strict=True):
-        row.update(
-            extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint
-        )
+    grade_again(benchmark, grader, stale)
     return table_of(rows)
 
 

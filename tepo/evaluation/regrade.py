@@ -8,7 +8,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.provenance import recorded
 from tepo.evaluation.evaluate import conclude
-from tepo.evaluation.responses import grade_responses
+from tepo.evaluation.responses import grade_again
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.store.evaluation_result import RESULT, TASK, load_result, save_result
@@ -68,26 +68,15 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
         raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
     rows = read_table(folder / SAMPLES).to_pylist()
     benchmark = load_benchmark(result.benchmark)
-    verdicts = grade_responses(
-        benchmark, grader, [row["problem"] for row in rows], [(row["gold"], row["response"]) for row in rows]
-    )
-    flips = []
-    for row, verdict in zip(rows, verdicts, strict=True):
-        if verdict.correct != row["correct"]:
-            flips.append(
-                Flip(
-                    row["problem"],
-                    row["sample"],
-                    row["gold"],
-                    verdict.extracted,
-                    verdict.correct,
-                    verdict.reason,
-                    row["reason"],
-                )
-            )
-        row.update(
-            extracted=verdict.extracted, correct=verdict.correct, reason=verdict.reason, grader=grader.fingerprint
+    before = [(row["correct"], row["reason"]) for row in rows]
+    grade_again(benchmark, grader, rows)
+    flips = [
+        Flip(
+            *(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason_before=reason
         )
+        for row, (correct, reason) in zip(rows, before, strict=True)
+        if row["correct"] != correct
+    ]
     table = table_of(rows)
     task = result.task | {"grading": benchmark.grading}
     after = conclude(benchmark, table, grader.fingerprint, task)

@@ -38,6 +38,15 @@ def grade_responses(
     return verdicts
 
 
+def grade_again(benchmark: Benchmark, grader: Grader, rows: Sequence[dict[str, Any]]) -> None:
+    """Replace the verdicts of stored rows by those of this grader."""
+    pairs = [(row["gold"], row["response"]) for row in rows]
+    verdicts = grade_responses(benchmark, grader, [row["problem"] for row in rows], pairs)
+    for row, verdict in zip(rows, verdicts, strict=True):
+        row |= {"extracted": verdict.extracted, "correct": verdict.correct, "reason": verdict.reason}
+        row["grader"] = grader.fingerprint
+
+
 @dataclass(frozen=True)
 class Prompts:
     """Problems of a benchmark as a policy is asked them: tokens and key of each, and how responses are drawn."""

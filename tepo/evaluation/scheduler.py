@@ -1,6 +1,6 @@
 """The order in which the problems of several benchmarks are sampled: one queue that is never empty before the end.
 
-Nothing is dealt to an engine in advance. A unit is added as soon as there is room for it, and the sampler gives it to
+No engine is given work in advance. A unit is added as soon as there is room for it, and the sampler gives it to
 the engine with the fewest responses under way. So a fast engine takes more, and no engine waits for the straggler of
 another while there is something to sample. Units that are expected to take longest come first, which leaves short ones
 to fill the end. The order changes no response: response i of a problem depends on (weights, prompt, key, i), and for a
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 
-_SECONDS = 0.25  # between two looks at what has ended
+_SECONDS = 0.25  # between two looks for ended units
 
 
 @dataclass
@@ -43,7 +43,7 @@ class BenchmarkQueue:
 
 
 @dataclass
-class Unit:
+class SampledUnit:
     """Problems of a benchmark (both by index) that are sampled together, and the responses of those that have ended."""
 
     benchmark: int
@@ -51,24 +51,26 @@ class Unit:
     groups: dict[int, list[Response]] = field(default_factory=dict)
 
 
-def sampled(piles: Sequence[BenchmarkQueue], sampler: Sampler) -> Generator[list[Unit], None, None]:
-    """Sample all units; about four times a second those that have ended since, [] too. What is under way when the
-    iterator is closed is given up."""
-    if any(pile.units for pile in piles):
-        yield from _Scheduler(piles, sampler).run()
+def sample_all(benchmarks: Sequence[BenchmarkQueue], sampler: Sampler) -> Generator[list[SampledUnit], None, None]:
+    """Sample all units. Yields those that have ended since the last look, about four times a second, so also []. Units
+    under way when the iterator is closed are given up."""
+    if any(benchmark.units for benchmark in benchmarks):
+        yield from _Scheduler(benchmarks, sampler).run()
 
 
 class _Scheduler:
     """rows: responses under way. units: of the jobs under way, by their numbers."""
 
-    def __init__(self, piles: Sequence[BenchmarkQueue], sampler: Sampler):
-        self.piles, self.room = piles, sampler.side_by_side or 1
-        self.queue = sampler.start(piles[0].params)
-        self.first = [sum(len(pile.prompts) for pile in piles[:index]) for index in range(len(piles))]
-        self.units: dict[int, Unit] = {}
+    def __init__(self, benchmarks: Sequence[BenchmarkQueue], sampler: Sampler):
+        self.benchmarks, self.room = benchmarks, sampler.side_by_side or 1
+        self.queue = sampler.start(benchmarks[0].params)
+        self.first = [
+            sum(len(benchmark.prompts) for benchmark in benchmarks[:index]) for index in range(len(benchmarks))
+        ]
+        self.units: dict[int, SampledUnit] = {}
         self.rows = 0
 
-    def run(self) -> Generator[list[Unit], None, None]:
+    def run(self) -> Generator[list[SampledUnit], None, None]:
         try:
             self._fill()
             while self.units:
@@ -80,21 +82,23 @@ class _Scheduler:
 
     def _fill(self) -> None:
         """Add units while there is room, of the benchmark whose next one is expected to take longest."""
-        while self.rows < self.room and (left := [index for index, pile in enumerate(self.piles) if pile.units]):
-            chosen = max(left, key=lambda index: self.piles[index].cost)
-            pile = self.piles[chosen]
-            unit = Unit(chosen, pile.units.popleft())
-            jobs = pile.jobs(unit.problems, self.first[chosen])
+        while self.rows < self.room and (
+            left := [index for index, benchmark in enumerate(self.benchmarks) if benchmark.units]
+        ):
+            chosen = max(left, key=lambda index: self.benchmarks[index].cost)
+            benchmark = self.benchmarks[chosen]
+            unit = SampledUnit(chosen, benchmark.units.popleft())
+            jobs = benchmark.jobs(unit.problems, self.first[chosen])
             self.units |= {job.number: unit for job in jobs}
-            self.rows += len(jobs) * pile.params.n
+            self.rows += len(jobs) * benchmark.params.n
             self.queue.add(jobs)
 
-    def _end(self, number: int, group: list[Response]) -> list[Unit]:
-        """Note a group; its unit, where that is now complete."""
+    def _end(self, number: int, group: list[Response]) -> list[SampledUnit]:
+        """Add a group to its unit. Returns the unit if it is now complete."""
         unit = self.units.pop(number)
-        pile = self.piles[unit.benchmark]
-        pile.responses += len(group)
-        pile.tokens += sum(len(response.tokens) for response in group)
+        benchmark = self.benchmarks[unit.benchmark]
+        benchmark.responses += len(group)
+        benchmark.tokens += sum(len(response.tokens) for response in group)
         self.rows -= len(group)
         unit.groups[number - self.first[unit.benchmark]] = group
         return [unit] if len(unit.groups) == len(unit.problems) else []

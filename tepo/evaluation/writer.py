@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.evaluation.responses import Prompts, graded_rows
-from tepo.evaluation.scheduler import BenchmarkQueue, Unit
+from tepo.evaluation.scheduler import BenchmarkQueue, SampledUnit
 from tepo.evaluation.settings import Report
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader
@@ -50,7 +50,7 @@ class Unfinished:
         samples = self.asked.params.n
         return samples * len(self.stored), samples * len(self.asked.problems)
 
-    def pile(self, size: int) -> BenchmarkQueue:
+    def left(self, size: int) -> BenchmarkQueue:
         """Problems that are left to sample, in units of `size` problems; one that is not stored completely is sampled
         again."""
         asked, ids = self.asked, [problem.id for problem in self.asked.problems]
@@ -62,7 +62,7 @@ class Unfinished:
         )
         return BenchmarkQueue(asked.prompts, asked.keys, asked.params, units)
 
-    def store(self, units: Sequence[Unit], tokenizer: Any) -> None:
+    def store(self, units: Sequence[SampledUnit], tokenizer: Any) -> None:
         """Grade what was sampled and store it as one part."""
         groups = {index: unit.groups[index] for unit in units for index in unit.problems}
         rows = graded_rows(self.asked, groups, tokenizer, self.task.grader)
@@ -89,11 +89,11 @@ class ResultWriter:
     ):
         self.begun, self.tokenizer, self.part, self.report, self.complete = begun, tokenizer, part, report, complete
         self.thread, self.writes = ThreadPoolExecutor(1), list[Future[None]]()
-        self.waiting: list[Unit] = []
+        self.waiting: list[SampledUnit] = []
         self.since = time.monotonic()
         self.writes.append(self.thread.submit(self._start))
 
-    def add(self, units: Sequence[Unit]) -> None:
+    def add(self, units: Sequence[SampledUnit]) -> None:
         """Add units that have ended. Raises the error of an earlier one that could not be stored."""
         self.waiting += units
         rows = sum(len(group) for unit in self.waiting for group in unit.groups.values())
@@ -118,7 +118,7 @@ class ResultWriter:
         for begun in self.begun:
             self._report(begun)
 
-    def _write(self, units: Sequence[Unit]) -> None:
+    def _write(self, units: Sequence[SampledUnit]) -> None:
         for index, begun in enumerate(self.begun):
             if own := [unit for unit in units if unit.benchmark == index]:
                 begun.store(own, self.tokenizer)

@@ -1,1 +1,1 @@
-"""What a person looks at: tables, figures, pages, claims and power."""
+"""Results that a person looks at: tables, figures, pages, claims and power."""

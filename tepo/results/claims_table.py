@@ -1,4 +1,4 @@
-"""Registered claims as a table, and as sentences that a person reads first."""
+"""Registered claims as a table, and as the sentences that open the page."""
 
 from collections.abc import Sequence
 

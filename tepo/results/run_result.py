@@ -1,4 +1,4 @@
-"""A run as Python sees it: what lies in its folder."""
+"""A run as Python sees it, read from its folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ class RunResult:
 
     @property
     def ending(self) -> Ending | None:
-        """Where training ended before its last step, and why."""
+        """Step at which training ended early, and why; None where it did not."""
         return self._run.ending()
 
     @property

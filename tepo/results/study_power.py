@@ -1,4 +1,4 @@
-"""What the comparisons of studies can find, estimated from the rows that a store holds under several seeds."""
+"""Power of the comparisons of studies, estimated from the rows that a store holds under several seeds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Power:
 
     @property
     def level(self) -> float:
-        """At which Holm's first step decides; the later ones are easier, so the power is at least what is said."""
+        """Level of Holm's first step. Later steps are easier to pass, so the power is at least what is said."""
         return (1 - LEVEL) / self.family
 
     @property
@@ -47,8 +47,8 @@ class Power:
 
 
 def study_power(planned: Planned) -> Power | None:
-    """Of the comparisons of these studies, as one family. None without a baseline, or where no row and its baseline are
-    measured under two seeds that both have."""
+    """Power of the comparisons of these studies, as one family. None without a baseline, or where no row and its
+    baseline are measured under two seeds that both have."""
     family: set[tuple[tuple[str, ...], ...]] = set()
     measured: dict[tuple[tuple[str, ...], ...], MeasuredDifference] = {}
     for baseline, others in _groups(planned):

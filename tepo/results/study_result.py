@@ -19,7 +19,7 @@ from tepo.studies.plan_studies import Planned
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study gave. tables: one, or one a panel. Their verdicts are one family."""
+    """Results of a study. tables: one, or one a panel; their verdicts are one family."""
 
     planned: Planned
     scale: str
@@ -27,7 +27,7 @@ class StudyResult:
 
     @classmethod
     def of(cls, planned: Planned, scale: str) -> "StudyResult":
-        """From what the store holds of a plan."""
+        """Read what the store holds of a plan."""
         return cls(planned, scale, tuple(study_tables(planned, scale)))
 
     @property
@@ -55,7 +55,7 @@ class StudyResult:
         return Path(path)
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
+        """Markdown that a notebook shows."""
         return self.to_markdown()
 
     def _lines(self) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ from tepo.studies.study import Study, printed
 from tepo.studies.tune import Tune
 from tepo.studies.tuning_result import TunedRow, tuned_rows
 
-_STORE = Path("runs")  # where the command line looks unless told otherwise
+_STORE = Path("runs")  # default of --store
 
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
@@ -143,7 +143,7 @@ def _row_spec(key: str, units: Sequence[Unit], several_models: bool) -> RowSpec:
 
 
 def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
-    """How the rows were made, and what a reader must know of their verdicts."""
+    """Notes on how the rows were made, and on what a reader must know of their verdicts."""
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
     trained = (

@@ -179,7 +179,7 @@ def stopped_in(place: str, *words: str) -> None:
 def test_a_second_evaluation_or_regrading_of_a_run_leaves_the_first_alone(tmp_path: Path) -> None:
     measured = ("eval", "add3", *LAPTOP, "--limit", "5", "--store", str(tmp_path))
     graded = ("regrade", str(tmp_path))
-    first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.grade_responses", graded))
+    first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.grade_again", graded))
     for (place, words), seconds in zip(first_of, ([measured], [graded, (*measured, "--seed", "1")]), strict=True):
         first = Started(stopped_in, place, *words)
         until(lambda first=first: " T " in Path(f"/proc/{first.pid}/stat").read_text(), first)

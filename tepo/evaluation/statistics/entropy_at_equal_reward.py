@@ -1,4 +1,4 @@
-"""Entropy at equal reward: is the policy less certain where it is as often right?
+"""Entropy at equal reward: whether a policy is less certain where it is right as often.
 
 A method that learns faster has less entropy at the same step without being the worse for it, so entropies are compared
 at the same reward. Both series are smoothed by a running mean; at each level of reward that both runs cross, each has

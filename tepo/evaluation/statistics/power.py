@@ -30,7 +30,7 @@ class Spread:
     problems: np.ndarray
 
     def times(self, factor: float) -> "Spread":
-        """With so many times the problems of every benchmark."""
+        """The same variances with so many times the problems of every benchmark."""
         return replace(self, problems=np.maximum(np.rint(self.problems * factor), 2))
 
 
@@ -70,14 +70,14 @@ def pooled(spreads: Sequence[Spread]) -> Spread:
 
 
 def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
-    """From which difference on each of 10,000 simulated comparisons finds it: quantile x error - luck, in shares. Their
-    quantile of 80% is the smallest difference found with 80%."""
+    """The smallest difference that each of 10,000 simulated comparisons detects: quantile x error - luck, in shares.
+    Their quantile of 80% is the smallest difference detected with 80% power."""
     luck, reach = _simulated(spread, seeds, level)
     return reach - luck
 
 
 def equivalent_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
-    """From which margin on each of 10,000 simulated comparisons of equal rows calls them equivalent."""
+    """The smallest margin at which each of 10,000 simulated comparisons of equal rows calls them equivalent."""
     luck, reach = _simulated(spread, seeds, level)
     return reach + np.abs(luck)
 
@@ -101,14 +101,14 @@ def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np
 
 
 def smallest(thresholds: np.ndarray) -> float:
-    """The difference, or the margin, that 80% of simulated comparisons find."""
+    """The difference, or the margin, that 80% of the simulated comparisons detect."""
     return float(np.quantile(thresholds, POWER))
 
 
 def seeds_needed(
     spread: Spread, wanted: float, level: float = 1 - LEVEL, thresholds: Callable[..., np.ndarray] = found_from
 ) -> int | None:
-    """The fewest seeds that find `wanted` with 80%, at the same problems; None for more than MOST_SEEDS."""
+    """The fewest seeds that detect `wanted` with 80% power on the same problems; None for more than MOST_SEEDS."""
 
     def enough(seeds: int) -> bool:
         return smallest(thresholds(spread, seeds, level)) <= wanted

@@ -1,4 +1,4 @@
-"""Higher ceiling, faster, the same or undecided: rows of a study by their saturating fits (docs/evaluation.md)."""
+"""Comparison of rows by their saturating fits: higher ceiling, faster, the same or undecided (docs/evaluation.md)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class RowFit:
 
     @property
     def compute_at_bound(self) -> bool:
-        """That of a seed or more."""
+        """True where C_mid is at its bound under one seed or more."""
         return any(one.compute_at_bound for one in self.fits.values())
 
 
@@ -111,8 +111,8 @@ def _unknown_error(one: Estimate) -> Estimate:
 def compare_rows(
     rows: Mapping[str, RowFit], runs: Mapping[str, Mapping[int, RunCurve]], against: Mapping[str, str], rule: CurveRule
 ) -> dict[str, RowVerdict]:
-    """Each row of `against` beside its baseline, ceilings and speeds as one family: a row that is not there, or not
-    trusted, counts in it."""
+    """Compare each row of `against` with its baseline, ceilings and speeds as one family, in which a missing row or one
+    whose fit is not trusted counts too."""
     ceilings: list[Difference | None] = []
     speeds: list[Difference | None] = []
     for name, baseline in against.items():
@@ -134,7 +134,7 @@ def compare_rows(
 
 
 def _difference(row: str, what: str, own: Problems, base: Problems) -> Difference:
-    """On the same validation problems and seeds."""
+    """Difference of two rows on the same validation problems and seeds."""
     one = estimate({name: own[name] - base[name] for name in own})
     return Difference(
         row, what, one.mean, one.low, one.high, one.half, one.p,
@@ -145,7 +145,7 @@ def _difference(row: str, what: str, own: Problems, base: Problems) -> Differenc
 def _cells(
     fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], rule: CurveRule
 ) -> tuple[dict[int, Problems], dict[int, Problems]]:
-    """By seed: what each problem contributes to the ceiling, and to the log compute."""
+    """Contributions of each problem to the ceiling, and to the log compute, by seed."""
     return (
         {seed: one.ceiling_cells(runs[seed].problems) for seed, one in fits.items()},
         {seed: one.speed_cells(rule.share, runs[seed].problems) for seed, one in fits.items()},

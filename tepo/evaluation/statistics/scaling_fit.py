@@ -88,11 +88,11 @@ class Fit:
         return _law(self.values, np.asarray(compute, dtype=float))
 
     def log_compute(self, share: float) -> float:
-        """At which this share of the way from R0 to A is reached; C_mid for a half."""
+        """Log compute at which this share of the way from R0 to A is reached; log C_mid for a half."""
         return float(self.values[1] + _odds(share) * np.exp(-self.values[2]))
 
     def ceiling_cells(self, problems: Problems) -> Problems:
-        """Benchmark -> what each problem contributes to A, [P]; their mean is A itself.
+        """Contribution of each problem to A, benchmark -> [P]; their mean is A itself.
 
         problems: benchmark -> [n + 1, P], the share of right responses to each problem, untrained and at each score.
         """
@@ -156,7 +156,7 @@ def fit(curve: Curve) -> Fit:
 
 
 def predict_last_third(curves: Sequence[Curve]) -> Prediction:
-    """From all seeds of a row, each fitted up to FIRST_PART of its compute.
+    """Predict the last third of all seeds of a row from fits to the first FIRST_PART of their compute.
 
     The miss is linear in the scores, as the parameters are. Noise alone: the scores' own, with the variance and the
     correlation of neighbours (0 to 0.9) of the residuals of these fits, under Student's t with their degrees of

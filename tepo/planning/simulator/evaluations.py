@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tepo.evaluation.scheduler import BenchmarkQueue, sampled
+from tepo.evaluation.scheduler import BenchmarkQueue, sample_all
 from tepo.planning.simulator.clocked_sampler import Engine, response
 from tepo.planning.simulator.rollouts import Setup
 from tepo.planning.simulator.workload import PROMPT, Workload
@@ -30,7 +30,7 @@ def dealt(setup: Setup) -> Evaluation:
     sampler = ClockedServers([Engine(setup.decoding) for _ in range(setup.engines)], setup.workload)
     lengths = [
         len(one.tokens)
-        for units in sampled(list(map(_pile, PAPER)), sampler)  # type: ignore[arg-type]
+        for units in sample_all(list(map(_pile, PAPER)), sampler)  # type: ignore[arg-type]
         for unit in units
         for group in unit.groups.values()
         for one in group

@@ -86,7 +86,7 @@ def build_page(
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tepo.reporting", "page"),
+        loader=jinja2.PackageLoader("tepo.reporting.page"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -159,7 +159,7 @@ def inline_svg(figure: PageFigure) -> Markup:
 
 
 def _asset(name: str) -> str:
-    return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")
+    return (files("tepo.reporting.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:

@@ -147,7 +147,7 @@ class _Scale:
 
     @classmethod
     def over(cls, rows: Sequence[tuple[TableRow, Cell, str]], paper: Mapping[str, float]) -> "_Scale":
-        """From the smallest to the largest end, 0 always within; the untrained model may lie beyond it."""
+        """Scale from the smallest to the largest end, 0 always within; the untrained model may lie beyond it."""
         rows = [entry for entry in rows if entry[0].method != UNTRAINED] or rows
         known = [value for _, cell, _ in rows for value in (cell.low, cell.mean, cell.high) if value is not None]
         sizes = sorted(map(abs, known))

@@ -8,7 +8,7 @@ from tepo.reporting.page.packed import packed
 from tepo.store.stored_responses import Answer, ProblemAnswers
 
 BYTES = 3_000_000
-"""Of the page, at most: about a third of what it may have."""
+"""Size of the samples in the page at most: about a third of what the page may have."""
 
 
 @dataclass(frozen=True)

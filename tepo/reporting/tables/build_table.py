@@ -1,5 +1,5 @@
-"""From samples on disk to a table: one row per method, one column per benchmark, both averages, and the difference to
-a baseline."""
+"""Table of a study from samples on disk: one row per method, one column per benchmark, both averages, and the
+difference to a baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,7 +153,7 @@ def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
 
 
 def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
-    """By row key, Holm-corrected over every comparison of the table."""
+    """Differences by row key, Holm-corrected over every comparison of the table."""
     differences: list[Difference] = []
     for part in spec.parts():
         measured = _same_seeds(

@@ -1,4 +1,4 @@
-"""How a cell is written: its value and its interval, plain or in the marks of a format."""
+"""Writing of cells: the value and the interval, plain or in the marks of a format."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -110,7 +110,8 @@ def _seed_averages(rows: Sequence[RowSpec], frame: pd.DataFrame) -> dict[str, np
 
 
 def _sensitivity(points: Sequence[RowSpec], axis: str, seeds: Mapping[str, np.ndarray]) -> Sensitivity | None:
-    """None before all of the grid is measured: a row with the large values missing would seem to lose nothing."""
+    """Sensitivity of a row; None before all of the grid is measured, as a row that lacks the large values would seem to
+    lose nothing."""
     if len({row.setting[axis] for row in points}) < 2 or any(row.key not in seeds for row in points):
         return None
     scores: dict[str, dict[str, np.ndarray]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate
-from tepo.evaluation.scheduler import BenchmarkQueue, sampled
+from tepo.evaluation.scheduler import BenchmarkQueue, sample_all
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import Task
 from tepo.problems.benchmarks import Benchmark
@@ -138,7 +138,7 @@ def test_the_room_is_filled_until_nothing_is_left_and_not_more() -> None:
     crowd = Crowd(16, 0)
     piles = [pile(20, 5, 10), pile(40, 1, 10)]
     left = []
-    for _ in sampled(piles, crowd):
+    for _ in sample_all(piles, crowd):
         left.append(sum(len(one.units) for one in piles))
     assert 16 <= crowd.most < 16 + 5
     assert len(crowd.asked) == 60
@@ -169,7 +169,7 @@ def test_what_takes_longest_comes_first_as_far_as_it_is_known() -> None:
     groups, long, short = pile(3, 8, 200), pile(30, 1, 200), pile(30, 1, 400)
     groups.prompts, short.prompts = [[67]] * 3, [[66]] * 30
     sampler = Lengths(1, 0)
-    for _ in sampled([short, long, groups], sampler):
+    for _ in sample_all([short, long, groups], sampler):
         pass
     assert sampler.asked[:2] == ["C", "B"], "unseen, a full length is expected of each response"
     assert "".join(sampler.asked[2:]).index("A" * 20) < 15

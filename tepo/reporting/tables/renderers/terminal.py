@@ -33,7 +33,7 @@ def render(table: Table) -> RenderableType:
 
 
 def _spelt(block: Block) -> Block:
-    """With its text spelt out before widths are taken."""
+    """The block with control characters spelt out, before widths are taken."""
     columns = tuple(replace(column, title=spelt(column.title)) for column in block.columns)
     rows = tuple(
         replace(

@@ -1,4 +1,4 @@
-"""What a Slurm job asks for: `slurm.yaml` files of the user's and the command line, checked against the cluster.
+"""Options of Slurm jobs: `slurm.yaml` files of the user's and the command line, checked against the cluster.
 
 slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins key by key, the command line over all:
   partition: gpu
@@ -9,6 +9,7 @@ slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins ke
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from tepo.common.text import counted
 
 FILE = "slurm.yaml"
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
+_ANSWER = 20  # seconds: a controller that is down lets its commands wait
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
@@ -164,3 +166,28 @@ def gpus(gres: str) -> int:
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     counts = [part.split(":")[-1] for part in parts if part.startswith("gpu:")]
     return sum(int(count) for count in counts if count.isdigit())
+
+
+def cluster() -> tuple[str, str] | None:
+    """The cluster of this machine in words, and what to do where it takes no job; None without Slurm's commands."""
+    if shutil.which("sbatch") is None or shutil.which("sinfo") is None:
+        return None
+    listed, said = _ask("sinfo", "--noheader", "--format=%P")
+    if not listed:
+        return f"no cluster answers: {said}", "start slurmctld, or look for SLURM_CONF; --launcher local needs none"
+    partitions = dict.fromkeys(said.split())  # the default one has a star
+    there = f"partitions {', '.join(partitions)}"
+    taken, said = _ask("sbatch", "--test-only", "--ntasks=1", "--time=1", "--wrap=true")
+    if not taken:
+        return f"{there}; a job is refused: {said}", "name what the cluster asks for: account, partition, qos"
+    return f"{there}; a job is accepted", ""
+
+
+def _ask(*words: str) -> tuple[bool, str]:
+    """Tell whether a command succeeded, and what it said: its answer, or the last line of its error."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"{words[0]} gave no answer in {_ANSWER} s"
+    error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return done.returncode == 0, done.stdout if done.returncode == 0 else error

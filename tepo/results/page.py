@@ -8,7 +8,7 @@ from pathlib import Path
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
-from tepo.launch.cost_summary import spent
+from tepo.launch.run_units import spent
 from tepo.reporting.figures.curves import svg, training_figure
 from tepo.reporting.figures.downsample import thinned
 from tepo.reporting.figures.step_time_figure import step_time_figure

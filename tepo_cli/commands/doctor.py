@@ -163,7 +163,7 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     """What the machine has (what, state, advice)."""
     import torch
 
-    from tepo.launch.slurm_cluster import cluster
+    from tepo.launch.slurm_options import cluster
     from tepo.planning.scales_here import scales_here
 
     cores = len(os.sched_getaffinity(0))

@@ -54,7 +54,7 @@ class State:
 
 
 def same_twice(failures: Sequence[Failure]) -> bool:
-    """Whether two runs have failed with the same words, but for numbers and the run's name: then others would, too."""
+    """Tell whether two runs failed with the same words, but for numbers and the run's name: others would, too."""
     words = [re.sub(r"\d+", "#", failure.message.replace(failure.unit.id, "")) for failure in failures]
     return len(set(words)) < len(words)
 

@@ -25,7 +25,7 @@ LAUNCHERS = ("local", "slurm")
 
 @dataclass(frozen=True)
 class Slots:
-    """Where runs go: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
+    """Places for runs: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
 
     launcher: str = "local"
     jobs: int = 1

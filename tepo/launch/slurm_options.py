@@ -30,7 +30,7 @@ _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "excl
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a job asks for."""
+    """Requests of a job."""
 
     partition: str | None = option(None, "where it runs; null: the cluster's default")
     gpus: int = option(0, "of each node", low=0)
@@ -104,7 +104,7 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
 
 
 def _files() -> list[Path]:
-    """Those that are there, the nearest first."""
+    """The files that are there, the nearest first."""
     own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
     return [folder / FILE for folder in (*own, config) if (folder / FILE).is_file()]
@@ -151,7 +151,7 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
 
 
 def cluster_nodes() -> list[Node]:
-    """What sinfo knows; nothing where it does not answer, and then sbatch says why."""
+    """Nodes that sinfo lists; nothing where it does not answer, and then sbatch says why."""
     command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     parts = [row.strip().split("|") for row in rows]

@@ -1,4 +1,4 @@
-"""How a run ends before its last step: as a result, which counts, and no failure."""
+"""Early stops: a run ends before its last step as a result, which counts, and no failure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -160,7 +160,7 @@ def _programs() -> Iterator[tuple[str, str, str]]:
 
 
 def _machine(store: Path) -> list[tuple[str, str, str]]:
-    """What the machine has (what, state, advice)."""
+    """Hardware of the machine: (what, state, advice)."""
     import torch
 
     from tepo.launch.slurm_options import cluster

@@ -36,7 +36,7 @@ def plan_by_file(names: Iterable[str], scale: str, store: Path, overrides: Seque
 
 
 def file_of(name: str) -> Path:
-    """Where the records of a study, or of the claims, are written: beside the folder of its file."""
+    """File of the records of a study, or of the claims: beside the folder of its file."""
     kind = next(kind for kind in ("experiments", "ablations") if name in paths.names(kind))
     return paths.find(kind, name).parent.parent / "records" / f"{name}{SUFFIX}"
 
@@ -117,7 +117,7 @@ class Kept:
         return replace(unit, stale=record is not None or named)
 
     def _is_current(self, record: Record, unit: Unit) -> bool:
-        """Whether the record is of today's recipe and of all that the unit is measured on, as it is today."""
+        """Tell whether the record is of today's recipe and of all that the unit is measured on, as it is today."""
         if unit.tuning and (record.validation is None or record.validation.problems != problems_hash(unit.config)):
             return False
         return record.recipe == RECIPE and all(

@@ -10,7 +10,7 @@ from tepo.reporting.progress import say
 from tepo.store.records.archive import SUFFIX, read_records
 from tepo.store.records.record import Record
 from tepo.studies.plan import Unit
-from tepo.studies.records.read import Kept, plan_by_file, record_files
+from tepo.studies.records.read import RecordsById, plan_by_file, record_files
 from tepo.studies.records.recheck import agreement, machines
 from tepo_cli.screen import fixed, show
 
@@ -37,7 +37,7 @@ def show_files() -> None:
 
 def show_runs(names: Sequence[str], scale: str) -> None:
     """A line a record, file after file."""
-    kept, plans = Kept.read(), plan_by_file(names, scale, Path("runs"))
+    kept, plans = RecordsById.read(), plan_by_file(names, scale, Path("runs"))
     files = {path.name.removesuffix(SUFFIX): path for path in record_files()}
     for name, planned in plans.items():
         records = read_records(files[name]) if name in files else []

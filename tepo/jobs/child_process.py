@@ -30,7 +30,7 @@ _LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GROUP_", "ROLE_", "
 
 
 def measures_apart(config: RunConfig, trained_here: bool) -> bool:
-    """Whether a run must be measured in another process than this one. trained_here: this one trained it."""
+    """Tell whether a run must be measured in another process than this one. trained_here: this one trained it."""
     sampler = sampler_backend(config.sampler.kind)
     return process_group.world_size() > 1 or (trained_here and not sampler.shares_weights and not sampler.remote)
 

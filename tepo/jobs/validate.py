@@ -70,7 +70,7 @@ def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
 
 
 def problems_hash(config: RunConfig) -> str:
-    """Of the validation problems and how they are asked; the same for every run of a study, so computed once."""
+    """Hash of the validation problems and of how they are asked; computed once, as a study's runs share it."""
     train = config.train
     asked = [to_dict(config)["data"], train.validation_problems, train.temperature, train.max_new_tokens]
     key = content_hash(asked)

@@ -1,4 +1,4 @@
-"""Whose weights are measured: a run's, an untrained model's."""
+"""Weights to measure: a run's, an untrained model's."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Where units run: processes of this machine, or Slurm jobs."""
+"""Launching units: processes of this machine, or Slurm jobs."""

@@ -8,21 +8,27 @@ whose next start resumes. A scheduler's request to stop is passed on to them.
 import contextlib
 import os
 import re
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from tepo.common import signals
 from tepo.common.errors import BUSY, UserError
+from tepo.common.files import content_hash
 from tepo.config.compose import compose
-from tepo.launch.batches import Batch, batch_command, batches
 from tepo.launch.forkserver import devices, job_environment, start, under_torchrun
+from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
+
+Batch = tuple[Unit, ...]
+"""Units that a process does one after another."""
 
 _BUSY_WAIT = 2.0  # seconds
 
@@ -37,20 +43,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class State:
-    """How far a unit is: steps trained and benchmarks measured, of how many."""
+    """Progress of a unit: steps trained and benchmarks measured, of how many, and whether all of it is there."""
 
     steps: int
     total_steps: int
     benchmarks: int
     total_benchmarks: int
     running: bool
-
-    def complete(self) -> bool:
-        return self.steps >= self.total_steps and self.benchmarks == self.total_benchmarks
+    done: bool
 
 
 def same_twice(failures: Sequence[Failure]) -> bool:
-    """Whether two runs have failed with the same words, but for numbers and the run's name: then others would, too."""
+    """Tell whether two runs failed with the same words, but for numbers and the run's name: others would, too."""
     words = [re.sub(r"\d+", "#", failure.message.replace(failure.unit.id, "")) for failure in failures]
     return len(set(words)) < len(words)
 
@@ -68,12 +72,13 @@ def training_command(unit: Unit) -> list[str]:
     return [word for word in command(unit) if word not in ("--evaluate", "--validate")]
 
 
-def state(unit: Unit, running: bool) -> State:
-    """Read a unit's state from the store."""
+def state(unit: Unit, running: bool = False) -> State:
+    """Read a unit's state from the store, once for all who ask for a part of it."""
+    trained, missing, wanted = unit.trained(), len(unit.missing_benchmarks()), len(unit.benchmarks)
     total = 0 if unit.row.objective is None else unit.config.train.steps
-    steps = total if unit.trained() else _lines(unit.run.metrics_file)
-    wanted = len(unit.benchmarks)
-    return State(steps, total, wanted - len(unit.missing_benchmarks()), wanted, running)
+    steps = total if trained else _lines(unit.run.metrics_file)
+    done = trained and not (unit.to_measure() if unit.tuning else missing)
+    return State(steps, total, wanted - missing, wanted, running, done)
 
 
 def _lines(path: Path) -> int:
@@ -81,6 +86,44 @@ def _lines(path: Path) -> int:
         return path.read_bytes().count(b"\n")
     except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, which whoever writes there says
         return 0
+
+
+def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
+    """Every unit in a batch, in order. Those that can share an engine are dealt to at most `jobs` batches; any other
+    unit is a batch by itself."""
+    sharing: dict[str, list[int]] = {}
+    chosen: list[list[int]] = []  # indices of units
+    for index, unit in enumerate(units):
+        engine = _engine(unit)
+        if engine is None:
+            chosen.append([index])
+        else:
+            sharing.setdefault(engine, []).append(index)
+    chosen += [group[part::jobs] for group in sharing.values() for part in range(min(jobs, len(group)))]
+    return [tuple(units[index] for index in batch) for batch in sorted(chosen)]
+
+
+def _engine(unit: Unit) -> str | None:
+    """A hash of what an engine must be to measure the unit. None where it is still to be trained, or where its sampler
+    loads no engine: the embedded one, and servers, which go on from process to process."""
+    config, backend = unit.config, sampler_backend(unit.config.sampler.kind)
+    if unit.tuning or not unit.trained() or backend.shares_weights or backend.remote:
+        return None
+    model, train = asdict(config.model), config.train
+    for name in ("lora_rank", "lora_alpha", "gradient_checkpointing"):  # of the training: what is measured is merged
+        del model[name]
+    parts: list[Any] = [model, asdict(config.sampler), config.engine.device, config.data.benchmarks]
+    return content_hash([*parts, train.max_prompt_tokens, train.max_new_tokens])
+
+
+def batch_command(batch: Batch) -> list[str]:
+    """The command line that measures several units; a person can type it too."""
+    runs = [shlex.join([_kind(unit), *unit.as_typed()]) for unit in batch]
+    return [sys.executable, "-m", "tepo_cli", "measure", "--quiet", "--store", str(batch[0].folder.parent), *runs]
+
+
+def _kind(unit: Unit) -> str:
+    return "base" if unit.row.objective is None else "train"
 
 
 def launch(unit: Unit, gpus: int) -> list[str]:
@@ -103,7 +146,7 @@ def run_local(
     """
     waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
     active: dict[int, tuple[BaseProcess, Batch]] = {}
-    states = {unit.id: state(unit, False) for unit in units}
+    states = {unit.id: state(unit) for unit in units}
     try:
         while waiting or active:
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
@@ -111,21 +154,21 @@ def run_local(
                 waiting.remove(entry)
                 busy = [unit for unit in entry[1] if unit.run.busy()]  # another process on this store has it
                 waiting += [_later(unit) for unit in busy]
-                states |= {unit.id: state(unit, False) for unit in entry[1]}
-                left = tuple(unit for unit in entry[1] if unit not in busy and not unit.done())
+                states |= {unit.id: state(unit) for unit in entry[1]}
+                left = tuple(unit for unit in entry[1] if unit not in busy and not states[unit.id].done)
                 if left:
                     slot = next(index for index in range(jobs) if index not in active)
                     active[slot] = _start(left, slot, gpus), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, batch = active.pop(slot)
-                missing = [unit for unit in batch if process.exitcode or not unit.done()]
+                states |= {unit.id: state(unit) for unit in batch}
+                missing = [unit for unit in batch if process.exitcode or not states[unit.id].done]
                 if len(batch) > 1:  # each by itself: it is measured then, or says why not
-                    waiting += [(0.0, (unit,)) for unit in missing if not unit.done()]
+                    waiting += [(0.0, (unit,)) for unit in missing if not states[unit.id].done]
                 elif process.exitcode == BUSY:  # it was taken between the look and the start
                     waiting.append(_later(batch[0]))
                 else:
                     failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
-                states |= {unit.id: state(unit, False) for unit in batch}
             if same_twice(failures):
                 waiting = []
             for _, batch in active.values():
@@ -154,8 +197,9 @@ def _later(unit: Unit) -> tuple[float, Batch]:
 
 def _under_way(batch: Batch) -> dict[str, State]:
     """The states of units that one process does in order."""
-    current = next((unit for unit in batch if not unit.done()), batch[-1])
-    return {unit.id: state(unit, unit is current) for unit in batch}
+    states = {unit.id: state(unit) for unit in batch}
+    current = next((name for name, one in states.items() if not one.done), batch[-1].id)
+    return states | {current: replace(states[current], running=True)}
 
 
 def _start(batch: Batch, slot: int, gpus: int) -> BaseProcess:

@@ -1,7 +1,7 @@
 """Running the units of a plan, with their progress on the screen."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tepo.common.errors import RunFailed, unknown_name
 from tepo.common.text import counted, setting_text
-from tepo.launch.cost_summary import spent
 from tepo.launch.local import Failure, State, run_local, same_twice, unfinished
 from tepo.launch.slurm_options import SlurmOptions
 from tepo.reporting.progress import console, say
@@ -26,7 +25,7 @@ LAUNCHERS = ("local", "slurm")
 
 @dataclass(frozen=True)
 class Slots:
-    """Where runs go: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
+    """Places for runs: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
 
     launcher: str = "local"
     jobs: int = 1
@@ -97,6 +96,23 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         )
 
 
+def spent(units: Iterable[Unit]) -> str:
+    """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
+    everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
+    distinct = unique(units)
+    costs = [cost for unit in distinct for cost in unit.run.costs()]
+    total = sum(cost.cpu_s for cost in costs)
+    if not total:
+        return ""
+    core, benchmarks = sum(cost.core_s for cost in costs), sum(cost.measuring_s for cost in costs)
+    return (
+        f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: "
+        f"{core / total:.1%} sampling, log-probs and updates, "
+        f"{benchmarks / total:.1%} benchmarks (sampling and grading), "
+        f"{1 - (core + benchmarks) / total:.1%} everything else"
+    )
+
+
 def _silent(text: str) -> None:
     """Nothing is said."""
 
@@ -124,7 +140,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
 
         def watch(states: dict[str, State]) -> None:
             for name, state in states.items():
-                if in_file and name not in ended and not state.running and state.complete() and named[name].done():
+                if in_file and name not in ended and state.done and not state.running and named[name].done():
                     ended.add(name)
                     unit, count = named[name], f"{len(ended)} of {counted(len(todo), 'run')}"
                     say(f"{count}: {unit.label} seed {unit.seed} {unit.run.outcome()}")

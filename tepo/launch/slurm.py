@@ -34,7 +34,7 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class _Row:
-    """What Slurm says of a job."""
+    """Status of a job as Slurm reports it."""
 
     state: str
     reason: str
@@ -92,7 +92,7 @@ class _Array:
         return Failure(unit, why(unit, said))
 
     def ended(self, index: int) -> bool:
-        """Whether nothing more comes of a job."""
+        """Tell whether nothing more comes of a job."""
         row = self.rows.get(self.name(index))
         held = row is not None and "launch failed" in row.reason
         return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY

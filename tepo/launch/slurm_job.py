@@ -52,7 +52,7 @@ class Job:
 
 
 def write_jobs(folder: Path, jobs: list[Job]) -> None:
-    """Where jobs read what they are to do."""
+    """Write the file in which jobs read what they are to do."""
     write_json(folder / "jobs.json", [asdict(job) for job in jobs])
 
 
@@ -73,7 +73,7 @@ def outcome_file(folder: Path, index: int) -> Path:
 
 
 def _report(folder: Path, index: int, node: int) -> Path:
-    """Where a node of a job says how its part has ended."""
+    """File in which a node of a job says how its part has ended."""
     return folder / f"{index}.node{node}"
 
 
@@ -113,8 +113,8 @@ def _on_nodes(folder: Path, index: int, nodes: int, address: str) -> tuple[int, 
 
 
 def _for_now(code: int, codes: list[int | None]) -> bool:
-    """Whether the run should go on later: it was asked to stop, or killed, or a node was lost, of which srun's own code
-    says nothing. codes: what each node reports of its end."""
+    """Tell whether the run should go on later: it was asked to stop, or killed, or a node was lost, of which srun's own
+    code says nothing. codes: what each node reports of its end."""
     if code in _NOTHING_STARTED:
         return False
     return any(report is None or report == signals.EXIT_CODE or report >= _SIGNAL for report in codes)
@@ -131,7 +131,7 @@ def _requeued() -> bool:
 
 
 def _in_vain(folder: Path, index: int, run: Path) -> bool:
-    """Whether the job has been stopped _VAIN times since it last finished a step or a benchmark."""
+    """Tell whether the job has been stopped _VAIN times since it last finished a step or a benchmark."""
     path, metrics = folder / f"{index}.progress", run / "metrics.jsonl"
     steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
     done, times = steps + len(list(run.glob("eval/*/result.json"))), 0
@@ -143,7 +143,7 @@ def _in_vain(folder: Path, index: int, run: Path) -> bool:
 
 
 def _address() -> str:
-    """Where the other nodes reach this one, the first of the job."""
+    """Address by which the other nodes reach this one, the first of the job."""
     name = os.environ["SLURMD_NODENAME"]
     shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True).stdout
     address = re.search(r"NodeAddr=(\S+)", shown)

@@ -1,4 +1,4 @@
-"""What a Slurm job asks for: `slurm.yaml` files of the user's and the command line, checked against the cluster.
+"""Options of Slurm jobs: `slurm.yaml` files of the user's and the command line, checked against the cluster.
 
 slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins key by key, the command line over all:
   partition: gpu
@@ -9,6 +9,7 @@ slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins ke
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,13 +23,14 @@ from tepo.common.text import counted
 
 FILE = "slurm.yaml"
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
+_ANSWER = 20  # seconds: a controller that is down lets its commands wait
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a job asks for."""
+    """Requests of a job."""
 
     partition: str | None = option(None, "where it runs; null: the cluster's default")
     gpus: int = option(0, "of each node", low=0)
@@ -102,7 +104,7 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
 
 
 def _files() -> list[Path]:
-    """Those that are there, the nearest first."""
+    """The files that are there, the nearest first."""
     own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
     return [folder / FILE for folder in (*own, config) if (folder / FILE).is_file()]
@@ -149,7 +151,7 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
 
 
 def cluster_nodes() -> list[Node]:
-    """What sinfo knows; nothing where it does not answer, and then sbatch says why."""
+    """Nodes that sinfo lists; nothing where it does not answer, and then sbatch says why."""
     command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     parts = [row.strip().split("|") for row in rows]
@@ -164,3 +166,28 @@ def gpus(gres: str) -> int:
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     counts = [part.split(":")[-1] for part in parts if part.startswith("gpu:")]
     return sum(int(count) for count in counts if count.isdigit())
+
+
+def cluster() -> tuple[str, str] | None:
+    """The cluster of this machine in words, and what to do where it takes no job; None without Slurm's commands."""
+    if shutil.which("sbatch") is None or shutil.which("sinfo") is None:
+        return None
+    listed, said = _ask("sinfo", "--noheader", "--format=%P")
+    if not listed:
+        return f"no cluster answers: {said}", "start slurmctld, or look for SLURM_CONF; --launcher local needs none"
+    partitions = dict.fromkeys(said.split())  # the default one has a star
+    there = f"partitions {', '.join(partitions)}"
+    taken, said = _ask("sbatch", "--test-only", "--ntasks=1", "--time=1", "--wrap=true")
+    if not taken:
+        return f"{there}; a job is refused: {said}", "name what the cluster asks for: account, partition, qos"
+    return f"{there}; a job is accepted", ""
+
+
+def _ask(*words: str) -> tuple[bool, str]:
+    """Tell whether a command succeeded, and what it said: its answer, or the last line of its error."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"{words[0]} gave no answer in {_ANSWER} s"
+    error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return done.returncode == 0, done.stdout if done.returncode == 0 else error

@@ -9,7 +9,7 @@ from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
-from tepo.launch.cost_summary import spent
+from tepo.launch.run_units import spent
 from tepo.reporting.figures.curves import svg, thinned, training_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page

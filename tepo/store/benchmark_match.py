@@ -1,4 +1,5 @@
-"""Is a stored result one of the benchmark as it is declared now?
+"""Checks that a stored result is one of the benchmark as it is declared now.
+
 A result of another definition must not stand in a table."""
 
 from collections.abc import Mapping

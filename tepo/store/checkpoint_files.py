@@ -89,17 +89,17 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """What `write_progress` wrote."""
+    """The content that `write_progress` wrote."""
     return parse_json((folder / _PROGRESS).read_bytes())
 
 
 def complete(folder: Path) -> bool:
-    """Whether a checkpoint holds every file that its `progress.json` lists, at full size."""
+    """Tell whether a checkpoint holds every file that its `progress.json` lists, at full size."""
     return not damage(folder)
 
 
 def damage(folder: Path, *, contents: bool = False) -> str:
-    """What is wrong with a checkpoint: files that are missing or of another size than recorded, or numbers of
+    """Describe the damage of a checkpoint: files that are missing or of another size than recorded, or numbers of
     `progress.json` that were changed; with `contents` also files of another SHA-256, for which all are read. Empty
     where nothing is. Of a checkpoint without digests, as earlier versions wrote them, only sizes are known."""
     try:
@@ -128,7 +128,7 @@ def damage(folder: Path, *, contents: bool = False) -> str:
 
 
 def has_digests(folder: Path) -> bool:
-    """Whether a checkpoint says what its files hold: those of earlier versions say how large they are, and no more."""
+    """Tell whether a checkpoint has checksums of its files: those of earlier versions have their sizes alone."""
     return "sha256" in read_progress(folder)
 
 
@@ -148,7 +148,7 @@ def drop_resumption(folder: Path) -> None:
 
 
 def for_resuming(folder: Path) -> list[Path]:
-    """What a checkpoint holds for resuming alone."""
+    """Files of a checkpoint that serve resuming alone."""
     return [folder / name for name in _FOR_RESUMING if (folder / name).exists()]
 
 

@@ -1,4 +1,4 @@
-"""What runs have cost: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
+"""Costs of runs: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ _SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_token
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process spent on a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
+    """Cost of one process of a run: CPU seconds in all, of which in training steps (core_s of them in sampling,
     log-probs and updates) and in benchmarks. benchmarks: a validation counts by its share of their responses."""
 
     data: str
@@ -24,7 +24,7 @@ class Cost:
     work: str = ""  # `work_of` the run; empty in records of earlier versions, which price any
 
     def prices(self, config: RunConfig) -> bool:
-        """Whether a run of this configuration costs as much a step, a benchmark and a start."""
+        """Tell whether a run of this configuration costs as much a step, a benchmark and a start."""
         return self.data == config.data.name and (not self.work or self.work == work_of(config))
 
     @property
@@ -33,5 +33,5 @@ class Cost:
 
 
 def work_of(config: RunConfig) -> str:
-    """What one step takes its time for: the model and the sizes of a rollout and its updates."""
+    """Key of what a step takes its time for: the model and the sizes of a rollout and its updates."""
     return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])

@@ -31,7 +31,7 @@ def nearest_run(name: str, store: Path) -> str | None:
 
 
 def runs(store: Path) -> list[RunFolder]:
-    """What a store holds of runs, by name: also one that was copied half and lacks its configuration, its manifest or
+    """The runs in a store, by name: also one that was copied half and lacks its configuration, its manifest or
     both, and a folder that may not be read."""
     if not store.is_dir():
         return []
@@ -41,12 +41,12 @@ def runs(store: Path) -> list[RunFolder]:
 
 
 def _traces(run: RunFolder) -> tuple[Path, ...]:
-    """Of which a folder has one if it was ever a run."""
+    """Files and folders of which every run has one."""
     return run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"
 
 
 def _searchable(folder: Path) -> bool:
-    """Whether what lies in the folder can be seen; a file has nothing in it."""
+    """Tell whether what lies in the folder can be seen; a file has nothing in it."""
     return not folder.is_dir() or os.access(folder, os.R_OK | os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""What runs in a store just now, read from manifests, configurations and metrics alone."""
+"""The runs of a store that are under way, read from manifests, configurations and metrics alone."""
 
 import os
 import time

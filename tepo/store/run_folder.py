@@ -79,7 +79,7 @@ class RunFolder:
 
     @classmethod
     def of_base(cls, config: RunConfig) -> "RunFolder":
-        """Where measurements of the untrained policy of a configuration lie."""
+        """The folder of measurements of the untrained policy of a configuration."""
         return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
 
     # paths ----------------------------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ class RunFolder:
 
     @property
     def exchange(self) -> Path:
-        """Where weights pass to sampling servers."""
+        """The folder by which weights pass to sampling servers."""
         return self.path / "exchange"
 
     @property
     def server_logs(self) -> Path:
-        """Of servers that sampled for an evaluation."""
+        """Logs of servers that sampled for an evaluation."""
         return self.evaluations / ".servers"
 
     @property
@@ -182,7 +182,7 @@ class RunFolder:
         return handle
 
     def busy(self) -> bool:
-        """Whether another process trains or measures this run just now."""
+        """Tell whether another process trains or measures this run just now."""
         for purpose in _LEFT if self.path.is_dir() else ():
             handle = self._take(purpose)
             if handle is None:
@@ -258,7 +258,7 @@ class RunFolder:
         )
 
     def started(self) -> bool:
-        """Whether a run lies here, or a copy of its checkpoints."""
+        """Tell whether a run lies here, or a copy of its checkpoints."""
         return (self.path / "checkpoints").is_dir() or self.manifest_file.is_file()
 
     def finished(self) -> bool:
@@ -288,14 +288,14 @@ class RunFolder:
             raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
 
     def _way_on(self, last: int) -> str:
-        """What to do about a run that is falsely called finished."""
+        """Advice about a run that is falsely called finished."""
         left = max((step for step in self._saved() if step < last and not self._unfit(step, contents=True)), default=0)
         if left and (self.checkpoint(left) / OPTIMISER).is_dir():
             return f"delete {self.manifest_file}: training then goes on from step {left}"
         return AGAIN
 
     def ending(self) -> Ending | None:
-        """Where a finished run ended before its last step."""
+        """The early stop of a finished run, if it had one."""
         return ending_of(self.manifest())
 
     def outcome(self) -> str:
@@ -446,7 +446,7 @@ class RunFolder:
         return None, []
 
     def progress(self, step: int) -> dict[str, Any]:
-        """What was saved with a checkpoint beside weights: step, prompts drawn, sizes and digests of files."""
+        """Content of a checkpoint's `progress.json`: step, prompts drawn, sizes and digests of files."""
         return read_progress(self.checkpoint(step))
 
     def _saved(self) -> list[int]:
@@ -455,7 +455,7 @@ class RunFolder:
         return sorted(int(name.group(1)) for name in names if name)
 
     def _damage(self, step: int, *, contents: bool = False) -> str:
-        """What is wrong with a checkpoint; empty where nothing is."""
+        """Describe the damage of a checkpoint; empty where nothing is."""
         if reason := damage(self.checkpoint(step), contents=contents):
             return reason
         own = self.progress(step).get("step")
@@ -476,15 +476,15 @@ class RunFolder:
         self.truncate_metrics(step)
 
     def scratch(self, step: int) -> Path:
-        """Where a checkpoint is written before it appears."""
+        """The folder in which a checkpoint is written before it appears."""
         return self.checkpoint(step).with_name(f".{self.checkpoint(step).name}")
 
     def unfinished(self) -> list[Path]:
-        """What was left of checkpoints that never appeared, or that were being removed."""
+        """Leftovers of checkpoints that never appeared, or that were being removed."""
         return list((self.path / "checkpoints").glob(".step_*"))
 
     def keep_weights(self) -> None:
-        """Of a finished run's checkpoints keep the last weights: it is never resumed."""
+        """Keep the last weights of a finished run, which is never resumed."""
         saved = self.checkpoints()
         for step in saved[-1:]:
             for older in (older for older in self._saved() if older < step):  # also a half that an earlier version left
@@ -492,7 +492,7 @@ class RunFolder:
             drop_resumption(self.checkpoint(step))
 
     def clean_up(self) -> None:
-        """Of a finished run remove what a kill left after its end, unless another process is at it or the store cannot
+        """Remove what a kill left of a finished run after its end, unless another process is at it or the store cannot
         be written."""
         saved, last = self.checkpoints(), self.manifest().get("steps")
         if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
@@ -504,7 +504,7 @@ class RunFolder:
 
 
 def is_configuration(full: Any) -> bool:
-    """Whether a stored configuration has the parts that commands show, in their types."""
+    """Tell whether a stored configuration has the parts that commands show, in their types."""
     if not isinstance(full, dict) or type(full.get("seed")) is not int:
         return False
     groups = {name: full.get(name) for name in ("objective", "model", "data", "train")}
@@ -517,14 +517,14 @@ def is_configuration(full: Any) -> bool:
 
 
 def _is_figure(name: str, value: Any) -> bool:
-    """Whether a metric is a number that fits a float, or a list of such, a figure a problem."""
+    """Tell whether a metric is a number that fits a float, or a list of such, a figure a problem."""
     if isinstance(value, list) and "val-aux/" in name:
         return all(_is_figure("", part) for part in value)
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def ending_of(manifest: dict[str, Any]) -> Ending | None:
-    """Where the run of a manifest ended before its last step. Raises ValueError for an ending that is none."""
+    """The early stop in a run's manifest, if it had one. Raises ValueError for an ending that is none."""
     ending = manifest.get("ending")
     return None if ending is None else read_ending(ending)
 

@@ -1,4 +1,4 @@
-"""What a run is: an id made of everything that can change its result."""
+"""The identity of a run: an id made of everything that can change its result."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
-    """What of the configuration itself is in the `identity`."""
+    """The part of the `identity` that comes from the configuration itself."""
     parts = to_dict(config)
     for section, leaves in _UNHASHED.items():
         if leaves is None:
@@ -75,7 +75,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _problems(data: DataConfig) -> Any:
-    """What is trained on: [task, weight] in order, or a hash of the problems."""
+    """Problems that are trained on: [task, weight] in order, or a hash of the problems."""
     if data.kind == "procedural":
         return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
     from tepo.problems.training_sets import training_fingerprint

@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def unit(self) -> str:
-        """Of the difference and its margin."""
+        """Unit of the difference and of its margin."""
         return "points" if self.measure == "accuracy" else "hundredths of a nat"
 
     def outcome(self, verdict: Verdict) -> str:
@@ -85,7 +85,7 @@ class Claims:
 
     @property
     def testable(self) -> list[Claim]:
-        """Those that have a comparison: the family."""
+        """Claims that have a comparison: the family."""
         return [claim for claim in self.claims if not claim.needs]
 
 

@@ -82,7 +82,7 @@ class Unit:
 
     @property
     def benchmarks(self) -> list[str]:
-        """What it is measured on."""
+        """Benchmarks that it is measured on."""
         return [] if self.tuning else self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:

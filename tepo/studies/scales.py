@@ -20,7 +20,7 @@ from tepo.studies.vary import Words
 
 @dataclass(frozen=True)
 class ScaleStudies:
-    """What a scale says of studies."""
+    """Settings of studies at a scale."""
 
     like: str | None = option(None, "the scale that a study is taken at which does not name this one")
     stand_ins: dict[str, str] = option({}, "model there: the model here")
@@ -36,7 +36,7 @@ class ScaleStudies:
 
 
 def scale_studies(scale: str) -> ScaleStudies:
-    """What the file of a scale says of studies. Raises UserError for an unknown scale and a broken file."""
+    """Settings of studies in the file of a scale. Raises UserError for an unknown scale and a broken file."""
     path = paths.find("scale", scale)
     return _read(path, path.stat().st_mtime_ns)
 

@@ -1,6 +1,6 @@
-"""Is what a store holds complete, as it was written, and of this version?
+"""Checks that what a store holds is complete, as it was written, and of this version.
 
-Looked at before a study plans on it, before a record is written, and by `tepo doctor --store`; nothing is ever deleted
+They run before a study plans on it, before a record is written, and by `tepo doctor --store`; nothing is ever deleted
 or changed.
 """
 

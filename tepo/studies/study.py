@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Scale:
-    """What a study crosses its rows with at one scale."""
+    """Models, seeds and overrides that a study crosses its rows with at one scale."""
 
     models: tuple[str, ...] = option(REQUIRED, "names of models")
     seeds: tuple[int, ...] = option(REQUIRED, "whole numbers from 0 up", low=0)
@@ -124,7 +124,7 @@ class Study:
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 
     def scale(self, name: str) -> Scale:
-        """What is written for a scale, else what its file makes of another (`tepo.studies.scales`).
+        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`).
 
         Raises UserError for a scale that is not there, and for one that the study cannot be taken at.
         """
@@ -137,11 +137,11 @@ class Study:
         return replace(there, models=taken.models(there.models, self.name))
 
     def vary_at(self, scale: str) -> Vary:
-        """What varies at a scale."""
+        """Settings that vary at a scale."""
         return {**self.vary, **self.scale(scale).vary}
 
     def tune_at(self, scale: str) -> Tune | None:
-        """What the rows are tuned with at a scale."""
+        """Settings by which the rows are tuned at a scale."""
         return self.scale(scale).tune or self.tune
 
     def rows_at(self, scale: str) -> list[Row]:
@@ -218,7 +218,7 @@ def _with_stand_ins(models: dict[str, str]) -> dict[str, str]:
 
 
 def _check_row(row: Row, at: Location) -> None:
-    """What a row names must be there, and it trains an objective or is the base."""
+    """Check that what a row names is there, and that it trains an objective or is the base."""
     if row.base == (row.objective is not None):
         raise at.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
     if row.objective is not None and row.objective not in options("objective"):
@@ -263,7 +263,7 @@ def _check_tune(tune: Tune | None, at: Location) -> None:
 
 
 def _check_sweep(study: Study, scale: str, at: Location) -> None:
-    """What varies or is tuned is set by nothing else, and what the paper printed at one setting stays out."""
+    """Check that nothing else sets what varies or is tuned, and that the paper's numbers of one setting stay out."""
     vary, tune, keys = study.vary_at(scale), study.tune_at(scale), study.keys_set_at(scale)
     check_values(vary, at.at("scales", scale, "vary"))
     if not keys:

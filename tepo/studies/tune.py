@@ -41,7 +41,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Tune:
-    """What each row of a study is tuned with."""
+    """Settings by which each row of a study is tuned."""
 
     draws: int = option(REQUIRED, "settings drawn at random, the same for every row", low=1)
     seeds: tuple[int, ...] = option(REQUIRED, "of the runs that choose; the study reports none of them", low=0)

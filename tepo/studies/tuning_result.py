@@ -27,7 +27,7 @@ class TunedRow:
 
     @cached_property
     def scores(self) -> list[float | None]:
-        """Of each draw, its mean share over the tuning seeds; None where one of them is missing."""
+        """Mean share of each draw over the tuning seeds; None where one of them is missing."""
         shares = [[unit.validation() for unit in draw] for draw in self.draws]
         return [None if None in one else fmean(share for share in one if share is not None) for one in shares]
 

@@ -160,10 +160,10 @@ def _programs() -> Iterator[tuple[str, str, str]]:
 
 
 def _machine(store: Path) -> list[tuple[str, str, str]]:
-    """What the machine has (what, state, advice)."""
+    """Hardware of the machine: (what, state, advice)."""
     import torch
 
-    from tepo.launch.slurm_cluster import cluster
+    from tepo.launch.slurm_options import cluster
     from tepo.planning.fit import scales_here
 
     cores = len(os.sched_getaffinity(0))

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from tepo.store.stored_responses import Answer
 
 
+_BENCHMARKS = (
+    "Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all; none for a configuration, whose data name them."
+)
+_MODEL = (
+    "A run (folder or id), a model folder, a hub id, or package:NAME. Or a configuration in quotes: 'base OVERRIDES' "
+    "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Several, "
+    "each behind its own -m, share one loaded engine."
+)
+
+
 def evaluate(
-    benchmarks: Annotated[
-        list[str], typer.Argument(help="Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all.")
-    ],
-    models: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            "-m",
-            help="A run (folder or id), a model folder, a hub id, or package:NAME. Several, each behind its own -m, "
-            "share one loaded engine.",
-        ),
-    ],
+    models: Annotated[list[str], typer.Option("--model", "-m", help=_MODEL)],
+    benchmarks: Annotated[list[str] | None, typer.Argument(help=_BENCHMARKS, show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be evaluated and the first prompt as the model sees it.")
@@ -56,6 +56,19 @@ def evaluate(
 ) -> None:
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
+    models = list(dict.fromkeys(models))
+    if configured := [model for model in models if _is_configuration(model)]:
+        given = {"a benchmark": benchmarks, "--limit": limit, "--dry-run": dry_run, "--revision": revision}
+        given |= {"--backend": backend != "auto", "--dtype": dtype != "auto", "--wrap": wrap, "--out": out}
+        given |= {"--tensor-parallel": tensor_parallel > 1, "--data-parallel": data_parallel > 1, "--seed": seed}
+        given |= {"--thinking": thinking is not None, "another kind of model": configured != models}
+        if idle := [name for name, value in given.items() if value]:
+            what = f"{' and '.join(idle)} with a configuration, which is measured as it says itself"
+            raise UserError(what, where=f"-m {configured[0]!r}", fix="leave it out, or name the run by its id")
+        _measure_configured(configured, None if store == Path("runs") else store, quiet=quiet)
+        return
+    if not benchmarks:
+        raise UserError("no benchmark to evaluate on", where="tepo eval", fix="name some (`tepo list`), or `all`")
     from tepo.evaluation.settings import Settings
     from tepo.jobs.measure import Request, measure, shared_engine
     from tepo.reporting.progress import benchmark_bar
@@ -63,7 +76,6 @@ def evaluate(
     from tepo.store.run_folder import RunFolder
     from tepo_cli.show_scores import find_target, show_evaluations, show_scores, show_unreadable
 
-    models = list(dict.fromkeys(models))
     if len(models) > 1 and (out or revision):
         where = "--out" if out else "--revision"
         raise UserError("one folder or commit for several models", where=where, fix="a command for each model")
@@ -86,6 +98,24 @@ def evaluate(
             if request.run.measured() != before:
                 _renew_card(request.run)
             show_scores(results, request)
+
+
+def _is_configuration(model: str) -> bool:
+    """Tell whether a model is named as `base OVERRIDES` or `train OVERRIDES`."""
+    return model.split(maxsplit=1)[:1] in (["base"], ["train"]) and not Path(model).exists()
+
+
+def _measure_configured(words: list[str], store: Path | None, *, quiet: bool) -> None:
+    """Measure runs and bases by their configurations. A base alone can be measured by several ranks."""
+    from tepo.jobs.measure import check_measurable
+    from tepo_cli.train_run import compose_one, run_base, show_measured
+
+    config, trained = compose_one(words[0], store)
+    if trained or len(words) > 1:
+        show_measured(words, store, quiet=quiet)
+    else:
+        check_measurable(config)
+        run_base(config, quiet=quiet)
 
 
 def _renew_card(run: "RunFolder") -> None:

@@ -36,7 +36,7 @@ def plan_by_file(names: Iterable[str], scale: str, store: Path, overrides: Seque
 
 
 def file_of(name: str) -> Path:
-    """Where the records of a study, or of the claims, are written: beside the folder of its file."""
+    """File of the records of a study, or of the claims: beside the folder of its file."""
     kind = next(kind for kind in ("experiments", "ablations") if name in paths.names(kind))
     return paths.find(kind, name).parent.parent / "records" / f"{name}{SUFFIX}"
 
@@ -60,7 +60,7 @@ def with_records(planned: Planned, scale: str, seeds: Sequence[int] | None = Non
     study that tunes, also the units of the rows whose settings the records choose.
 
     Raises UserError for a damaged file of records."""
-    kept = Kept.read()
+    kept = RecordsById.read()
 
     def filled(study: Study, units: Iterable[Unit]) -> list[Unit]:
         return [unit if unit.done() else kept.fill(study, unit) for unit in units]
@@ -85,7 +85,7 @@ def _content_hash(benchmark: str) -> str:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordsById:
     """Records by the id of their run, the first of several, and the names of all. Benchmarks are read once for all
     units."""
 
@@ -95,12 +95,12 @@ class Kept:
     content_hash: Callable[[str], str] = field(default_factory=lambda: cache(_content_hash))
 
     @classmethod
-    def read(cls) -> "Kept":
+    def read(cls) -> "RecordsById":
         """All records there are. Raises UserError for a damaged file."""
         return cls.of(record for path in record_files() for record in read_records(path))
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> "Kept":
+    def of(cls, records: Iterable[Record]) -> "RecordsById":
         by_id: dict[str, Record] = {}
         names = set()
         for record in records:
@@ -117,7 +117,7 @@ class Kept:
         return replace(unit, stale=record is not None or named)
 
     def _is_current(self, record: Record, unit: Unit) -> bool:
-        """Whether the record is of today's recipe and of all that the unit is measured on, as it is today."""
+        """Tell whether the record is of today's recipe and of all that the unit is measured on, as it is today."""
         if unit.tuning and (record.validation is None or record.validation.problems != problems_hash(unit.config)):
             return False
         return record.recipe == RECIPE and all(

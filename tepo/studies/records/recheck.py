@@ -8,12 +8,12 @@ from pathlib import Path
 from tepo.store.early_stop import Ending
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.records.read import Kept
+from tepo.studies.records.read import RecordsById
 
 
 def drawn(planned: Planned, count: int, seed: int) -> list[Unit]:
     """Some of the recorded runs of a plan, drawn at random whatever its store holds; fewer where fewer are recorded."""
-    kept = Kept.read()
+    kept = RecordsById.read()
     recorded = [read for study, units in planned for unit in units if (read := kept.fill(study, unit)).record]
     ordered = sorted(unique(recorded), key=lambda unit: unit.id)
     return random.Random(seed).sample(ordered, min(count, len(ordered)))

@@ -22,7 +22,7 @@ _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking")  # what m
 
 @dataclass(frozen=True)
 class Written:
-    """How many runs were recorded, how many records of other runs the file keeps, and how many runs are not done."""
+    """Numbers of runs recorded, of records of other runs that the file keeps, and of runs that are not done."""
 
     recorded: int
     kept: int
@@ -50,7 +50,7 @@ def record_study(path: Path, planned: Planned) -> Written:
 
 
 def record_of(study: str, unit: Unit) -> Record:
-    """Of a unit that the store holds, trained and measured."""
+    """Record of a unit that the store holds, trained and measured."""
     verdicts = {name: _verdicts(unit, name) for name in sorted(unit.benchmarks)}
     return Record(
         unit.folder,

@@ -203,6 +203,11 @@ def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) ->
     base = tepo("base", *words, **own)
     assert base.returncode == 0, base.stderr
     (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
+    configured = " ".join(words[:-3])
+    again = tepo("eval", "-m", f"base {configured}", "-m", f"train {configured}", *words[-3:], **own)
+    assert (again.returncode, len(re.findall(rf"add3 +│ +{re.escape(score)} +│", again.stderr)) >= 1) == (0, True)
+    one = tepo("eval", "-m", f"base {configured}", *words[-3:], **own)
+    assert one.stderr == base.stderr
     beside = tepo("train", *words, "--evaluate", **own)
     assert "base %" in beside.stderr
     assert re.search(rf"add3 +│ +[\d.]+ +│ .* │ +{re.escape(score)} +│", beside.stderr), beside.stderr

@@ -112,6 +112,22 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
         table("panel-e", store=tmp_path)
 
 
+def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path) -> None:
+    for option, said in (
+        ({"benchmarks": ["add3"]}, "a benchmark with a configuration"),
+        ({"limit": 3, "seed": 1}, "--limit and --seed with a configuration"),
+    ):
+        with pytest.raises(UserError, match=said):
+            evaluate(["base seed=1"], store=tmp_path, **option)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="another kind of model with a configuration"):
+        evaluate(["base", "package:laptop"], store=tmp_path)
+    with pytest.raises(UserError, match="no benchmark to evaluate on"):
+        evaluate(["package:laptop"], store=tmp_path)
+    with pytest.raises(UserError, match="1 run of 1 not measured"):  # as `tepo measure` says it
+        evaluate(["train"], store=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     from tepo_cli.show_scores import find_target
 
@@ -151,7 +167,7 @@ def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
     models = ["package:laptop", "package:laptop_sparse"]
     for option in ({"out": tmp_path}, {"revision": "main"}):
         with pytest.raises(UserError, match="for several models") as caught:
-            evaluate(["add3"], models, store=tmp_path, **option)  # type: ignore[arg-type]
+            evaluate(models, ["add3"], store=tmp_path, **option)  # type: ignore[arg-type]
         assert caught.value.where == f"--{next(iter(option))}"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.launch.batches import Batch, batch_command, batches
+from tepo.launch.local import Batch, batch_command, batches
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_studies

@@ -11,7 +11,7 @@ import pytest
 from tepo.common import paths
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import write_json
-from tepo.launch.cost_summary import spent
+from tepo.launch.run_units import spent
 from tepo.problems.grader.options import REVISION
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table

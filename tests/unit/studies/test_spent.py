@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.launch.cost_summary import spent
+from tepo.launch.run_units import spent
 from tepo.store.cost import Cost
 from tepo.store.find_run import costs
 from tepo.studies.plan import make_plan

@@ -198,7 +198,7 @@ def _train_to(last: int, run: PreparedRun, report: Report) -> Ending | None:
             try:
                 train_steps(state, last, log)
             except EarlyStop as stop:
-                return _stop_early(state, stop)
+                return _stop_early(state, stop.with_traceback(None))  # whose frames would keep the model
             except signals.Stopped:
                 if state.progress.step % chosen(train.checkpoint_every) and state.progress.step > start:
                     state.save()

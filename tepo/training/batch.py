@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tepo.config.run_config import TrainConfig
 from tepo.objectives import Groups, TokenBatch
 from tepo.objectives.plan import Plan
 from tepo.policy.logprobs.token_statistics import TokenStatistics
@@ -222,11 +223,14 @@ class MiniBatch:
 
 
 def mini_batches(
-    rollout: FlatRollout, batch: TokenBatch, groups: Sequence[Sequence[int]], dealer: Dealer, step: int
+    rollout: FlatRollout, advantages: Tensor, train: TrainConfig, dealer: Dealer, step: int
 ) -> Iterator[MiniBatch]:
-    """The mini-batches of a step, in order. batch: of all tokens, with advantages. groups: those of each mini-batch."""
-    for number, members in enumerate(groups):
-        parts = dealer.own(rollout, rollout.sequences_of(members))
+    """Cut a rollout into the mini-batches of all epochs: groups in runs of even size, sequences dealt to the ranks.
+    advantages: float [N]."""
+    batch = rollout.batch(advantages, train.max_new_tokens)
+    runs = even_chunks(rollout.group_count, train.mini_batches) * train.epochs
+    for number, groups in enumerate(runs):
+        parts = dealer.own(rollout, rollout.sequences_of(groups))
         own, ends = list(itertools.chain(*parts)), itertools.accumulate(map(len, parts), initial=0)
         places = [list(range(begin, end)) for begin, end in itertools.pairwise(ends)]
-        yield MiniBatch(rollout, step, number, number == len(groups) - 1, own, batch.select(own), places)
+        yield MiniBatch(rollout, step, number, number == len(runs) - 1, own, batch.select(own), places)

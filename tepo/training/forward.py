@@ -66,20 +66,18 @@ class ForwardPasses:
         elif rollout.old_entropies is None or own:
             rollout.old_logprobs, rollout.old_entropies = self._logprobs_and_entropies(rollout)
             passes += 1
-        if self.initial is not None:
-            with adapters_off(self.initial):  # with LoRA it is the trained model itself
+        if (initial := self.initial) is not None:
+            with adapters_off(initial):  # with LoRA it is the trained model itself
                 if needs.full_kl and needs.full_kl_anchor == "initial":
-                    rollout.old_distribution = self._distribution(rollout, self.initial)
+                    rollout.old_distribution = self._distribution(rollout, initial)
                     passes += 1
                 if needs.initial_logprobs:
-                    rollout.initial_logprobs = self._initial_logprobs(rollout, self.initial)
+                    options = StatisticsOptions(temperature=self.train.temperature, need_entropy=False)
+                    rollout.initial_logprobs = self._scored(
+                        rollout, lambda part: token_statistics(initial, rollout.pack(part), options).logprobs
+                    )
                     passes += 1
         return passes
-
-    def _initial_logprobs(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
-        """Log-probs [N] of the initial policy."""
-        options = StatisticsOptions(temperature=self.train.temperature, need_entropy=False)
-        return self._scored(rollout, lambda part: token_statistics(model, rollout.pack(part), options).logprobs)
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the

@@ -21,7 +21,7 @@ from tepo.config.run_config import RunConfig, TrainConfig, chosen
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group, MiniBatch
+from tepo.training.batch import FlatRollout, Group, MiniBatch, mini_batches
 from tepo.training.distributed import process_group
 from tepo.training.distributed.heartbeat import Heartbeat
 from tepo.training.distributed.liveness import ACTIVITY, Limits, Watch
@@ -107,7 +107,7 @@ def update(updater: Updater, rollout: FlatRollout, step: int, metrics: StepMetri
         advantages = objective.advantages(rollout.for_advantages(train.max_new_tokens))
     learning_rate = scheduled_learning_rate(train, step)
     with metrics.time("update_actor"):
-        for mini_batch in updater.mini_batches(rollout, advantages, step):
+        for mini_batch in mini_batches(rollout, advantages, train, updater.dealer, step):
             any_tokens, logprobs = accumulate(updater, mini_batch, metrics)
             if mini_batch.number == 0:
                 stale = train.staleness > 0  # otherwise the policy is still the one that sampled
@@ -198,7 +198,7 @@ def _train_to(last: int, run: PreparedRun, report: Report) -> Ending | None:
             try:
                 train_steps(state, last, log)
             except EarlyStop as stop:
-                return _stop_early(state, stop)
+                return _stop_early(state, stop.with_traceback(None))  # whose frames would keep the model
             except signals.Stopped:
                 if state.progress.step % chosen(train.checkpoint_every) and state.progress.step > start:
                     state.save()

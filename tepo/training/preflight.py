@@ -73,7 +73,8 @@ def check_machine(config: RunConfig, folder: Path) -> None:
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:
-        for sentence in _untested(config):
+        engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
+        for sentence in [*untested(engine.packages), *untested(sampler.packages)]:
             logging.getLogger(__name__).warning(sentence)
         there = next(path for path in (folder, *folder.parents) if path.exists())
         disk = shutil.disk_usage(there)
@@ -94,11 +95,6 @@ def check_backends(config: RunConfig) -> None:
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, process_group.world_size())
         backend.check_available(config)
-
-
-def _untested(config: RunConfig) -> list[str]:
-    engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
-    return [*untested(engine.packages), *untested(sampler.packages)]
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:

@@ -5,7 +5,7 @@ backward, so micro-batches and ranks only add up.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -21,7 +21,7 @@ from tepo.objectives.plan import Plan
 from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, token_statistics
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.training.batch import Dealer, FlatRollout, MiniBatch, even_chunks, mini_batches
+from tepo.training.batch import Dealer, FlatRollout, MiniBatch
 from tepo.training.engine.engine import Engine
 from tepo.training.forward import ForwardPasses
 
@@ -52,12 +52,6 @@ class Updater:
         """Forward passes with what the objective needs."""
         train, dtype = self.config.train, self.config.model.dtype
         return ForwardPasses(self.engine, self.initial, self.objective.needs, train, dtype, self.dealer)
-
-    def mini_batches(self, rollout: FlatRollout, advantages: Tensor, step: int) -> Iterator[MiniBatch]:
-        """Mini-batches of all epochs: groups in runs of even size. advantages: float [N]."""
-        train = self.config.train
-        groups = even_chunks(rollout.group_count, train.mini_batches) * train.epochs
-        return mini_batches(rollout, rollout.batch(advantages, train.max_new_tokens), groups, self.dealer, step)
 
     def prepare(self, mini_batch: MiniBatch) -> Plan:
         """Denominators and selections over the full mini-batch and all ranks. An objective that selects tokens by

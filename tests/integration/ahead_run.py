@@ -13,10 +13,11 @@ import torch
 from tepo.config.compose import compose
 from tepo.training import setup
 from tepo.training.loop import train
+from tepo.training.rollout.rollouts import Rollouts
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    beside = setup.sampling_ahead
+    beside = setup.open_rollouts
     for overlapped, words in json.loads(sys.argv[1]):
-        setup.sampling_ahead = beside if overlapped else lambda *_: None
+        setup.open_rollouts = beside if overlapped else lambda *given: Rollouts(*given[:4])
         train(compose(words))

@@ -1,7 +1,7 @@
 """Signs of life of the ranks of a run, and the end of a rank that would wait for a lost one.
 
 Each rank has a thread that writes a small file into the run's folder every few seconds, and reads those of the others.
-When one is missing or hangs (`signs`), the thread ends its process with a message: what trains waits in a collective,
+When one is missing or hangs (`liveness`), the thread ends its process with a message: what trains waits in a collective,
 out of which no exception leads.
 """
 

@@ -38,10 +38,6 @@ _EXAMPLES = 8  # groups, or responses, of a step without a mixed group that are 
 T = TypeVar("T")
 
 
-def _one_thread() -> Executor:
-    return ThreadPoolExecutor(1)
-
-
 class NoMixedGroups(EarlyStop):
     """Early stop of a step that drew no mixed group. examples: some of the groups, to look at: of a base that
     is never right, the rewards may be broken."""
@@ -74,7 +70,7 @@ class Collector:
     sampler: Sampler
     grader: Grader
     comm: Comm | None
-    aside: Callable[[], Executor] = _one_thread
+    aside: Callable[[], Executor] = lambda: ThreadPoolExecutor(1)
     asked: Callable[[], bool] = signals.asked
 
     @property

@@ -69,7 +69,7 @@ class Rollouts:
             try:
                 rollout = collector.collect(self.prompts, number, self.consumed, metrics)
             except EarlyStop as stop:
-                self.early_stop = stop
+                self.early_stop = stop.with_traceback(None)  # whose frames would keep what was in flight
                 break
             sampled.append((number, rollout))
             self.prompts, self.consumed = self.prompts + rollout.consumed, rollout.consumed

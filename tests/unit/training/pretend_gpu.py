@@ -30,6 +30,7 @@ from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.fused import linear_statistics
 from tepo.policy.model.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
+from tepo.training.batch import mini_batches
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import accumulate
@@ -96,7 +97,9 @@ def moved(model: nn.Module) -> nn.Module:
 def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
     """Where the micro-batches of one mini-batch wait."""
     updater.objective = load_objective(objective)
-    mini_batch, _ = updater.mini_batches(rollout, torch.empty_like(rollout.sampler_logprobs), step=1)
+    mini_batch, _ = mini_batches(
+        rollout, torch.empty_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1
+    )
     with Waits() as found:
         accumulate(updater, mini_batch, StepMetrics())
     return sorted(found.places)

@@ -91,7 +91,7 @@ def test_under_nohup_the_end_of_a_terminal_is_no_request(tmp_path: Path) -> None
     train(config, lambda step, row: os.kill(os.getpid(), signal.SIGHUP))
     assert RunFolder.of(config).finished()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    code = "import signal; from tepo import stopping; signals.at_once(); signal.raise_signal(1); print('goes on')"
+    code = "import signal; from tepo.common import signals; signals.at_once(); signal.raise_signal(1); print('goes on')"
     for before, ended in (("nohup", (0, "goes on\n")), ("env", (signals.EXIT_CODE, ""))):
         done = subprocess.run([before, sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == ended

@@ -19,7 +19,7 @@ from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.batch import FlatRollout, Group, even_chunks
+from tepo.training.batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
@@ -171,7 +171,9 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
         packed = rollout.pack(range(rollout.sequence_count))
         expected = reference_logprobs(current if anchor == "old" else initial, packed)
     torch.testing.assert_close(rollout.old_distribution, expected)
-    first = next(updater.mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), 1))
+    first = next(
+        mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
+    )
     kl = updater.log_probs(first, range(len(first.sequences))).full_kl
     assert kl is not None
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
@@ -185,7 +187,7 @@ def test_draws_change_with_seed_step_and_mini_batch() -> None:
         updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
         updater.config = replace(updater.config, seed=seed)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
-        batches = updater.mini_batches(rollout, advantages, step)
+        batches = mini_batches(rollout, advantages, updater.config.train, updater.dealer, step)
         return [updater.prepare(batch).weight.tolist() for batch in batches]
 
     first, second = drawn(1)
@@ -213,7 +215,9 @@ def test_the_alarm_gets_the_first_log_probs_and_the_metrics_the_last_tokens(
     ((sampler, trainer),) = seen
     assert sorted(sampler.tolist()) == sorted(rollout.sampler_logprobs.tolist())
     assert not trainer.requires_grad
-    first = next(updater.mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), 1))
+    first = next(
+        mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
+    )
     assert (recorder.updates, metrics["actor/updates"], engine.backwards) == (2, 2.0, 2 * len(first.micro_batches))
     kept = [sequence for sequences, _ in recorder.tokens for sequence in sequences]
     assert sorted(kept) == (list(range(rollout.sequence_count)) if keep else [])
@@ -270,7 +274,7 @@ def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -
         )
         updater.passes.compute_old_logprobs(rollout)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
-        mini_batch = next(updater.mini_batches(rollout, advantages, 1))
+        mini_batch = next(mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1))
         assert (len(mini_batch.micro_batches) == 1) == (budget == WHOLE)
         plans.append((updater.prepare(mini_batch), mini_batch))
     (one, whole), (cut, parts) = plans

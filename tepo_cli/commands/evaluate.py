@@ -58,7 +58,12 @@ def evaluate(
     interrupted."""
     models = list(dict.fromkeys(models))
     if configured := [model for model in models if _is_configuration(model)]:
-        given = {"a benchmark": benchmarks, "--limit": limit, "--dry-run": dry_run, "--revision": revision}
+        given: dict[str, object] = {
+            "a benchmark": benchmarks,
+            "--limit": limit,
+            "--dry-run": dry_run,
+            "--revision": revision,
+        }
         given |= {"--backend": backend != "auto", "--dtype": dtype != "auto", "--wrap": wrap, "--out": out}
         given |= {"--tensor-parallel": tensor_parallel > 1, "--data-parallel": data_parallel > 1, "--seed": seed}
         given |= {"--thinking": thinking is not None, "another kind of model": configured != models}

@@ -73,10 +73,7 @@ def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, setti
 
 
 def sample_rows(
-    benchmark: Benchmark,
-    problems: Sequence[Problem],
-    tools: Tools,
-    settings: Settings,
+    benchmark: Benchmark, problems: Sequence[Problem], tools: Tools, settings: Settings
 ) -> list[dict[str, Any]]:
     """Rows of a few problems, `benchmark.samples` for each, in their order: sampled, decoded, graded."""
     asked = ask(benchmark, problems, tools.tokenizer, settings)

@@ -114,11 +114,7 @@ class ObjectiveTrainer(GRPOTrainer):
     nothing."""
 
     def __init__(
-        self,
-        *,
-        objective: str | Path | Mapping[str, Any] | Objective,
-        args: GRPOConfig | None = None,
-        **given: Any,
+        self, *, objective: str | Path | Mapping[str, Any] | Objective, args: GRPOConfig | None = None, **given: Any
     ):
         self.policy_objective = objective if isinstance(objective, Objective) else load_objective(objective)
         args = GRPOConfig() if args is None else copy(args)

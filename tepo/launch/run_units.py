@@ -150,8 +150,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
                     bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
                 )
             progress.update(
-                total,
-                completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values()),
+                total, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values())
             )
 
         yield watch

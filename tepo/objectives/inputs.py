@@ -74,13 +74,7 @@ def _check(holder: Any, name: str, sizes: Mapping[str, int | None]) -> None:
         raise _wrong(holder, name, f"has the shape {list(value.shape)}", wanted, fix)
     if value.device != holder.lengths.device:
         given = f"is on {value.device}, and `lengths` on {holder.lengths.device}"
-        raise _wrong(
-            holder,
-            name,
-            given,
-            "all tensors on one device",
-            f"{name}=values.to(lengths.device)",
-        )
+        raise _wrong(holder, name, given, "all tensors on one device", f"{name}=values.to(lengths.device)")
 
 
 def _wrong(holder: Any, name: str, given: str, wanted: str, fix: str = "") -> UserError:

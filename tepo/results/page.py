@@ -109,12 +109,7 @@ def _page_run(unit: Unit, most: int) -> PageRun:
     """most: token dumps that are shown."""
     rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
-    facts = {
-        "run": unit.id,
-        "status": unit.run.outcome(),
-        "steps": len(rows),
-        "CPU seconds": round(seconds, 1),
-    }
+    facts = {"run": unit.id, "status": unit.run.outcome(), "steps": len(rows), "CPU seconds": round(seconds, 1)}
     if unit.record:
         config, dumps = to_dict(unit.config), []
     else:

@@ -253,8 +253,7 @@ class RunFolder:
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
         write_json(
-            self.manifest_file,
-            {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts},
+            self.manifest_file, {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts}
         )
 
     def started(self) -> bool:

@@ -323,11 +323,7 @@ def initial_policy(config: RunConfig, objective: Objective, policy: Policy) -> t
 def _load(config: RunConfig, source: str, revision: str | None, device: torch.device) -> Policy:
     model = config.model
     return load_policy(
-        source,
-        dtype=model.dtype,
-        device=str(device),
-        revision=revision,
-        trust_remote_code=model.trust_remote_code,
+        source, dtype=model.dtype, device=str(device), revision=revision, trust_remote_code=model.trust_remote_code
     )
 
 

@@ -146,10 +146,7 @@ def base(
 
 
 def measure(
-    runs: Annotated[
-        list[str],
-        typer.Argument(help="Each in quotes: 'train OVERRIDES' or 'base OVERRIDES'."),
-    ],
+    runs: Annotated[list[str], typer.Argument(help="Each in quotes: 'train OVERRIDES' or 'base OVERRIDES'.")],
     store: Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:

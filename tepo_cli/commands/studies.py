@@ -158,13 +158,7 @@ def plan(
 
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
-    planned = plan_all(
-        studies,
-        scale,
-        store=store,
-        seeds=parse_seeds(seeds),
-        overrides=row_overrides(override, data),
-    )
+    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
     if records:
         from tepo.studies.records.read import with_records
 
@@ -242,8 +236,7 @@ def claims(
         planned = with_records(planned, SCALE)
     if run:
         run_units(
-            [unit for study, units in planned if study.name in (names or testable) for unit in units],
-            Slots(jobs=jobs),
+            [unit for study, units in planned if study.name in (names or testable) for unit in units], Slots(jobs=jobs)
         )
     units = [units for _, units in planned]
     table = claims_table(loaded, judge_claims(loaded, units), costs(store))

@@ -135,11 +135,7 @@ def report(
 
     check_outputs(out, results)
     planned = plan_all(
-        studies or STUDIES,
-        scale,
-        store=store,
-        seeds=parse_seeds(seeds),
-        overrides=row_overrides(override, data),
+        studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data)
     )
     planned = filled(planned, records, store, scale, parse_seeds(seeds))
     write_outputs(planned, scale, out, results)

@@ -86,8 +86,7 @@ def _plain(value: Any) -> Any:
 
 def warmstart(
     name: Annotated[
-        str,
-        typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …)."),
+        str, typer.Argument(help="Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …).")
     ] = "laptop",
     out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
     steps: Annotated[

@@ -128,11 +128,7 @@ def sharing(*words: str | Path, cwd: Path | None = None, **environment: str) -> 
 
 
 def program(
-    name: str,
-    *words: str | Path,
-    cwd: Path | None = None,
-    own_signal: OwnSignal | None = None,
-    **environment: str,
+    name: str, *words: str | Path, cwd: Path | None = None, own_signal: OwnSignal | None = None, **environment: str
 ) -> Started:
     """Start `python -m name words`."""
     return Started(_run_module, name, *map(str, words), cwd=cwd, own_signal=own_signal, **environment)

@@ -56,14 +56,7 @@ def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.splitlines()
     assert before == "before"
-    assert json.loads(after) == {
-        "same": True,
-        "holds": False,
-        "rank": None,
-        "own": "kept",
-        "added": None,
-        "held": [],
-    }
+    assert json.loads(after) == {"same": True, "holds": False, "rank": None, "own": "kept", "added": None, "held": []}
 
 
 def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:

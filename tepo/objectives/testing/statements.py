@@ -253,10 +253,7 @@ def _policy_term(objective: Objective, found: Tensor, reader: Reader, out: Loss)
     text = f"{carried.before}{said.coefficient}"
     none = torch.zeros_like(found, dtype=torch.bool)
     held = out.tokens.get("clipped", none) | out.tokens.get("clipped_lower", none)
-    printed, left = (
-        reader.number(text),
-        reader.instead(A=out.tokens["advantage"].masked_fill(held, 0.0)).number(text),
-    )
+    printed, left = (reader.number(text), reader.instead(A=out.tokens["advantage"].masked_fill(held, 0.0)).number(text))
     wrong = _beyond(found, printed) & _beyond(found, left)
     wrong &= _beyond(found, torch.zeros_like(found)) | ~(held | (said.zero.strip() != "A = 0"))
     return _contradiction(text, found, printed, wrong)

@@ -43,11 +43,7 @@ class ChunkedStatistics(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        options: StatisticsOptions,
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor]:
         state = State.empty(hidden)
         shape = _tile_shape(len(hidden), len(weight), options.budget)

@@ -14,10 +14,7 @@ from tepo.policy.logprobs.chunked import ChunkedStatistics, StatisticsOptions
 
 
 def linear_statistics(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    options: StatisticsOptions = StatisticsOptions(),
+    hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions = StatisticsOptions()
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """log p(target) [N], entropy [N] and KL(p || reference) [N] of p = softmax(hidden weight^T / temperature).
 
@@ -46,11 +43,7 @@ class DirectStatistics(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        options: StatisticsOptions,
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         temperature, reference = options.temperature, options.reference
         wide = torch.promote_types(hidden.dtype, torch.float32)

@@ -29,11 +29,7 @@ class TokenStatistics:
 
 
 def token_statistics(
-    model: nn.Module,
-    packed: Packed,
-    options: StatisticsOptions = StatisticsOptions(),
-    *,
-    hidden: Tensor | None = None,
+    model: nn.Module, packed: Packed, options: StatisticsOptions = StatisticsOptions(), *, hidden: Tensor | None = None
 ) -> TokenStatistics:
     """Log-probs, entropies and, with a reference policy among the options, the exact KL to it. hidden: the hidden
     states [N, H] of `packed`, where they are known."""

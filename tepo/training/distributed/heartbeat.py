@@ -1,8 +1,8 @@
 """Signs of life of the ranks of a run, and the end of a rank that would wait for a lost one.
 
 Each rank has a thread that writes a small file into the run's folder every few seconds, and reads those of the others.
-When one is missing or hangs (`liveness`), the thread ends its process with a message: what trains waits in a collective,
-out of which no exception leads.
+When one is missing or hangs (`liveness`), the thread ends its process with a message: what trains waits in a
+collective, out of which no exception leads.
 """
 
 import contextlib

@@ -137,10 +137,7 @@ def supervise(words: Sequence[str], part: str, path: Path, limit: float, start: 
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            [sys.executable, "-m", *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         ended = ""
         try:

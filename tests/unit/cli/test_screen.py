@@ -65,9 +65,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("audit",), ("audit", "--all"), ("plan", "table2", "--scale", "paper"), ("explain", "tepo")],
-    ids=" ".join,
+    "words", [("audit",), ("audit", "--all"), ("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join
 )
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
     done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
@@ -147,12 +145,7 @@ def _run(store: Path) -> RunFolder:
 
 @pytest.mark.parametrize(
     ("words", "count"),
-    [
-        (("responses", "0123456789ab", "add3"), 3),
-        (("watch", "--once"), 2),
-        (("list",), 4),
-        (("list", "--all"), 4),
-    ],
+    [(("responses", "0123456789ab", "add3"), 3), (("watch", "--once"), 2), (("list",), 4), (("list", "--all"), 4)],
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch

@@ -170,8 +170,7 @@ def dro(v: View) -> Tensor:
 
 def kimi(v: View) -> Tensor:
     return token_mean(
-        v,
-        lambda i, t: clip(v.ratio(i, t), 0.8, 1.28) * centred(v, i) - 0.001 * (v.lp[i][t] - v.lo[i][t]) ** 2,
+        v, lambda i, t: clip(v.ratio(i, t), 0.8, 1.28) * centred(v, i) - 0.001 * (v.lp[i][t] - v.lo[i][t]) ** 2
     )
 
 
@@ -189,8 +188,7 @@ def top_entropy(fraction: float = 0.2) -> Callable[[View], Tensor]:
         order = sorted(v.tokens(), key=lambda key: -v.h[key[0]][key[1]].item())
         top = set(order[: max(1, int(fraction * v.N))])
         return token_mean(
-            v,
-            lambda i, t: ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28) if (i, t) in top else torch.zeros(()),
+            v, lambda i, t: ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28) if (i, t) in top else torch.zeros(())
         )
 
     return j

@@ -31,10 +31,7 @@ def evaluate(text: str, values: dict[str, torch.Tensor]) -> torch.Tensor:
 OTHERWISE = re.compile("gmpo|(?<!top_)entropy|full gradient|exact|filtered|mean over|dual|gspo, tokens")
 
 
-@pytest.mark.parametrize(
-    "label",
-    [label for label in LABELS if not OTHERWISE.search(label)],
-)
+@pytest.mark.parametrize("label", [label for label in LABELS if not OTHERWISE.search(label)])
 def test_the_coefficient_is_the_gradient(label):
     """d J / d log pi over the token's weight in the sums is what is printed, wherever no clip acts;
     0 where one does."""

@@ -103,12 +103,7 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     },
     "correction": {
         "none": {},
-        "truncated": {
-            "level": LEVEL,
-            "cap": (2.0, 1e-6, None),
-            "floor": (0.0, 0, None),
-            "normalize": (False, True),
-        },
+        "truncated": {"level": LEVEL, "cap": (2.0, 1e-6, None), "floor": (0.0, 0, None), "normalize": (False, True)},
         "masked": {"level": LEVEL, "low": (0.5, 0, None), "high": (5.0, 1e-6, None), "normalize": (False, True)},
         "rejected": {
             "estimator": ("k1", "k2", "k3"),

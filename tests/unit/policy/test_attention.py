@@ -172,8 +172,7 @@ def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(torchs_v
 
 
 @pytest.mark.parametrize(
-    ("dtype", "old", "fix"),
-    [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")],
+    ("dtype", "old", "fix"), [(torch.float32, False, "model.dtype=bfloat16"), (torch.bfloat16, True, "torch 2.11")]
 )
 def test_dense_masks_of_long_sequences_are_refused_on_a_gpu(torchs_varlen, dtype, old, fix):
     """Not on a CPU, where nothing else exists. The GPU here is torch's pretence: no tensor of it holds numbers."""

@@ -76,8 +76,7 @@ def test_gradcheck_of_the_exact_kl():
     hidden, weight, targets = inputs(4, 9, 3)
     reference = torch.log_softmax(torch.randn(4, 9, dtype=torch.float64), -1)
     assert torch.autograd.gradcheck(
-        lambda h, w: ours(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference),
-        (hidden, weight),
+        lambda h, w: ours(h, w, targets, temperature=1.3, entropy_gradient=True, reference=reference), (hidden, weight)
     )
     logp = torch.log_softmax(hidden @ weight.t() / 1.3, -1)
     found = ours(hidden, weight, targets, temperature=1.3, reference=reference)[2]

@@ -53,8 +53,7 @@ def test_a_curve_that_ended_early_has_a_cross_at_its_last_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("against", "points", "cross"),
-    [("steps", [1, 2], 2), ("samples", [150, 350], 400), ("kl", [0.2, 0.45], 0.3)],
+    ("against", "points", "cross"), [("steps", [1, 2], 2), ("samples", [150, 350], 400), ("kl", [0.2, 0.45], 0.3)]
 )
 def test_curves_against_samples_or_summed_kl(against: str, points: list[float], cross: float) -> None:
     """A point lies at the mean of the seeds' positions: of 100 and 200 samples, then 400 and 300."""

@@ -77,15 +77,9 @@ def test_a_small_node_gives_what_it_has() -> None:
     ("options", "message"),
     [
         ({"partition": "gpus"}, "did you mean 'gpu'"),
-        (
-            {"partition": "gpu", "gpus": 16},
-            "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8",
-        ),
+        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
         ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
-        (
-            {"partition": "cpu", "gpus": 1},
-            "in partition cpu, but a node has at most 0 GPUs and 64 CPUs",
-        ),
+        ({"partition": "cpu", "gpus": 1}, "in partition cpu, but a node has at most 0 GPUs and 64 CPUs"),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:

@@ -49,8 +49,7 @@ def validate(unit: Unit, share: float) -> None:
         unit.run.append_metrics({"training/global_step": step})
     unit.run.mark("finished", steps=2)
     write_json(
-        unit.run.validation_file,
-        {"problems": problems_hash(unit.config), "metrics": {"val-core/average": share}},
+        unit.run.validation_file, {"problems": problems_hash(unit.config), "metrics": {"val-core/average": share}}
     )
 
 

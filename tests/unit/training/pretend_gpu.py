@@ -177,10 +177,7 @@ def main() -> None:
         model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
         engine = TorchEngine(model, config.train)
         updater = Updater(
-            config,
-            load_objective("tepo"),
-            engine,
-            GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16")),
+            config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16"))
         )
         rollout = rollout_of(CASE, 512, DEVICE)
         flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))

@@ -45,10 +45,7 @@ def test_values_by_hand(cut: list[list[int]]) -> None:
     }
     assert moved(None, cut) == pytest.approx(expected, abs=1e-7)
     found = moved(Clip("sequence", {"low": 0.2, "high": 0.28}), cut, exact=True)
-    distances = {
-        "actor/clip_low_over_sd": 0.2 / (0.75 * LOG2),
-        "actor/clip_high_over_sd": 0.28 / (0.75 * LOG2),
-    }
+    distances = {"actor/clip_low_over_sd": 0.2 / (0.75 * LOG2), "actor/clip_high_over_sd": 0.28 / (0.75 * LOG2)}
     assert found == pytest.approx(expected | distances | {"actor/realised_kl_reverse": 0.3}, abs=1e-6)
     token = moved(Clip("token", {"high": 0.28}), cut)
     assert token["actor/clip_high_over_sd"] == pytest.approx(0.28 / (LOG2 * math.sqrt(2 / 3)))

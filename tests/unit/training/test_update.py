@@ -35,10 +35,7 @@ def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
     config = configuration(len(GROUPS))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
     return Updater(
-        config,
-        load_objective(source),
-        engine,
-        GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32")),
+        config, load_objective(source), engine, GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
     )
 
 

@@ -20,15 +20,15 @@ def kinds(package: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(import_module(package).__path__))
 
 
-def backend(package: str, kind: str) -> Any:
-    """The declaration in the kind's module. Raises UserError for an unknown kind."""
+def backend(package: str, kind: str, noun: str) -> Any:
+    """The declaration in the kind's module. Raises UserError for an unknown kind of what `noun` says."""
     name = f"{package}.{kind}"
     try:
         return import_module(name).BACKEND
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise unknown_name(package.rpartition(".")[2].removesuffix("s"), kind, kinds(package)) from None
+        raise unknown_name(noun, kind, kinds(package)) from None
 
 
 def installed(packages: Mapping[str, str]) -> bool:

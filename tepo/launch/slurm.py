@@ -71,7 +71,7 @@ class _Array:
         return row is not None and row.state == "RUNNING"
 
     def failure(self, index: int, unit: Unit) -> Failure | None:
-        """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
+        """The reason that a job that has ended is not done, or that one waits for an administrator alone.
 
         Raises UserError where its node does not see the folder; the others will not fare better."""
         name, row = self.name(index), self.rows.get(self.name(index))

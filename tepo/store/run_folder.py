@@ -388,7 +388,8 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def metrics_damage(self, steps: int, *, more: bool = True) -> str:
-        """Why the metrics are not those of the steps 1 to `steps`, once each and in order; empty where they are.
+        """The reason that the metrics are not those of steps 1 to `steps`, once each and in order; empty where they are.
+
         more: lines of later steps may follow."""
         held = [row.get(_STEP) for row in self.metrics()]
         if more:
@@ -461,7 +462,7 @@ class RunFolder:
         return "" if own == step else f"progress.json is of step {own}"
 
     def _unfit(self, step: int, *, contents: bool) -> tuple[str, Path] | None:
-        """Why training cannot go on from a checkpoint, and the place of that."""
+        """The reason that training cannot go on from a checkpoint, and its place."""
         if reason := self._damage(step, contents=contents):
             return reason, self.checkpoint(step)
         if reason := self.metrics_damage(step):

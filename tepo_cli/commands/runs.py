@@ -118,7 +118,7 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
 
 
 def _reason(error: Exception) -> str:
-    """Why a run cannot be read, in a few words."""
+    """The reason that a run cannot be read, in a few words."""
     match error:
         case UserError():
             return error.what

@@ -107,7 +107,7 @@ def test_an_error_is_not_hidden_by_a_record_that_cannot_be_written(tmp_path: Pat
 
 
 def test_versions_are_read_without_importing_anything() -> None:
-    code = "import json, sys; from tepo import provenance; facts = provenance.facts()\n"
+    code = "import json, sys; from tepo.common import provenance; facts = provenance.facts()\n"
     code += (
         "print(json.dumps([facts, "
         "[name for name in ('torch', 'transformers', 'vllm', 'numpy') if name in sys.modules]]))"

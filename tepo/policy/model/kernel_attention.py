@@ -31,7 +31,7 @@ def _varlen_attn() -> tuple[Callable[..., Any], bool] | None:
 
 
 def _hindrance(query: Tensor) -> tuple[str, str] | None:
-    """Why the flash kernel does not take tensors on a GPU, and what would help; None where it does."""
+    """The reason that the flash kernel does not take tensors on a GPU, and a remedy; None where it does."""
     if query.dtype not in (torch.bfloat16, torch.float16):
         return f"it does not work in {str(query.dtype).removeprefix('torch.')}", "model.dtype=bfloat16"
     if _varlen_attn() is None:

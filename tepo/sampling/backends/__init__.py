@@ -104,7 +104,7 @@ def sampler_kinds() -> list[str]:
 
 def sampler_backend(kind: str) -> SamplerBackend:
     """The declaration of a sampler. Raises UserError for an unknown one."""
-    return registry.backend(__name__, kind)
+    return registry.backend(__name__, kind, "sampler")
 
 
 def longest_sequence(config: RunConfig) -> int:

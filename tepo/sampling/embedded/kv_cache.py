@@ -1,10 +1,12 @@
 """Key-value cache of the embedded sampler: its size, for the sampler and the memory planner alike, the arena whose
-memory is used again, and the static cache that lives in one."""
+memory is used again, and the static cache that lives in one. A plan reads the sizes, and does not wait for torch."""
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 GROWTH = 64  # columns added to a cache at a time, where it grows
 CPU_BYTES = 4 << 30  # of cache on a CPU
@@ -37,11 +39,13 @@ class Arena:
     everything is: torch's allocator there keeps what is freed, and a buffer would be held beside what outgrew it.
     """
 
-    def __init__(self, dtype: torch.dtype, device: torch.device):
+    def __init__(self, dtype: "torch.dtype", device: "torch.device"):
+        import torch
+
         self.flat = torch.empty(0, dtype=dtype, device=device)
         self.demand = 0
 
-    def take(self, *shape: int) -> Tensor:
+    def take(self, *shape: int) -> "Tensor":
         """An uninitialised tensor, valid until the next `reset`."""
         size = math.prod(shape)
         start, self.demand = self.demand, self.demand + -(-size // _ALIGNED) * _ALIGNED
@@ -74,13 +78,13 @@ class KeyValueCache:
         """Columns: the tokens a row can hold."""
         return self.data.shape[3]
 
-    def layer(self, index: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    def layer(self, index: int, rows: int, columns: int) -> "tuple[Tensor, Tensor]":
         """Views of the keys and of the values of the first rows and columns,
         each [rows, kv_heads, columns, head_dim]."""
         part = self.data[index, :rows, :, :columns]
         return part[..., 0, :], part[..., 1, :]
 
-    def move(self, source: Tensor, target: Tensor, used: int) -> None:
+    def move(self, source: "Tensor", target: "Tensor", used: int) -> None:
         """Overwrite rows `target` by rows `source`, first `used` columns.
 
         Layer by layer: a copy of the rows in all of them may be more than what a full cache leaves of a GPU's memory.

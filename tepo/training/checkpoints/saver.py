@@ -160,7 +160,7 @@ class Saver:
 
 
 def _reason(error: BaseException) -> tuple[str, str, str]:
-    """What, where and fix of an error, for the other ranks."""
+    """The parts of an error for the other ranks: what, where, fix."""
     if isinstance(error, UserError):
         return error.what, error.where, error.fix
     return str(error) or type(error).__name__, "", ""

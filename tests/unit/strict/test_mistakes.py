@@ -204,7 +204,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("file", "written", "instead", "line", "key", "what", "fix"),
     [
         ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
-        ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: rollouts", "add steps"),
+        ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: number", "add steps"),
         ("scale/laptop.yaml", "  epochs: 2", "  epochs: 0", 13, "train.epochs", "train.epochs must be at least 1", ""),
         ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
         ("data/laptop.yaml", "add3: 1", "add3: x", 5, "data.tasks.add3", "data.tasks.add3 must be a number", "weight"),

@@ -282,7 +282,7 @@ def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_card_here_is_found_by_its_name(name: str, gib: float, card: str | None) -> None:
     found = machine_here(name, Gpus(16, 8, gib * GIB))
     assert (found and found.card.name) == card
-    assert found is None or (found.nodes, found.node_gpus, found.bytes) == (2, 8, gib * GIB)
+    assert found is None or (found.nodes, found.node_gpus, found.card.bytes) == (2, 8, gib * GIB)
 
 
 def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_server_that_imports_hears_neither_ctrl_c_nor_the_end_of_a_terminal(
     """In a process of its own, because the server of this one is up:
     asked at once, seconds before the imports are done."""
     script = (
-        "from tepo.studies import slots; from multiprocessing import forkserver as f; slots._serve(); "
+        "from tepo.launch import forkserver as slots; from multiprocessing import forkserver as f; slots._serve(); "
         "print(open(f'/proc/{f._forkserver._forkserver_pid}/status').read())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

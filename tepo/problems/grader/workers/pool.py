@@ -284,7 +284,7 @@ class Pool:
         worker.expect()
 
     def _over(self, worker: _Worker) -> str:
-        """Why the worker's budget is spent; "" while it is not.
+        """The reason that the worker's budget is spent; "" while it is not.
 
         The CPU clock is read only when it may have reached the limit."""
         now = time.monotonic()

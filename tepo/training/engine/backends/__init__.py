@@ -80,7 +80,7 @@ def engine_kinds() -> list[str]:
 
 def engine_backend(kind: str) -> EngineBackend:
     """Return what an engine declares. Raises UserError for an unknown one."""
-    return registry.backend(__name__, kind)
+    return registry.backend(__name__, kind, "engine")
 
 
 def shares_weights(config: RunConfig) -> bool:

@@ -388,7 +388,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def metrics_damage(self, steps: int, *, more: bool = True) -> str:
-        """The reason that the metrics are not those of steps 1 to `steps`, once each and in order; empty where they are.
+        """The reason that metrics are not those of steps 1 to `steps`, once each and in order; empty where they are.
 
         more: lines of later steps may follow."""
         held = [row.get(_STEP) for row in self.metrics()]

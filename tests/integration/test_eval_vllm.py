@@ -34,7 +34,6 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
     done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, **known)
-    assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"
@@ -128,10 +127,7 @@ def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
     words = ("eval", "greedy", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
-    done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
-    assert done.returncode == 2
+    done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path), code=2)
     assert "attention heads (3) must be divisible by tensor parallel size (2)" in done.stderr
-    assert "Traceback" not in done.stderr
-    embedded = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
-    assert embedded.returncode == 2
+    embedded = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path), code=2)
     assert "the torch backend uses one device" in embedded.stderr

@@ -39,8 +39,7 @@ def small(folder: Path, *parts: str) -> dict[str, dict]:
     """What the small form of parts finds; each in a process of its own, as perf.gpu starts them. Those that are probes
     of `tepo doctor` run in test_doctor.py, and attention below as well."""
     for part in parts:
-        done = program("perf.gpu.part", part, folder / part, "--small", cwd=ROOT).end()
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        program("perf.gpu.part", part, folder / part, "--small", cwd=ROOT).end()
     found = {part: json.loads((folder / part).read_text()) for part in parts}
     for part in parts:
         assert found[part]["state"] == "works", (part, found[part]["note"], table(found[part]))

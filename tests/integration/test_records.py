@@ -42,8 +42,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def called(folder: Path, *words: str, code: int = 0) -> str:
-    done = tepo(*words, cwd=folder, TEPO_PATH=str(folder))
-    assert done.returncode == code, done.stderr
+    done = tepo(*words, cwd=folder, TEPO_PATH=str(folder), code=code)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 

@@ -151,7 +151,6 @@ def documented(page: str) -> dict[str, Any]:
     """The settings in the example of docs/library.md."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     found = re.search(r"args=GRPOConfig\((.*?)\)", text)
-    assert found is not None
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}
 
 

@@ -47,8 +47,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
-    done = tepo(*words, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
+    done = tepo(*words, cwd=tmp_path, code=2)
     assert "Traceback" not in done.stderr + done.stdout
     assert hint in done.stderr
     assert not list(tmp_path.glob("runs/*")), "nothing may be left on disk"
@@ -56,7 +55,6 @@ def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: 
 
 def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path) -> None:
     done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
-    assert done.returncode == 0, done.stderr
     assert "learning_rate: 0.0001" in done.stdout
     assert "# plan: run " in done.stdout
     assert not list(tmp_path.iterdir())
@@ -67,7 +65,6 @@ def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
     words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
     for _ in range(2):
         done = tepo(*words)
-        assert done.returncode == 0, done.stderr
         assert "training ended with collapse at step 1: all responses to the 16 prompts drawn were wrong" in done.stderr
         assert "its weights are those it started from" in done.stderr
     (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
@@ -79,7 +76,6 @@ def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
 
 def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Path) -> None:
     done = tepo("table", "panel-e", "--store", tmp_path, "--format", "markdown")
-    assert done.returncode == 0, done.stderr
     assert "32.59" in done.stdout  # the paper's own block
     assert not list(tmp_path.iterdir())
 
@@ -95,8 +91,7 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
         "mine": ("mine.yaml:4", "objectve", "did you mean 'rows[1].objective'"),
         "worse": ("worse.yaml:", "not valid YAML"),
     }.items():
-        done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path))
-        assert done.returncode == 2
+        done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path), code=2)
         assert all(hint in done.stderr for hint in hints), done.stderr
 
 
@@ -113,7 +108,6 @@ def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     sets = [part for word in (*SMALL, "data.benchmarks=[add3]") for part in ("--set", word)]
     words = ("mine", *sets, "--store", tmp_path / "runs", "--format", "markdown")
     first = tepo("ablate", *words, cwd=tmp_path, **own)
-    assert first.returncode == 0, first.stderr
     assert "large steps seed 0 ended with collapse at step 2: all responses to the 16 prompts" in first.stderr
     assert "| large steps † | <u>0.0</u>" in first.stdout
     assert "| small steps | " in first.stdout
@@ -121,28 +115,6 @@ def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     again = tepo("ablate", *words, cwd=tmp_path, **own)
     assert "nothing to do" in again.stderr
     assert again.stdout == first.stdout
-
-
-@pytest.mark.slow
-def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Path) -> None:
-    words = [*SMALL, "data.benchmarks=[add3,max4]", "train.steps=1"]
-    extra = [part for word in words for part in ("--set", word)]
-    own = few_problems(tmp_path / "own")
-    first = tepo("train", "scale=laptop", "model=laptop", "objective=grpo_dapo", *words, "--store", tmp_path)
-    assert first.returncode == 0, first.stderr
-    (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
-    assert (run / "figures" / "training.svg").exists()
-    assert (run / "figures" / "training.png").exists()
-    stamp = (run / "metrics.jsonl").stat().st_mtime_ns
-    done = tepo("ablate", "panel-e", "--store", tmp_path, "--jobs", "2", "--format", "csv", *extra, **own)
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("*/manifest.json"))) == 5
-    assert (run / "metrics.jsonl").stat().st_mtime_ns == stamp
-    assert "TEPO-w/o. KL" in done.stdout
-    again = tepo("ablate", "panel-e", "--store", tmp_path, "--format", "csv", *extra, **own)
-    assert again.stdout == done.stdout
-    listed = tepo("list", "--store", tmp_path)
-    assert run.name in listed.stdout
 
 
 def test_doctor_says_how_to_get_what_is_missing(
@@ -197,15 +169,14 @@ def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) ->
     own = few_problems(tmp_path / "own")
     words = ("scale=laptop", *SMALL, "train.steps=1", "data.benchmarks=[add3]", "--store", tmp_path / "runs", "-q")
     alone = tepo("train", *words, "--evaluate", **own)
-    assert alone.returncode == 0, alone.stderr
     assert "base %" not in alone.stderr
+    assert {path.name for path in tmp_path.glob("runs/*/figures/*")} == {"training.svg", "training.png"}
     assert "the base is not measured on 1 benchmark: `tepo base` with the same words measures it" in alone.stderr
     base = tepo("base", *words, **own)
-    assert base.returncode == 0, base.stderr
     (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
     configured = " ".join(words[:-3])
     again = tepo("eval", "-m", f"base {configured}", "-m", f"train {configured}", *words[-3:], **own)
-    assert (again.returncode, len(re.findall(rf"add3 +│ +{re.escape(score)} +│", again.stderr)) >= 1) == (0, True)
+    assert re.search(rf"add3 +│ +{re.escape(score)} +│", again.stderr)
     one = tepo("eval", "-m", f"base {configured}", *words[-3:], **own)
     assert one.stderr == base.stderr
     beside = tepo("train", *words, "--evaluate", **own)

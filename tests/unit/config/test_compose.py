@@ -55,25 +55,12 @@ def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "override",
-    [
-        "train.steps",
-        "train.steps=abc",
-        "train.steps=0",
-        "train.samples_per_prompt=1",
-        "train.temperature=0",
-        "train.learning_rate=-1",
-        "=3",
-    ],
-)
-def test_a_bad_value_is_one_message(override: str) -> None:
-    with pytest.raises(UserError):
-        compose([override])
-
-
-@pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("train.samples_per_prompt=1", "train.samples_per_prompt must be at least 2"),
+        ("train.temperature=0", "train.temperature must be positive"),
+        ("train.learning_rate=-1", "train.learning_rate must be"),
+        ("=3", "override"),
         ("seed=-1", "seed must be at least 0"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),
         ("train.weight_decay=-1", "train.weight_decay must be at least 0"),
@@ -151,15 +138,8 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 
 
 def test_fewer_than_a_hundred_keys() -> None:
-    groups = (
-        run_config.ModelConfig,
-        run_config.DataConfig,
-        run_config.SamplerConfig,
-        run_config.EngineConfig,
-        run_config.TrainConfig,
-        run_config.GraderConfig,
-        run_config.WandbConfig,
-    )
+    names = ("Model", "Data", "Sampler", "Engine", "Train", "Grader", "Wandb")
+    groups = [getattr(run_config, f"{name}Config") for name in names]
     assert sum(len(dataclasses.fields(group)) for group in groups) + 3 < 100
 
 
@@ -171,36 +151,12 @@ def test_every_option_of_every_group_composes(group: str) -> None:
 
 def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> None:
     base = run_id(compose())
-    assert base == run_id(
-        compose(
-            [
-                "store=elsewhere",
-                "wandb.mode=offline",
-                "train.checkpoint_every=7",
-                "grader.workers=3",
-                "sampler.margin=3",
-                "sampler.tensor_parallel=4",
-                "train.staleness=0",
-                "train.collapse_window=0",
-                "train.adam_beta2=0.999",
-                "data.benchmarks=[add3]",
-            ]
-        )
-    )
-    changes = [
-        "seed=1",
-        "train.steps=35",
-        "train.learning_rate=2e-4",
-        "objective=grpo_dapo",
-        "objective.penalty.coefficient=2",
-        "data.tasks.add3=2",
-        "engine.micro_batch_tokens=99",
-        "train.epochs=1",
-        "train.staleness=1",
-        "train.collapse_window=3",
-        "train.adam_beta2=0.95",
-        "model.lora_rank=8",
-    ]
+    neutral = "store=elsewhere wandb.mode=offline grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
+    neutral += "train.checkpoint_every=7 train.staleness=0 train.adam_beta2=0.999 data.benchmarks=[add3]"
+    assert base == run_id(compose(neutral.split()))
+    text = "seed=1 objective=grpo_dapo objective.penalty.coefficient=2 data.tasks.add3=2 engine.micro_batch_tokens=99 "
+    text += "train.steps=35 train.learning_rate=2e-4 train.epochs=1 train.staleness=1 train.adam_beta2=0.95"
+    changes = text.split()
     ids = {run_id(compose([change])) for change in changes}
     assert base not in ids
     assert len(ids) == len(changes)

@@ -45,7 +45,6 @@ def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
         assert line.beyond == ()
     first = forest.lines[0]
     assert (first.text, first.interval, first.printed) == ("−3.0", "[−4.0, −2.0]", "+1.25")
-    assert first.paper is not None
     assert forest.zero < first.paper < positions[2]
     assert [line.mark for line in forest.lines] == ["worse", "noise", "better"]
     ticks = {text: x for x, text in forest.ticks}

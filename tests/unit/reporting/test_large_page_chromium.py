@@ -2,7 +2,6 @@
 does nothing else is the time one waits), and nothing of it is cut on a phone or on paper."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,13 +77,6 @@ def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "page.html"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-@pytest.fixture(autouse=True)
-def quiet(window: Page) -> Iterator[None]:
-    """No test may leave a word on the console."""
-    yield
-    assert window.console() == []
 
 
 def test_is_small_enough_and_quick_enough(path: Path, window: Page) -> None:

@@ -1,7 +1,5 @@
 """The page as text: self-contained, well-formed, safe against what it shows, complete without JavaScript."""
 
-import base64
-import gzip
 import json
 import re
 from collections import Counter
@@ -12,7 +10,7 @@ import pytest
 from tepo.reporting.page import build_page
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.tables.table import Table
-from tests.unit.reporting.pages import LONG, NASTY, page
+from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
 _VOID = {"meta", "link", "input", "br", "hr", "img"}
 
@@ -43,10 +41,6 @@ class _Document(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         (self.scripts if self.open and self.open[-1] == "script" else self.text).append(data)
-
-
-def unpacked(script: str) -> dict:
-    return json.loads(gzip.decompress(base64.b64decode(script)))
 
 
 @pytest.fixture(scope="module")

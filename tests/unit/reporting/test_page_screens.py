@@ -1,13 +1,10 @@
 """The page on a phone, a tablet, a desk and paper, light and dark, by keyboard and with axe-core: in a real browser."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import SHEET, Page
-from tests.unit.reporting.pages import page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -42,20 +39,6 @@ TEXT_AREA = """const area = document.createElement("textarea");
     area.id = "pasted";
     document.body.append(area);
     area.focus()"""
-
-
-@pytest.fixture(scope="module")
-def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(page(table), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(autouse=True)
-def quiet(window: Page) -> Iterator[None]:
-    """No test may leave a word on the console."""
-    yield
-    assert window.console() == []
 
 
 @pytest.mark.axe
@@ -113,8 +96,10 @@ def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
     assert window.run(LEAD_NOWHERE) == []
 
 
-def test_on_paper_nothing_is_cut_and_pages_have_numbers(path: Path, window: Page) -> None:
+def test_on_paper_nothing_is_cut_pages_have_numbers_and_controls_are_gone(path: Path, window: Page) -> None:
     window.open(path, SHEET, media="print")
+    window.unpacked()
+    assert [window.one(part).is_displayed() for part in ("nav", "#views", "#response")] == [False, False, True]
     assert window.run("return document.documentElement.scrollWidth") <= SHEET
     assert window.cut() == []
     assert window.style("h2", "breakAfter") == "avoid"

@@ -1,12 +1,10 @@
 """Benchmark samples for the page: each run's answers to a problem together, within a budget."""
 
-import base64
-import gzip
-import json
 import random
 
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.store.stored_responses import Answer, ProblemAnswers
+from tests.unit.reporting.pages import unpacked
 
 
 def answer(text: str, right: bool) -> Answer:
@@ -29,10 +27,6 @@ def runs(problems: int) -> list[RunSamples]:
         )
         for number in range(3)
     ]
-
-
-def unpacked(text: str) -> dict:
-    return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
 def test_all_of_it_where_it_fits() -> None:

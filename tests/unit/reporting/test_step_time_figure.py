@@ -53,7 +53,6 @@ def test_one_bar_a_row_with_means_over_steps_and_seeds() -> None:
         RunCurves("untimed", "grpo", 1, [{"critic/score/mean": 0.5}]),
     ]
     figure = step_time_figure(runs)
-    assert figure is not None
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["TEPO", "GRPO"]
     assert widths(figure)["sampling"] == pytest.approx([5.0, 8.0])
     assert widths(figure)["checkpoint"] == pytest.approx([2.5, 4.0])

@@ -44,13 +44,9 @@ def test_classes(tokens: list[str], classes: list[str]) -> None:
 
 
 def test_counts_by_class() -> None:
-    parsed = parse_dump(
-        dump(
-            response(
-                ["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1], entropy_change=[-0.5, 0.0, None, -0.1, 0.1]
-            )
-        )
-    )
+    changes = [-0.5, 0.0, None, -0.1, 0.1]
+    one = response(["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1], entropy_change=changes)
+    parsed = parse_dump(dump(one))
     counts = {count.name: count for count in class_counts(parsed.responses)}
     assert list(counts) == ["digit", "operator", "word", "answer", "all"]
     assert (counts["operator"].tokens, counts["operator"].masked) == (2, 1)

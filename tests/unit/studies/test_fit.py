@@ -69,7 +69,6 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
     for machine in LARGE:
         found = fit(plain, machine)
         assert found.problem
-        assert found.changes is not None
         engine_backend("deepspeed").check_settings(_changed(plain, found.changes), machine.ranks)
 
 
@@ -199,7 +198,6 @@ def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smalle
     assert fit(config, card(11, host=8)).changes is None
     rounded = _changed(config, ("engine.optimizer=adamw_8bit",))
     found = fit(rounded, card(17))
-    assert found.changes is not None
     assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
     assert fit(_changed(rounded, found.changes), card(17)).problem == ""
 
@@ -239,7 +237,6 @@ def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
     changed = fit(plain, small)
     assert changed.problem
-    assert changed.changes is not None
     assert "sampler.tensor_parallel=2" in changed.changes
     assert "sampler.kind=vllm_server" not in changed.changes
 

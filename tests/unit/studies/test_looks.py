@@ -42,7 +42,6 @@ def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
     assert len(lines) == len(legend) == 3
     for label, line in lines.items():
         style = own[label]
-        assert style is not None
         assert line.get_color() == legend[label].get_color() == style.colour
         assert line.is_dashed() == legend[label].is_dashed() == bool(style.dash)
         assert f"{html_table.swatch(style, '')}<span>{escape(label)}</span>" in page

@@ -222,8 +222,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = tepo("claims", "--store", tmp_path / "runs", "--format", "csv")
     assert "0 of 16" in shown.stdout
     assert "not testable yet" in shown.stdout
-    wrong = tepo("claims", "later", "--run", "--store", tmp_path / "runs")
-    assert wrong.returncode == 2
+    wrong = tepo("claims", "later", "--run", "--store", tmp_path / "runs", code=2)
     assert "unknown claim that can be run 'later'" in wrong.stderr
 
 
@@ -232,7 +231,6 @@ def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
     file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
     assert parse_claims(file).testable[0].means == "So be it."
     before = registration_dates(file)["first"]
-    assert before is not None
     assert before.day == 1
 
 
@@ -261,7 +259,6 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     judged = judge_claims(claims, [units for _, units in planned])
     up, close, later = sentences(claims, judged)
     one = judged[1].difference
-    assert one is not None
     assert up.startswith(f"**Holds.** It works. A against B: +{100 * one.delta:.1f} points (95% interval ")
     assert "16 runs, seeds 110 to 117" in up
     assert up.endswith("Refuted by: it does not. So be it.")

@@ -101,7 +101,6 @@ def test_an_engine_over_several_gpus_is_one_that_draws(size: int) -> None:
     """Its weights are there once, so a plan that proposes it has the rollout that it brings."""
     words = ("scale=paper", *SHORT, "sampler.max_rows=256")
     whole, cut = (fit(compose([*words, f"sampler.tensor_parallel={each}"]), H100) for each in (1, size))
-    assert cut.memory.cache is not None
     share = (cut.memory.cache + 2 * SEVEN.parameters / size + cards.WORK) / H100.card.bytes
     decoding = cards.Decoding(H100_CARD, SEVEN, share, 256, size)
     assert decoding.capacity == pytest.approx(cut.memory.cache / (2 * SEVEN.cut_cache_numbers(size)), abs=1)

@@ -18,9 +18,9 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.results.tables import read_samples, study_table
 from tepo.store.checkpoint_files import TensorFile
-from tepo.store.evaluation_result import Result
+from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
-from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.store.samples_file import SAMPLES
 from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -31,12 +31,12 @@ from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
+from tests.unit.studies.measured import finish
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
     "scales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
 )
-SCORES = {"avg@4": 1.0, "pass@4": 1.0, "maj@4": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 
 
@@ -52,130 +52,58 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def finished_run(store: Path) -> Unit:
     """The one unit of `mine`, trained and measured as far as files can tell."""
     ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=WORDS)
-    return finish(unit)
-
-
-def finish(unit: Unit, **metrics: float) -> Unit:
-    """Files as of a unit that was trained for two steps with these metrics and measured on add3."""
-    run = RunFolder(unit.folder)
-    run.create(unit.config)
-    for step in (1, 2):
-        run.append_metrics({"training/global_step": step, **metrics})
-    run.mark("finished", steps=2)
-    sample = {
-        "family": "add3",
-        "prompt": "1+1=",
-        "gold": "2",
-        "response": "2",
-        "extracted": "2",
-        "correct": True,
-        "reason": "",
-        "tokens": 1,
-        "finish": "stop",
-        "logprob": 0.0,
-        "grader": "g",
-    }
-    write_table(
-        unit.folder / "eval" / "add3" / SAMPLES,
-        table_of({"problem": "p", "sample": number, **sample} for number in range(4)),
-    )
-    write_json(
-        unit.folder / "eval" / "add3" / "result.json", asdict(Result("add3", 1, 4, 1.0, None, SCORES, {}, "g", {}))
-    )
+    finish(unit, 1.0, problems=1)
     return unit
 
 
-def _shorten(path: Path) -> None:
+Damage = Callable[[Path], object]
+
+
+def half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def _hold(path: Path, text: str) -> None:
-    path.write_text(text)
+def hold(text: str) -> Damage:
+    return lambda path: path.write_text(text)
 
 
-def _change(path: Path, **keys: object) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+def change(**keys: object) -> Damage:
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 
 
-def _old(path: Path) -> None:
-    _change(path, recipe=0, format=0)
+def within(**groups: object) -> Damage:
+    """Another value of groups of the full configuration."""
+    return lambda path: change(full=json.loads(path.read_text())["full"] | groups)(path)
 
 
-DEEP = "[" * 100_000 + "]" * 100_000
-
-
-DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
-    "no configuration": (lambda run: (run / "config.json").unlink(), "no configuration", "config.json"),
-    "half a configuration": (lambda run: _shorten(run / "config.json"), "not JSON", "config.json"),
-    "half a manifest": (lambda run: _shorten(run / "manifest.json"), "not JSON", "manifest.json"),
-    "half the metrics": (lambda run: _shorten(run / "metrics.jsonl"), "1 of 2 steps", "metrics.jsonl"),
-    "no samples": (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "are missing", SAMPLES),
-    "half the samples": (lambda run: _shorten(run / "eval/add3" / SAMPLES), "cannot be read", SAMPLES),
-    "a configuration without keys": (
-        lambda run: _hold(run / "config.json", "[]"),
-        "another version of tepo (unknown)",
-        "config.json",
-    ),
-    "a configuration without its parts": (
-        lambda run: _hold(run / "config.json", '{"recipe": 1, "full": {}}'),
-        "another version of tepo",
-        "config.json",
-    ),
-    "a configuration with a word for the steps": (
-        lambda run: _change(run / "config.json", full={"model": {}, "data": {}, "train": {"steps": "many"}}),
-        "the run's configuration is damaged: parts are missing",
-        "config.json",
-    ),
-    "a manifest without keys": (lambda run: _hold(run / "manifest.json", "[]"), "not JSON with keys", "manifest.json"),
-    "a line of metrics without keys": (
-        lambda run: _hold(run / "metrics.jsonl", "[1]\n{}\n"),
-        "line 1 is not a JSON object",
-        "metrics.jsonl",
-    ),
-    "an older configuration": (
-        lambda run: _old(run / "config.json"),
-        "recipe 0, and tepo 0.1.0 here has",
-        "config.json",
-    ),
-    "a result without scores": (
-        lambda run: _change(run / "eval/add3/result.json", scores={}),
-        "the result is damaged",
-        "result.json",
-    ),
-    "a result with a word for a number": (
-        lambda run: _change(run / "eval/add3/result.json", accuracy="high"),
-        "the result is damaged",
-        "result.json",
-    ),
-    "a result without a task": (
-        lambda run: _change(run / "eval/add3/result.json", task=None),
-        "the result is damaged",
-        "result.json",
-    ),
-    "a result that is a list": (
-        lambda run: _hold(run / "eval/add3/result.json", "[]"),
-        "not a result of this version",
-        "result.json",
-    ),
-    "a manifest nested without end": (lambda run: _hold(run / "manifest.json", DEEP), "nested more", "manifest.json"),
-    "a status that is a list": (lambda run: _change(run / "manifest.json", status=[]), "no status", "manifest.json"),
-    **{
-        f"an ending that is {ending}": (
-            lambda run, ending=ending: _change(run / "manifest.json", ending=ending),
-            "the ending is not",
-            "manifest.json",
-        )
-        for ending in ("late", [1], {"kind": "collapse"}, {"kind": "boredom", "step": 1, "why": ""})
-    },
-    "a configuration nested without end": (lambda run: _hold(run / "config.json", DEEP), "not JSON", "config.json"),
-    **{
-        f"metrics with {value}": (
-            lambda run, value=value: _hold(
-                run / "metrics.jsonl", '{"training/global_step": 1}\n{"critic/score/mean": ' + value + "}\n"
-            ),
-            message,
-            "metrics.jsonl",
-        )
+old = change(recipe=0, format=0)
+deep = hold("[" * 100_000 + "]" * 100_000)
+CONFIG, MANIFEST, METRICS, VERDICTS = "config.json", "manifest.json", "metrics.jsonl", "eval/add3/result.json"
+PARTS = {"model": {}, "data": {}, "train": {"steps": "many"}}
+DAMAGE: list[tuple[str, Damage, str]] = [
+    (CONFIG, Path.unlink, "no configuration"),
+    (CONFIG, half, "not JSON"),
+    (CONFIG, deep, "not JSON"),
+    (CONFIG, hold("[]"), "another version of tepo (unknown)"),
+    (CONFIG, hold('{"recipe": 1, "full": {}}'), "another version of tepo"),
+    (CONFIG, old, "recipe 0, and tepo 0.1.0 here has"),
+    (CONFIG, change(full=PARTS), "the run's configuration is damaged: parts are missing"),
+    (CONFIG, within(model="x"), "the run's configuration is damaged"),
+    (CONFIG, within(data=None), "the run's configuration is damaged"),
+    (CONFIG, within(objective={"name": ["a"]}), "the run's configuration is damaged"),
+    (CONFIG, within(train={"steps": "x"}), "the run's configuration is damaged"),
+    (MANIFEST, half, "not JSON"),
+    (MANIFEST, hold("[]"), "not JSON with keys"),
+    (MANIFEST, deep, "nested more"),
+    (MANIFEST, change(status=[]), "no status"),
+    (MANIFEST, change(ending="late"), "the ending is not"),
+    (MANIFEST, change(ending=[1]), "the ending is not"),
+    (MANIFEST, change(ending={"kind": "collapse"}), "the ending is not"),
+    (MANIFEST, change(ending={"kind": "boredom", "step": 1, "why": ""}), "the ending is not"),
+    (METRICS, half, "1 of 2 steps"),
+    (METRICS, hold("[1]\n{}\n"), "line 1 is not a JSON object"),
+    *(
+        (METRICS, hold(f'{{"training/global_step": 1}}\n{{"critic/score/mean": {value}}}\n'), message)
         for value, message in {
             '"a word"': "line 2 is no row of metrics: 'critic/score/mean' is no number",
             "1" + "0" * 400: "'critic/score/mean' is no number",
@@ -184,47 +112,30 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str, str]] = {
             '"\\ud800"': "line 2 is not JSON of ours: half a character",
             "[" * 101 + "]" * 101: "line 2 is not JSON of ours: nested more than 100 deep",
         }.items()
-    },
-    "a result that is nested without end": (
-        lambda run: _hold(run / "eval/add3/result.json", DEEP),
-        "nested more",
-        "result.json",
     ),
-    "a result without bounds": (
-        lambda run: _change(run / "eval/add3/result.json", accuracy=10**400),
-        "the result is damaged",
-        "result.json",
-    ),
-    **{
-        f"a configuration whose {group} is {value}": (
-            lambda run, group=group, value=value: _change(
-                run / "config.json", full=json.loads((run / "config.json").read_text())["full"] | {group: value}
-            ),
-            "the run's configuration is damaged",
-            "config.json",
-        )
-        for group, value in {"model": "x", "data": None, "objective": {"name": ["a"]}, "train": {"steps": "x"}}.items()
-    },
-    "a result of a nameless benchmark": (
-        lambda run: _change(run / "eval/add3/result.json", benchmark=["add3"]),
-        "the result is damaged",
-        "result.json",
-    ),
-    "an older result": (lambda run: _old(run / "eval/add3/result.json"), "not a result of this version", "result.json"),
-}
+    (VERDICTS, change(scores={}), "the result is damaged"),
+    (VERDICTS, change(accuracy="high"), "the result is damaged"),
+    (VERDICTS, change(accuracy=10**400), "the result is damaged"),
+    (VERDICTS, change(task=None), "the result is damaged"),
+    (VERDICTS, change(benchmark=["add3"]), "the result is damaged"),
+    (VERDICTS, hold("[]"), "not a result of this version"),
+    (VERDICTS, old, "not a result of this version"),
+    (VERDICTS, deep, "nested more"),
+    (f"eval/add3/{SAMPLES}", Path.unlink, "are missing"),
+    (f"eval/add3/{SAMPLES}", half, "cannot be read"),
+]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_half_a_run_is_named_and_left_alone(name: str, own: Path, tmp_path: Path) -> None:
-    damage, message, file = DAMAGE[name]
+@pytest.mark.parametrize(("file", "damage", "message"), DAMAGE)
+def test_half_a_run_is_named_and_left_alone(file: str, damage: Damage, message: str, own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
     check_store([unit])  # whole, it is fine
-    damage(unit.folder)
+    damage(unit.folder / file)
     before = {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError) as caught:
         plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
     assert message in caught.value.what
-    assert caught.value.where.endswith(file)
+    assert caught.value.where.endswith(Path(file).name)
     assert caught.value.fix
     assert caught.value.exit_code == 2
     assert {path: path.read_bytes() for path in unit.folder.rglob("*") if path.is_file()} == before
@@ -258,20 +169,20 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("file", "damage", "said"),
     [
-        (lambda run: (run / "eval/add3" / SAMPLES).unlink(), "the samples behind a result are missing"),
-        (lambda run: _change(run / "config.json", seed=7), "not the one that the run is called after"),
-        (lambda run: _shorten(run / "manifest.json"), "the manifest is damaged: not JSON"),
-        (lambda run: _change(run / "manifest.json", recipe=0), None),  # of another version: not damage
+        (f"eval/add3/{SAMPLES}", Path.unlink, "the samples behind a result are missing"),
+        (CONFIG, change(seed=7), "not the one that the run is called after"),
+        (MANIFEST, half, "the manifest is damaged: not JSON"),
+        (MANIFEST, change(recipe=0), None),  # of another version: not damage
     ],
 )
 def test_doctor_names_what_is_damaged_and_goes_on(
-    damage: Callable[[Path], None], said: str | None, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: str, damage: Damage, said: str | None, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit = finished_run(tmp_path / "store")
     shutil.copytree(unit.folder, tmp_path / "store" / "zzz")  # a run that is called otherwise than its hash
-    damage(unit.folder)
+    damage(unit.folder / file)
     with pytest.raises(typer.Exit):
         doctor(tmp_path / "store", selftest=False)
     shown = capsys.readouterr().out
@@ -284,7 +195,7 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
     unit = finished_run(tmp_path / "runs")
     study = load_study("mine")
     assert not any("budget" in note for note in study_table(study, "laptop", [unit]).notes)
-    _change(unit.folder / "eval" / "add3" / "result.json", timeouts=3)
+    change(timeouts=3)(unit.folder / VERDICTS)
     assert (
         study_table(study, "laptop", [unit]).notes[-1]
         == "Answers that ran out of the grader's budget and count as wrong: 3."
@@ -305,8 +216,7 @@ def test_responses_that_are_no_text_are_named(own: Path, tmp_path: Path) -> None
 
 def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "runs")
-    result = unit.folder / "eval" / "add3" / "result.json"
-    write_json(result, {**json.loads(result.read_text()), "task": {"fingerprint": "of another definition"}})
+    change(task={"fingerprint": "of another definition"})(unit.folder / VERDICTS)
     with pytest.raises(UserError, match="add3 was measured under another definition"):
         plan_all(["mine"], "laptop", store=tmp_path / "runs", overrides=WORDS)
 
@@ -334,25 +244,15 @@ def test_a_table_is_not_made_from_other_samples_than_the_result(
 
 
 def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
-    cost = {
-        "data": "laptop",
-        "objective": "",
-        "steps": 1,
-        "benchmarks": 0,
-        "cpu_s": "x",
-        "training_s": 1,
-        "measuring_s": 1,
-        "tokens": 1,
-    }
-    write_json(tmp_path / "cost.json", [cost])
+    cost = Cost("laptop", "", steps=1, benchmarks=0, cpu_s=1, training_s=1, measuring_s=1, tokens=1)
+    write_json(tmp_path / "cost.json", [asdict(cost) | {"cpu_s": "x"}])
     with pytest.raises(UserError, match="a word where a number belongs"):
         RunFolder(tmp_path).costs()
 
 
 def test_half_the_samples_of_an_evaluation_are_too_few(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "store")
-    result = unit.folder / "eval" / "add3" / "result.json"
-    result.write_text(json.dumps({**json.loads(result.read_text()), "problems": 2}))
+    change(problems=2)(unit.folder / VERDICTS)
     with pytest.raises(UserError, match="4 samples lie there, the result counts 8"):
         check_store([unit])
 
@@ -362,14 +262,14 @@ def test_runs_of_another_version_are_listed_and_kept(
 ) -> None:
     unit = finished_run(tmp_path / "store")
     assert other_versions(tmp_path / "store") == []
-    _old(unit.folder / "manifest.json")
-    old = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
-    assert other_versions(tmp_path / "store") == [old.name]
+    old(unit.folder / MANIFEST)
+    other = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
+    assert other_versions(tmp_path / "store") == [other.name]
     (tmp_path / "store" / "half").mkdir()
     (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
-    shutil.copytree(old, tmp_path / "store" / "torn")
+    shutil.copytree(other, tmp_path / "store" / "torn")
     (tmp_path / "store" / "torn" / "manifest.json").write_text('{"status": "fin')
-    shutil.copytree(old, tmp_path / "store" / "lost")
+    shutil.copytree(other, tmp_path / "store" / "lost")
     for name in ("config.json", "manifest.json"):
         (tmp_path / "store" / "lost" / name).unlink()
     (tmp_path / "store" / "lost" / "checkpoints").mkdir(exist_ok=True)
@@ -420,8 +320,6 @@ def test_a_paper_row_that_is_not_there_is_named_before_anything_runs(reference: 
 def test_a_launcher_that_is_not_there_trains_nothing(launcher: str, hint: str, tmp_path: Path) -> None:
     words = [part for word in WORDS for part in ("--set", word)]
     store = tmp_path / "store"
-    done = tepo("ablate", "panel-e", "--launcher", launcher, "--store", store, *words, PATH="/nowhere")
-    assert done.returncode == 2, done.stderr
+    done = tepo("ablate", "panel-e", "--launcher", launcher, "--store", store, *words, PATH="/nowhere", code=2)
     assert hint in done.stderr
-    assert "Traceback" not in done.stderr
     assert not (tmp_path / "store").exists()

@@ -45,14 +45,11 @@ def measure(planned: Planned, *labels: str, seeds: int = 3) -> None:
 def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_vary(planned: Planned) -> None:
     measure(planned, "GRPO/DAPO", "GSPO")
     power = study_power(planned)
-    assert power is not None
     assert power.family == 3  # the base model, GSPO and TEPO against GRPO/DAPO, in both studies
     (one,) = power.measured
     units = [unit for unit in planned[0][1] if unit.row.label in ("GRPO/DAPO", "GSPO")]
     (pair,) = pair_rows(read_samples(units), row_key(units[0]))
-    assert pair.cells is not None
     expected = spread_of(pair.cells, pair.weights)
-    assert expected is not None
     assert one.spread.seed == expected.seed
     assert one.seeds == 3
     found = 100 * smallest(found_from(expected, 3, 0.05 / 3))
@@ -63,7 +60,6 @@ def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_v
 def test_the_same_rows_under_more_seeds_find_less(planned: Planned) -> None:
     measure(planned, "GRPO/DAPO", "GSPO", "TEPO")
     power = study_power(planned)
-    assert power is not None
     assert len(power.measured) == 2
     sizes = [smallest(found_from(power.spread, seeds, power.level)) for seeds in (3, 8)]
     assert sizes[1] < sizes[0]
@@ -87,7 +83,7 @@ def test_the_commands(planned: Planned, tmp_path: Path) -> None:
     assert "power: 3 seeds find a difference of" in tepo("plan", "mine", "--store", tmp_path / "runs").stderr
     one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
     assert "power: unknown" in one_seed.stderr
-    assert tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs").returncode == 2
+    tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)
 
 
 def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:
@@ -97,7 +93,6 @@ def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned
     planned = plan_all(["mine"], "laptop", store=tmp_path / "runs")
     measure(planned, "GRPO/DAPO", "GSPO")
     power = study_power(planned)
-    assert power is not None
     assert power.family == 6
     names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
     assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]

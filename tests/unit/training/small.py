@@ -1,7 +1,9 @@
 """A run small enough for tests: the shipped base, few prompts."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -9,6 +11,7 @@ from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
 
 SMALL = (
@@ -50,3 +53,21 @@ def weights(folder: Path) -> dict[str, bytes]:
         name: value.flatten().view(torch.uint8).numpy().tobytes()
         for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()
     }
+
+
+def interrupted(config: RunConfig, step: int = 1, *more: Any) -> RunFolder:
+    """A run that Ctrl-C ended after a step. more: given to `train`."""
+
+    def report(now: int, row: dict) -> None:
+        if now == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, report, *more)
+    return RunFolder.of(config)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The same metrics and the same weights, bit for bit."""
+    assert lasting(one) == lasting(other)
+    assert weights(one) == weights(other)

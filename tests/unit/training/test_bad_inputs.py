@@ -1,6 +1,7 @@
 """Mistakes with the engines, each one sentence that says what to do."""
 
 import importlib.metadata
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -65,13 +66,13 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match="vLLM is not installed"):
-        train(small(tmp_path, "sampler=vllm", "model.path=nobody/nothing"))
-    with pytest.raises(UserError, match="no vLLM server is named"):
-        train(small(tmp_path, "sampler=vllm_server", "model.path=nobody/nothing"))
-    words = ("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true", "model.path=nobody/nothing")
-    with pytest.raises(UserError, match="cannot offload"):
-        train(small(tmp_path, *words))
+    for words, message in (
+        (("sampler=vllm",), "vLLM is not installed"),
+        (("sampler=vllm_server",), "no vLLM server is named"),
+        (("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true"), "cannot offload"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(small(tmp_path, *words, "model.path=nobody/nothing"))
 
 
 def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
@@ -123,12 +124,8 @@ def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_vllm_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "VLLM_ENABLE_V1_MULTIPROCESSING",
-        "VLLM_LOGGING_LEVEL",
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
-        "TORCHDYNAMO_DISABLE",
-    ):
+    names = ("ENABLE_V1_MULTIPROCESSING", "LOGGING_LEVEL", "ALLOW_LONG_MAX_MODEL_LEN")
+    for name in (*(f"VLLM_{name}" for name in names), "TORCHDYNAMO_DISABLE"):
         monkeypatch.setenv(name, "0")  # put back afterwards, whatever is set on the way
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match="vLLM is not installed") as caught:
@@ -140,13 +137,9 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
-        for name, value in {
-            "RANK": "0",
-            "LOCAL_RANK": "0",
-            "WORLD_SIZE": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(holder.getsockname()[1]),
-        }.items():
+        port = str(holder.getsockname()[1])
+        variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
             process_group.start(torch.device("cpu"))
@@ -160,8 +153,6 @@ def test_cuda_that_is_not_there() -> None:
 
 
 def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    import signal
-
     monkeypatch.setenv("WORLD_SIZE", "2")
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -178,7 +169,9 @@ def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pyte
         assert "goes on from the last checkpoint" in caught.value.fix
         with pytest.raises(RuntimeError, match="shapes"), process_group.lost_ranks():
             raise RuntimeError("shapes do not match")
-        with pytest.raises(RunFailed, match="ended from outside"), process_group.lost_ranks():
+        monkeypatch.setenv("RANK", "1")
+        ended = r"rank 1 of 2: ended from outside \(SIGTERM\)"
+        with pytest.raises(RunFailed, match=ended), process_group.lost_ranks():
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -199,24 +192,18 @@ def test_engines_that_the_ranks_cannot_hold(model: str, size: int, ranks: int, m
     assert f"sampler.tensor_parallel={size}" in caught.value.where
     with pytest.raises(UserError, match="not cut over ranks"):
         sampler_backend("torch").check_settings(config, ranks)
+    with pytest.raises(UserError, match="servers have their own GPUs"):
+        sampler_backend("vllm_server").check_settings(config, ranks)
 
 
-def test_engines_that_can_be_cut() -> None:
+def test_engines_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = sampler_backend("vllm")
     for model, sizes in {"qwen3-14b": (1, 2, 4, 8), "qwen2.5-7b": (1, 2, 4), "qwen2.5-1.5b": (1, 2, 4)}.items():
         for size in sizes:
-            config = compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"])
-            sampler_backend("vllm").check_settings(config, 8)
-
-
-def test_an_engine_over_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+            backend.check_settings(compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"]), 8)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match="an engine of 4 ranks would lie on several nodes, which have 2 each"):
-        sampler_backend("vllm").check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))
-
-
-def test_servers_cut_their_models_themselves() -> None:
-    with pytest.raises(UserError, match="servers have their own GPUs"):
-        sampler_backend("vllm_server").check_settings(compose(["sampler=vllm_server", "sampler.tensor_parallel=2"]), 4)
+        backend.check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))
 
 
 @pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])

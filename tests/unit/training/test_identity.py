@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
 from tepo.training import loop
 from tepo.training.loop import train
-from tests.unit.training.small import SMALL, small
+from tests.unit.training.small import SMALL, interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 
@@ -70,15 +70,6 @@ def test_a_declared_set_has_its_pinned_hash_and_nothing_is_downloaded(monkeypatc
         id_on(Path("dapo_mth"))
 
 
-def test_what_a_mix_of_tasks_trains_depends_on_their_order_and_not_on_weights_of_zero() -> None:
-    one, other = (
-        run_id(compose(words))
-        for words in (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"])
-    )
-    assert one != other
-    assert run_id(compose(["data.tasks.bin4=0"])) == run_id(compose([]))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -111,9 +102,29 @@ def test_keys_that_are_neutral_at_their_default_left_no_id_changed() -> None:
         run_id(compose([f"objective={name}", *SMALL])): name for name in ("tepo", "grpo")
     }  # their other settings are those of the laptop scale
     assert ids == {"36596ea0a7c6": "tepo", "f52951440a8e": "grpo"}
-    assert run_id(compose(["train.collapse_window=0"])) == run_id(compose([]))
-    assert run_id(compose(["train.collapse_window=3"])) != run_id(compose([]))
-    assert run_id(compose(["sampler.memory_fraction=0.4"])) == run_id(compose([]))  # its default, before it was planned
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train.collapse_window=0"],
+        ["sampler.memory_fraction=0.4"],  # its default, before it was planned
+        ["data.tasks.bin4=0"],
+        ["model.lora_rank=0", "model.lora_alpha=32"],
+        ["engine.optimizer=adamw"],
+    ],
+)
+def test_what_changes_nothing_is_the_same_run(words: list[str]) -> None:
+    assert run_id(compose(words)) == run_id(compose())
+
+
+def test_what_changes_something_is_another_run() -> None:
+    ranks = (["model.lora_rank=4"], ["model.lora_rank=8"], ["model.lora_rank=4", "model.lora_alpha=16"])
+    engines = (["engine.optimizer=adamw_8bit"], ["engine.offload=true"])
+    orders = (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"])
+    hub = tuple(["model.path=some/model", f"model.revision={revision}"] for revision in "ab")
+    several = ([], ["train.collapse_window=3"], *ranks, *engines, *orders, *hub)
+    assert len({run_id(compose(words)) for words in several}) == len(several)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +152,6 @@ def test_what_is_left_open_is_hashed_as_such() -> None:
     assert run_id(given) != open_id
 
 
-def test_a_hub_model_is_its_name_and_revision() -> None:
-    ids = [run_id(compose(["model.path=some/model", f"model.revision={revision}"])) for revision in ("a", "b", "a")]
-    assert ids[0] == ids[2] != ids[1]
-
-
 def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,20 +171,11 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
 def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     words = ("data.kind=problems", f"data.problems={path}", "train.max_rounds=4")
-
-    class Stop(Exception):
-        pass
-
-    def stop(step: int, row: dict) -> None:
-        raise Stop
-
     config = small(tmp_path / "runs", *words)
-    with pytest.raises(Stop):
-        train(config, stop)
-    old = RunFolder.of(config)
+    old = interrupted(config)
     write(path, ROWS[::-1])
     assert train(config) != old.path
-    assert (old.manifest()["status"], old.checkpoints()) == ("failed", [1])
+    assert (old.manifest()["status"], old.checkpoints()) == ("interrupted", [1])
     write(path, ROWS)  # the old file again: the old run goes on
     assert train(config) == old.path
     assert len(old.metrics()) == 3

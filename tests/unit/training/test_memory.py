@@ -93,10 +93,8 @@ def test_the_samplers_share_is_what_the_trainer_leaves(model: str) -> None:
     shape, gpus = KNOWN[config.model.path], Gpus(8, 8, device)
     found = memory(config, shape, gpus)
     assert 0.95 * device < found.sampling <= found.peak < device
-    assert found.cache is not None
     assert found.sampler == pytest.approx(2 * shape.parameters + 3.5 * GIB + found.cache)
     share = with_share(config, shape, gpus).sampler.memory_fraction
-    assert share is not None
     assert found.sampler - 0.001 * device < share * device <= found.sampler
     closed = ("sampler.max_rows=256", "model.gradient_checkpointing=true")
     given = compose(["scale=paper", f"model={model}", "sampler.memory_fraction=0.3", *closed])
@@ -122,7 +120,6 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
     shape, free, shared = KNOWN[config.model.path], Gpus(8, 8, 79 * GIB), Gpus(8, 8, 79 * GIB, others)
     for share_of in (with_share, with_all):
         alone, beside = (share_of(config, shape, gpus).sampler.memory_fraction for gpus in (free, shared))
-        assert alone is not None
         assert beside == pytest.approx(alone - 2 / 79, abs=0.002)
     plan = memory(config, shape, shared)
     assert plan.sampling + others < 79 * GIB
@@ -191,7 +188,6 @@ def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_
     shape = KNOWN[plain.model.path]
     alone, two = (memory(config, shape, gpus) for config in (plain, cut))
     assert two.sampler == alone.sampler  # what the trainer leaves
-    assert alone.cache is not None
     assert two.cache == pytest.approx(alone.cache + shape.parameters)  # half of the weights, two bytes each
     assert sequence_bytes(cut, shape) == 2 * 2 * 40 * 4 * 128 * (2048 + 8192) == sequence_bytes(plain, shape) / 2
     assert alone.syncing - two.syncing == pytest.approx(shape.parameters)
@@ -235,7 +231,6 @@ def test_rows_are_those_that_the_cache_has_room_for(model: str) -> None:
     config, gpus = compose(["scale=paper", f"model={model}"]), Gpus(8, 8, 79 * GIB)
     shape = KNOWN[config.model.path]
     rows = choose(config, shape, gpus)[0].sampler.max_rows
-    assert rows is not None
     fitting = [
         memory(compose(["scale=paper", f"model={model}", f"sampler.max_rows={n}"]), shape, gpus).cache
         for n in (rows, rows + 32)

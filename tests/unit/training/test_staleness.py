@@ -21,7 +21,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.progress import StepRollout, read_pending
 from tepo.training.rollout.prompt_stream import PromptStream
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import assert_same_run, interrupted, small, weights
 
 CPU = torch.device("cpu")
 WORDS = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "objective=tepo")
@@ -86,8 +86,6 @@ def test_a_step_trains_what_the_policy_of_two_steps_before_drew(stale: Kept, ste
         """The old values from those of a policy."""
         with torch.no_grad():
             own = token_statistics(load_policy(str(folder)).model, found.pack(range(found.sequence_count)))
-        assert own.entropies is not None
-        assert found.old_entropies is not None
         differences = (own.logprobs - found.old_logprobs, own.entropies - found.old_entropies)
         return max(float(values.abs().max()) for values in differences)
 
@@ -127,16 +125,9 @@ def test_the_first_update_has_the_weights_of_its_own_step(stale: Kept, step: int
 @pytest.mark.parametrize(("every", "stop"), [(1, 1), (1, 3), (1, 4), (2, 3)])
 def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_path: Path, every: int, stop: int) -> None:
     config = small(tmp_path, *WORDS, f"train.checkpoint_every={every}")
-
-    def kill(step: int, row: dict) -> None:
-        if step == stop:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, kill)
+    interrupted(config, stop)
     train(config)
-    assert lasting(RunFolder.of(config).path) == lasting(stale.run.path)
-    assert weights(RunFolder.of(config).path) == weights(stale.run.path)
+    assert_same_run(RunFolder.of(config).path, stale.run.path)
 
 
 @pytest.mark.slow
@@ -144,16 +135,9 @@ def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_pat
 def test_other_objectives_train_on_stale_rollouts(tmp_path: Path, objective: str) -> None:
     """grpo is anchored on the initial policy, tepo (above) on all of the old one's distribution."""
     words = ("train.steps=3", "train.staleness=1", f"objective={objective}", "train.learning_rate=1e-3")
-
-    def kill(step: int, row: dict) -> None:
-        if step == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path / "killed", *words), kill)
+    interrupted(small(tmp_path / "killed", *words))
     resumed, undisturbed = train(small(tmp_path / "killed", *words)), train(small(tmp_path / "other", *words))
-    assert lasting(resumed) == lasting(undisturbed)
-    assert weights(resumed) == weights(undisturbed)
+    assert_same_run(resumed, undisturbed)
     assert weights(undisturbed) != weights(train(small(tmp_path / "fresh", *words, "train.staleness=0")))
 
 

@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.loop import train
 from tepo.training.rollout.collector import Collector
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import assert_same_run, small
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,7 @@ def test_a_run_that_is_asked_to_stop_saves_what_it_has(number: int, tmp_path: Pa
     assert run.manifest()["status"] == "interrupted"
     assert run.manifest()["error"] == f"asked to stop ({signal.Signals(number).name})"
     resumed, undisturbed = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
-    assert lasting(resumed) == lasting(undisturbed)
-    assert weights(resumed) == weights(undisturbed)
+    assert_same_run(resumed, undisturbed)
 
 
 def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +65,7 @@ def test_a_rollout_is_given_up_and_its_step_drawn_again(tmp_path: Path, monkeypa
     run = RunFolder.of(small(tmp_path / "a", *words))
     assert run.checkpoints() == [1]  # the rollout of step 3 is drawn in step 2
     resumed, undisturbed = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
-    assert lasting(resumed) == lasting(undisturbed)
-    assert weights(resumed) == weights(undisturbed)
+    assert_same_run(resumed, undisturbed)
 
 
 def test_a_run_that_is_asked_in_its_last_step_is_finished(tmp_path: Path) -> None:

@@ -89,7 +89,6 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
     with torch.no_grad():
         old = reference_logprobs(model, packed)
         entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
-    assert entropies is not None
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
 
 
@@ -172,7 +171,6 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
         mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
     )
     kl = updater.log_probs(first, range(len(first.sequences))).full_kl
-    assert kl is not None
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
 
 
@@ -326,7 +324,6 @@ def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> 
     """In one reward, or in what the sampler reports of one token and the row reads."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater, rollout = updater_of(name, engine), FlatRollout(GROUPS, torch.device("cpu"))
-    assert rollout.old_entropies is not None
     if broken == "reward":
         rollout.rewards[0] = torch.nan
     else:

@@ -35,7 +35,6 @@ def job(overlapped: bool, store: Path, *words: str) -> list[Any]:
 
 
 def trained(store: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Metrics and weights of a finished run."""
     run = RunFolder.of(small(store, *WORDS, *words))
     assert run.finished()
     rows = [{name: row[name] for name in row if not name.startswith(ROUNDS)} for row in lasting(run.path)]

@@ -33,9 +33,8 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
         in done.stdout
     )
     assert done.stdout.count("cannot read: ") == 1
-    everything = alone(
-        "data", "verify", "--no-golds", **sets, HF_HUB_OFFLINE="1", code=2
-    )  # else each look-up tries for long  # the folder has no DAPO-Math-17k
+    offline = sets | {"HF_HUB_OFFLINE": "1"}  # else each look-up tries for long
+    everything = alone("data", "verify", "--no-golds", **offline, code=2)  # the folder has no DAPO-Math-17k
     assert everything.stdout.count(": 3 problems, content ") == 8
     assert "dapo_math: NOT VERIFIED" in everything.stdout
 
@@ -111,26 +110,15 @@ def test_a_local_data_set_of_the_hubs_kind_is_read_by_revision_and_fields(tmp_pa
         "split": "train",
         "fields": {"problem": "question", "answer": "final"},
     }
-    right = tepo("data", "verify", "mine", TEPO_PATH=hub_benchmark(tmp_path, dataset, problems), **OFFLINE)
-    assert "mine: 2 problems" in right.stdout
-    other = tepo(
-        "data",
-        "verify",
-        "mine",
-        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"revision": "b" * 40}, problems),
-        **OFFLINE,
-        code=2,
-    )
-    assert "the content is not the pinned one" in other.stdout
-    wrong = tepo(
-        "data",
-        "verify",
-        "mine",
-        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"fields": {"answer": "final"}}, problems),
-        **OFFLINE,
-    )
-    assert "no column 'problem'" in wrong.stdout
-    assert "columns: question, note, final" in wrong.stdout
+    for changes, code, said in (
+        ({}, 0, "mine: 2 problems"),
+        ({"revision": "b" * 40}, 2, "the content is not the pinned one"),
+        ({"fields": {"answer": "final"}}, 2, "no column 'problem'"),
+    ):
+        own = hub_benchmark(tmp_path, dataset | changes, problems)
+        shown = tepo("data", "verify", "mine", TEPO_PATH=own, **OFFLINE, code=code).stdout
+        assert said in shown
+    assert "columns: question, note, final" in shown
 
 
 UNREACHABLE = {
@@ -170,7 +158,6 @@ def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environme
 
 
 def test_verify_lists_every_mistake_of_a_file_in_plain_words(tmp_path: Path) -> None:
-    """Seven faults and a repeated id at once; training names the first of them."""
     good = '{"id": "%s", "problem": "1+1=", "answer": "2"}'
     bad = {
         2: ("{", "not JSON from column 2 on"),

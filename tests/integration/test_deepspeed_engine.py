@@ -62,7 +62,6 @@ def work(out: Path, jobs: dict) -> None:
 
 
 def launch(out: Path, jobs: dict) -> subprocess.CompletedProcess:
-    """On two ranks."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
     words = [*start, "tests.integration.engine_run", str(out), json.dumps(jobs)]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -70,7 +69,6 @@ def launch(out: Path, jobs: dict) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Every job's folder."""
     out = tmp_path_factory.mktemp("engines")
     work(out, ONE)
     done = launch(out, TWO)
@@ -101,7 +99,6 @@ def saved_state(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", ["2 x zero 0", "2 x zero 2", "2 x zero 3", "2 x zero 3 untied"])
 def test_every_rank_writes_its_own_part(results, name):
-    """In files of its own, which together are the state of the embedded engine."""
     folder = results / name / "checkpoint"
     files = sorted((folder / "optimizer").iterdir())
     assert [file.name[:5] for file in files] == ["00000", "00001"]

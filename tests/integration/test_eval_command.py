@@ -16,6 +16,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.samples_file import table_of, write_table
 from tests.integration.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
+from tests.unit.training.small import SMALL
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
 
@@ -26,19 +27,8 @@ def rows_of(folder: Path) -> list[dict]:
 
 def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
     sets = make_sets(tmp_path / "sets", prompt="boxed")
-    done = tepo(
-        "eval",
-        "gcd",
-        "amc",
-        "--model",
-        "package:laptop",
-        "--dry-run",
-        "--limit",
-        "2",
-        "--store",
-        tmp_path / "runs",
-        **sets,
-    )
+    words = ("eval", "gcd", "amc", *LAPTOP[:2], "--dry-run", "--limit", "2", "--store", tmp_path / "runs")
+    done = tepo(*words, **sets)
     assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
     assert "\n--- first prompt (gcd-" in done.stdout
     asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
@@ -131,16 +121,7 @@ def test_regrade_shows_every_flip_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_of_a_run_is_the_benchmarks_of_its_data(tmp_path: Path) -> None:
-    from tests.unit.training.small import SMALL
-
-    words = (
-        "scale=laptop",
-        "model=laptop",
-        "objective=grpo_dapo",
-        *SMALL,
-        "data.benchmarks=[add3,max4]",
-        "train.steps=1",
-    )
+    words = ("objective=grpo_dapo", *SMALL, "data.benchmarks=[add3,max4]", "train.steps=1")
     tepo("train", *words, "--store", tmp_path, "--quiet")
     (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
     tepo("eval", "all", "--model", run.name, "--limit", "3", "--store", tmp_path, "--quiet")

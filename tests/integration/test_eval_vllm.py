@@ -104,7 +104,6 @@ def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
 
 
 def servers(pid: int) -> list[int]:
-    """Those that a command has started."""
     children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [child for child in children if any("api_server" in word for word in words_of(child))]
 

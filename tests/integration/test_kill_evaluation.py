@@ -59,5 +59,4 @@ def test_kills_of_an_evaluation_on_two_servers(tmp_path: Path) -> None:
 
 
 def both(folder: Path) -> dict[str, int]:
-    """Finished parts of both benchmarks and when each was written."""
     return {str(path): path.stat().st_mtime_ns for path in (folder / "killed").glob("*/parts/*.parquet")}

@@ -75,7 +75,6 @@ def test_the_others_end_and_the_run_goes_on(
 
 
 def launched(store: Path) -> "subprocess.Popen[str]":
-    """Two ranks under torchrun."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tepo_cli"]
     words = [*start, "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -36,7 +36,6 @@ def alive() -> list[str]:
 
 
 def main(torchcodec: str, *words: str) -> None:
-    """Train, and print what is left."""
     import types
 
     from tepo.config.compose import compose

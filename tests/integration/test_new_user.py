@@ -93,7 +93,6 @@ class User:
         return returned, printed
 
     def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
-        """A file of problems."""
         lines = [
             json.dumps({"id": number, "problem": problem, "answer": answer})
             for number, (problem, answer) in enumerate(rows)
@@ -137,7 +136,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 def trained(said: str) -> str:
-    """The id of the run that a command says it trained or found."""
     found = re.search(r"^run ([0-9a-f]{12}): 2 steps", said, re.MULTILINE)
     assert found, said
     return found.group(1)

@@ -41,7 +41,6 @@ print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with a study and a benchmark of their own."""
     folder = tmp_path_factory.mktemp("python")
     for name in ("experiments", "evals"):
         (folder / name).mkdir()
@@ -162,6 +161,5 @@ def text_of(output: Any) -> str:
 
 
 def state(notebook: Any) -> list[dict[str, Any]]:
-    """Of each widget of an executed notebook."""
     widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
     return [widget["state"] for widget in widgets.values()]

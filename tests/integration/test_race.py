@@ -27,7 +27,6 @@ scales:
 
 
 def lineage(pid: int, parents: dict[int, int]) -> list[int]:
-    """A process and its ancestors."""
     found = [pid]
     while found[-1] in parents:
         found.append(parents[found[-1]])

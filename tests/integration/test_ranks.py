@@ -17,7 +17,6 @@ ENGINES = ("sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """Two runs in turn, the second and the base measured."""
     folder = tmp_path_factory.mktemp("ranks")
     common = [*SMALL, *ENGINES, "train.steps=1", f"store={folder / 'runs'}"]
     done = [[*common, "seed=1"], [*common, "seed=2", "engine.zero_stage=3"]]

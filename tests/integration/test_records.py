@@ -30,7 +30,6 @@ scales:
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: a study, its runs and their records."""
     folder = tmp_path_factory.mktemp("records")
     few_problems(folder)
     (folder / "experiments").mkdir()

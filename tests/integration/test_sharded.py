@@ -30,7 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def said(folder: Path) -> list[dict]:
-    """What both ranks found."""
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True))
     with torch.no_grad():
         for parameter in model.parameters():

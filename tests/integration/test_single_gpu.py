@@ -28,7 +28,6 @@ SMALL += ("train.checkpoint_every=1", "sampler=torch", "data.benchmarks=[words:t
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study, a benchmark, problems to train on and a model."""
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/card.yaml").write_text(STUDY)
     write_words(tmp_path / "train.jsonl")

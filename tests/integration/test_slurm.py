@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small
@@ -51,7 +52,6 @@ def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Path]:
-    """A cluster for all tests of this file."""
     with cluster() as folder:
         yield folder
 
@@ -63,16 +63,8 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
 ) -> None:
     env = study(tmp_path, "train.steps=10")
     process = ablate(tmp_path / "runs", env)
-    good = RunFolder.of(
-        small(
-            tmp_path / "runs",
-            "scale=laptop",
-            "model=laptop",
-            "objective=grpo_dapo",
-            "train.steps=10",
-            "data.benchmarks=[max4]",
-        )
-    )
+    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
+    good = RunFolder.of(small(tmp_path / "runs", *words, "objective=grpo_dapo"))
     until(lambda: len(good.metrics()) >= 2, process, 180)
     assert process.poll() is None, process.end()
     running = subprocess.run(
@@ -86,20 +78,14 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     assert "sampler and trainer disagree" in done.stderr
     finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
     own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
     assert set(finished) == {good.path.name, own.path.name}
     (kept,) = own.config()["full"]["objective"]["kinds"].values()
     assert kept == (tmp_path / "kinds" / "spo.py").read_text()
     assert len(own.metrics()) == 10
     assert (good.path / "log.txt").exists()
-    whole = RunFolder.of(
-        small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
-    )
-    from tepo.training.loop import train
-
-    train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
-    assert lasting(good.path) == lasting(whole.path)
+    whole = train(small(tmp_path / "whole", *words, "objective=grpo_dapo"))
+    assert lasting(good.path) == lasting(whole)
 
 
 @pytest.mark.slurm

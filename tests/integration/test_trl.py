@@ -85,7 +85,6 @@ def test_accumulation_changes_nothing(row, tmp_path):
 
 @pytest.mark.parametrize("row", ["tepo", "gtpo"])
 def test_trains(row, tmp_path):
-    """Losses are numbers, weights move, and the metrics have verl's and TRL's names."""
     objective = load_objective(row)
     watch, trainer = train(settings(tmp_path, learning_rate=1e-3), objective)
     steps = watch.logs[:-1]
@@ -148,7 +147,6 @@ def test_a_correction_without_a_sampler(tmp_path):
 
 
 def documented(page: str) -> dict[str, Any]:
-    """The settings in the example of docs/library.md."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     found = re.search(r"args=GRPOConfig\((.*?)\)", text)
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}

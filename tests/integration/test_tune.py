@@ -112,7 +112,6 @@ def _choose_without_tests(folder: str, answer: str) -> None:
 
 
 def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
-    """Not by training, not by validation, not by choosing."""
     answer = tmp_path / "answer.json"
     Started(_choose_without_tests, str(tmp_path), str(answer), cwd=tmp_path, **own(tmp_path, "GRPO")).end()
     chosen, reported = json.loads(answer.read_text())

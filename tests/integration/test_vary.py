@@ -31,7 +31,6 @@ SETTINGS = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-3") fo
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs of a sweep, one of them made by another study."""
     folder = tmp_path_factory.mktemp("vary")
     own = few_problems(folder)
     (folder / "experiments").mkdir()

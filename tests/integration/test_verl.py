@@ -48,7 +48,6 @@ SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's l
 
 
 def actor(mode: str, **changes: Any) -> Any:
-    """A real ActorConfig of verl's."""
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
     policy_loss = PolicyLossConfig(**changes.pop("policy_loss", {}))
@@ -151,7 +150,6 @@ def test_advantages(theirs, row, changes, options):
 
 
 def test_rows_that_verl_cannot_serve():
-    """The error says what is lacking and which reading needs less; with it the row is registered."""
     from tepo.integrations.verl import core_algos, register
 
     with pytest.raises(UserError, match=r"entropies of the current policy") as caught:

@@ -28,7 +28,6 @@ def make() -> ModuleType:
 
 
 def right(chain: str) -> bool:
-    """Whether a chain is sums that hold, the last of which is boxed."""
     done = SUM.findall(chain)
     rest = SUM.sub("", chain)
     holds = all(int(c) == {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[o] for a, o, b, c in done)

@@ -61,7 +61,6 @@ def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path
 
 
 def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
-    """Exit code 0, a sentence, and `tepo list` shows how it ended; again, and nothing is trained."""
     words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
     for _ in range(2):
         done = tepo(*words)
@@ -97,7 +96,6 @@ def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
-    """It is measured, marked in the table, and not run again."""
     own = few_problems(tmp_path)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "mine.yaml").write_text(

@@ -148,7 +148,6 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
 
 
 def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    """As for the other commands: one run, or which of several is meant."""
     from tepo_cli.show_scores import find_target
 
     for name in ("0123456789ab", "0199999999ab"):

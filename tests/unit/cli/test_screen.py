@@ -35,7 +35,6 @@ ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any scree
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal of 40 columns."""
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")  # of a dumb one rich does not ask the width
     monkeypatch.setattr(Console, "is_terminal", True)

@@ -25,7 +25,6 @@ finally:
 
 
 def imported(*words: str, cwd: Path) -> set[str]:
-    """Modules in the process of a command that ends well."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
     )

@@ -21,16 +21,10 @@ def test_defaults_are_the_laptop_run() -> None:
 
 
 def test_overrides_of_groups_and_leaves() -> None:
-    config = compose(
-        ["objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]", "objective.surrogate.high=0.3"]
-    )
-    assert (config.objective["name"], config.seed, config.train.steps, config.data.benchmarks) == (
-        "grpo_dapo",
-        3,
-        40,
-        ["add3"],
-    )
-    assert config.objective["surrogate"]["high"] == 0.3
+    words = ("objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]")
+    config = compose([*words, "objective.surrogate.high=0.3"])
+    assert (config.seed, config.train.steps, config.data.benchmarks) == (3, 40, ["add3"])
+    assert (config.objective["name"], config.objective["surrogate"]["high"]) == ("grpo_dapo", 0.3)
 
 
 @pytest.mark.parametrize(

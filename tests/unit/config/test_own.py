@@ -21,7 +21,6 @@ SHIPPED = str(PACKAGE / "assets/laptop")
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a file of problems and a model."""
     rows = [{"id": number, "problem": f"{number}+{number}=", "answer": 2 * number} for number in range(10, 30)]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "tiny").symlink_to(SHIPPED)
@@ -41,35 +40,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_of_problems_is_what_is_trained_on(here: Path, words: list[str]) -> None:
     config = compose(words)
     assert (config.data.kind, config.data.name, config.data.tasks) == ("problems", "sums", {})
-    assert [item[0].prompt for item in PromptStream(config, AutoTokenizer.from_pretrained(SHIPPED)).items][:2] == [
-        "10+10=",
-        "11+11=",
-    ]
+    first, second, *_ = PromptStream(config, AutoTokenizer.from_pretrained(SHIPPED)).items
+    assert (first[0].prompt, second[0].prompt) == ("10+10=", "11+11=")
     assert config.data.benchmarks == []  # the shipped ones say nothing about it
-    assert (config.train.max_prompt_tokens, config.train.max_new_tokens, config.data.overlong_prompts) == (
-        256,
-        128,
-        "error",
-    )
+    assert (config.train.max_prompt_tokens, config.train.max_new_tokens) == (256, 128)
+    assert config.data.overlong_prompts == "error"
     assert run_id(config) == run_id(compose(["data=sums.jsonl"])) != run_id(compose())
 
 
 def test_what_the_words_say_wins_over_what_follows_from_the_file(here: Path) -> None:
-    config = compose(
-        [
-            "data.name=mine",
-            "train.max_new_tokens=9",
-            "data.overlong_prompts=drop",
-            "data.benchmarks=[add3]",
-            "data=sums.jsonl",
-        ]
-    )
-    assert (config.data.name, config.train.max_new_tokens, config.data.overlong_prompts, config.data.benchmarks) == (
-        "mine",
-        9,
-        "drop",
-        ["add3"],
-    )
+    words = ("data.name=mine", "train.max_new_tokens=9", "data.overlong_prompts=drop", "data.benchmarks=[add3]")
+    config = compose([*words, "data=sums.jsonl"])
+    assert (config.data.name, config.train.max_new_tokens) == ("mine", 9)
+    assert (config.data.overlong_prompts, config.data.benchmarks) == ("drop", ["add3"])
     kept = compose(["data=laptop", "data.kind=problems", "data.problems=sums.jsonl"])
     assert (kept.data.kind, len(kept.data.benchmarks), kept.train.max_prompt_tokens) == ("problems", 7, 64)
     paper = compose(["scale=paper", "data.problems=sums.jsonl"])

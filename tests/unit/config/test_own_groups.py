@@ -39,7 +39,6 @@ FILES = {
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, with a space in its name."""
     folder = tmp_path / "my folder"
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What prime-rl gives a row, one response after the other (its loss and gradient: integration/test_trainer_cells.py)."""
+"""What prime-rl gives a row, one response after the other (loss and gradient: integration/test_trainer_cells.py)."""
 
 from dataclasses import dataclass, field
 
@@ -36,7 +36,6 @@ def responses() -> list[LossInputs]:
 
 
 def test_token_weights():
-    """prime-rl's stream of weights multiplies each token's terms."""
     inputs = responses()[0]
     inputs.loss_weights = torch.linspace(0.1, 2, len(inputs.loss_mask), dtype=torch.float64)
     ratio = (inputs.trainer_logprobs - inputs.inference_logprobs).exp()

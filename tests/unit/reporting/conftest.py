@@ -30,7 +30,6 @@ def table() -> Table:
 
 @pytest.fixture(scope="session")
 def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small page."""
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(table), encoding="utf-8")
     return path

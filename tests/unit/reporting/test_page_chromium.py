@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
 @pytest.fixture
 def fresh(window: Page, path: Path) -> Page:
-    """The page as it is loaded."""
     window.open(path)
     window.unpacked()
     return window

@@ -139,8 +139,6 @@ def test_latex_compiles(table: Table, tmp_path: Path) -> None:
 
 
 class _Tags(HTMLParser):
-    """Collects open tags and checks that they close in order."""
-
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []

@@ -194,7 +194,6 @@ def test_an_override_names_itself_and_the_nearest_name(word: str, where: str, wh
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the Hydra groups, to be spoilt."""
     shutil.copytree(paths.CONFIG, tmp_path / "config")
     monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
     return tmp_path / "config"

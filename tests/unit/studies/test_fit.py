@@ -174,7 +174,6 @@ def card(gib: float, host: float = 60) -> Machine:
 
 
 def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> None:
-    """And why: what an override saves is the difference of the memory with and without it."""
     config = small_model
     large, middle, small = (fit(config, card(gib)) for gib in (79, 47, 26))
     assert (large.problem, large.changes, large.savings) == ("", (), ())

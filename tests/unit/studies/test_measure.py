@@ -23,30 +23,14 @@ from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
 # As versions before this file wrote it, in runs/base-7859a1c90930/eval/add3@first6@seed1/result.json;
 # the two hashes of the problems are those of today's test split.
-STORED = {
-    "benchmark": "add3",
-    "problems": 6,
-    "samples": 4,
-    "accuracy": 0.5,
-    "interval": None,
-    "scores": {"avg@4": 0.5, "pass@2": 0.75, "pass@4": 1.0, "maj@4": 0.75, "truncated": 0.0, "mean_tokens": 26.875},
-    "subsets": {},
-    "grader": "grader 7 options ac2524c1",
-    "task": {
-        "benchmark": "add3",
-        "fingerprint": "96346a98a537",
-        "grading": "d827049039f8",
-        "content_hash": "73cd1d32640364855d44e84870fac15974b43d698828198d06c54e5338b7952e",
-        "seed": 1,
-        "limit": 6,
-        "policy": {"weights": "00c3c6196172"},
-        "wrap": "auto",
-        "thinking": None,
-        "rows_per_part": 256,
-    },
-    "timeouts": 0,
-    "format": 1,
-}
+STORED = json.loads("""
+{"benchmark": "add3", "problems": 6, "samples": 4, "accuracy": 0.5, "interval": null, "subsets": {},
+ "scores": {"avg@4": 0.5, "pass@2": 0.75, "pass@4": 1.0, "maj@4": 0.75, "truncated": 0.0, "mean_tokens": 26.875},
+ "grader": "grader 7 options ac2524c1", "timeouts": 0, "format": 1,
+ "task": {"benchmark": "add3", "fingerprint": "96346a98a537", "grading": "d827049039f8",
+          "content_hash": "73cd1d32640364855d44e84870fac15974b43d698828198d06c54e5338b7952e", "seed": 1, "limit": 6,
+          "policy": {"weights": "00c3c6196172"}, "wrap": "auto", "thinking": null, "rows_per_part": 256}}
+""")
 FOLDER = "base-7859a1c90930/eval/add3@first6@seed1"
 
 

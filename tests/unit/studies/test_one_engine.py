@@ -26,7 +26,6 @@ LIMIT = 3
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Weights]:
-    """The shipped base, and two with other weights."""
     folder, policy = tmp_path_factory.mktemp("models"), load_policy("package:laptop")
     torch.manual_seed(0)
     for name in ("one", "two"):
@@ -47,8 +46,6 @@ def samples(run: RunFolder) -> Any:
 
 
 class Openings:
-    """Opens the embedded sampler, and notes of which weights."""
-
     def __init__(self) -> None:
         self.opened: list[str] = []
         self.closed = 0

@@ -72,7 +72,6 @@ def hold(folder: Path) -> None:
 
 
 def running(processes: Sequence[Path]) -> list[str]:
-    """Those of the processes that are there."""
     states = [Path(f"/proc/{process.name}/stat") for process in processes]
     return [str(state) for state in states if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"]
 

@@ -41,7 +41,6 @@ scales:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder with a study."""
     folder = tmp_path / "own"
     (folder / "experiments").mkdir(parents=True)
     (folder / "experiments" / "mine.yaml").write_text(STUDY)
@@ -66,7 +65,6 @@ def finished(store: Path, *wanted: int) -> Planned:
 
 @pytest.fixture
 def recorded(own: Path, tmp_path: Path) -> Path:
-    """The file with all runs of the study."""
     record_study(file_of("mine"), finished(tmp_path / "runs"))
     return file_of("mine")
 

@@ -249,7 +249,6 @@ def test_claims_keep_their_seeds_and_settings_beside_other_studies(
 
 
 def test_claims_in_words(file: Path, tmp_path: Path) -> None:
-    """Decided ones first, each with its figure, interval, runs and what would refute it."""
     file.write_text(text("close", "up").replace("    rule:", "    means: So be it.\n    rule:"))
     claims = parse_claims(file)
     planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)

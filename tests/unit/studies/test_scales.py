@@ -22,7 +22,6 @@ scales:
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study that names laptop alone, and a scale of the user's own that is like it."""
     for folder in ("scale", "experiments"):
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))

@@ -158,22 +158,8 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
 
 
 def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
-    """Without Slurm on this machine; nothing is written."""
-    words = [
-        "ablate",
-        "panel-e",
-        "--dry-run",
-        "--launcher",
-        "slurm",
-        "--gpus",
-        "2",
-        "--partition",
-        "big",
-        "--slurm",
-        "mem=10G",
-        "--store",
-    ]
-    done = tepo(*words, tmp_path / "s")
+    words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--partition", "big")
+    done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s")
     first, *rest = done.stdout.splitlines()
     assert first == "#!/bin/sh"
     asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]

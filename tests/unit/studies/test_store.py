@@ -42,7 +42,6 @@ WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's own studies."""
     (tmp_path / "own" / "experiments").mkdir(parents=True)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
     (tmp_path / "own" / "experiments" / "mine.yaml").write_text(STUDY.format(row=""))

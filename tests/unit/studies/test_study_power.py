@@ -87,7 +87,6 @@ def test_the_commands(planned: Planned, tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:
-    """A baseline and a row at two settings are two comparisons."""
     swept = STUDY.replace("title: mine", "title: mine\nvary: {train.learning_rate: [1e-4, 2e-4]}")
     (tmp_path / "experiments" / "mine.yaml").write_text(swept)
     planned = plan_all(["mine"], "laptop", store=tmp_path / "runs")

@@ -95,7 +95,6 @@ def moved(model: nn.Module) -> nn.Module:
 
 
 def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
-    """Where the micro-batches of one mini-batch wait."""
     updater.objective = load_objective(objective)
     mini_batch, _ = mini_batches(
         rollout, torch.empty_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1
@@ -127,8 +126,6 @@ def offloaded() -> list[str]:
 
 
 class Products(TorchDispatchMode):
-    """Notes which matrix products are called."""
-
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()

@@ -68,6 +68,5 @@ def interrupted(config: RunConfig, step: int = 1, *more: Any) -> RunFolder:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """The same metrics and the same weights, bit for bit."""
     assert lasting(one) == lasting(other)
     assert weights(one) == weights(other)

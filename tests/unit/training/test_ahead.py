@@ -124,14 +124,12 @@ class Order:
 
 
 def comparable(folder: Path) -> tuple[Any, ...]:
-    """What must be equal of two runs, and how they ended."""
     run = RunFolder(folder)
     manifest = run.manifest()
     return lasting(folder), weights(folder), manifest["status"], manifest["steps"], run.ending()
 
 
 def in_turn(store: Path, *words: str) -> Path:
-    """The run that draws and trains in turn."""
     return train(small(store, *WORDS, *words, "sampler=near"))
 
 
@@ -147,7 +145,6 @@ def in_turn(store: Path, *words: str) -> Path:
 def test_a_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     store: Path, monkeypatch: pytest.MonkeyPatch, first: Any, words: tuple[str, ...]
 ) -> None:
-    """Whichever of the two is faster. All metrics and weights."""
     usual = in_turn(store, *words)
     config = small(store, *WORDS, *words, "sampler=far")
     shutil.rmtree(RunFolder.of(config).path, ignore_errors=True)
@@ -224,7 +221,6 @@ def test_a_run_that_is_asked_to_stop_finishes_the_step_and_its_rollout(
 
 
 def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], None]) -> tuple[Any, ...]:
-    """What is left of a run that is broken off."""
     config = small(store / sampler, *WORDS, "train.steps=4", f"sampler={sampler}")
     with pytest.MonkeyPatch.context() as patch:
         break_off(Order(config, first if sampler == "far" else "training", patch))

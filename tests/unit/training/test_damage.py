@@ -34,7 +34,6 @@ def copied(runs: Path, name: str, store: Path) -> RunFolder:
 
 
 def resumes(store: Path, runs: Path) -> None:
-    """Train to the end, and compare with the run that nothing happened to."""
     ours, whole = train(small(store, STEPS)), RunFolder.of(small(runs / "whole", STEPS)).path
     assert_same_run(ours, whole)
     assert RunFolder(ours).finished()

@@ -42,7 +42,6 @@ def problems(path: Path, *answers: str) -> tuple[str, str, str]:
 
 
 def ended(config: RunConfig) -> RunFolder:
-    """Train a run that must end by itself; a second call trains nothing."""
     run, steps = RunFolder.of(config), []  # type: RunFolder, list[int]
     train(config)
     assert run.finished()
@@ -91,7 +90,6 @@ def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
 def test_the_result_is_the_weights_before_the_step_however_often_they_were_saved(
     tmp_path: Path, words: tuple[str, ...], kind: str
 ) -> None:
-    """An undisturbed run as short gives the weights."""
     often, rarely = (
         ended(small(tmp_path / every, *words, f"train.checkpoint_every={every}")) for every in ("1", "100")
     )

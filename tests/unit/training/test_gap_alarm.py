@@ -118,7 +118,6 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
 def test_no_alarm_where_nothing_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, steps: int, words: list[str]
 ) -> None:
-    """docs/log.md has more steps."""
     folder = train(small(tmp_path, f"train.steps={steps}", *TINY, *words))
     assert len(RunFolder(folder).metrics()) == steps
     assert capsys.readouterr().err == ""

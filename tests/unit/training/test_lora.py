@@ -85,7 +85,6 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
 def test_the_initial_policy_is_the_trained_one_without_its_adapters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same run with a second copy of the base in its place."""
     words = (*LORA, "objective=grpo", "objective.penalty.coefficient=0.1")
     config = small(tmp_path / "off", *words)
     off = lasting(train(config))

@@ -162,7 +162,6 @@ def collected(
 
 
 def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[Rollout, Clock]]:
-    """The same collection by two ranks in two threads."""
     slots, barrier = [None, None], threading.Barrier(2)
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(lambda rank: collected(config, sampler(), Exchange(rank, slots, barrier)), range(2)))
@@ -173,7 +172,6 @@ def numbers(rollout: Rollout) -> list[int]:
 
 
 def test_ranks_agree_on_the_end_of_training(tmp_path: Path) -> None:
-    """A rank that has a right answer alone, one whose sampler finds the policy broken: both ranks end alike."""
     config = small(tmp_path, "train.max_rounds=2")
 
     def ends(samplers: Sequence[Clock]) -> list[Exception]:
@@ -272,7 +270,6 @@ def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: int) -> None:
-    """By one rank and by two, at several margins, with lengths and rewards at random."""
     draw = Random(seed)
     answers = [[(draw.randint(10, 200), draw.random() < 0.2) for _ in range(4)] for _ in range(48)]
     mixed = [number for number, group in enumerate(answers) if 0 < sum(right for _, right in group) < 4]

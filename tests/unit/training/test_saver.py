@@ -29,7 +29,6 @@ SEVERAL = 2
 
 
 def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
-    """Call work(saver, rank) on both, and return how each ended."""
     shared, slots = threading.Barrier(SEVERAL), [None] * SEVERAL
     ends: list[BaseException | None] = [None] * SEVERAL
 
@@ -49,7 +48,6 @@ def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
 
 
 def part(rank: int) -> list[TensorFile]:
-    """The file of a rank."""
     return [TensorFile(f"{rank}.safetensors", {"a": torch.full((5,), rank)})]
 
 

@@ -116,7 +116,6 @@ def slower(times: float) -> Decoding:
 def test_the_same_groups_for_any_ranks_speeds_and_margin(
     speeds: list[float], margin: float, before: int, seed: int
 ) -> None:
-    """The first mixed ones in prompt order, on every rank. No response is drawn twice, and none is left under way."""
     workload = Lognormal(300, 1500, seed=seed)
     mixed = [number for number in range(100, 160) if 0 < workload.group(number, SIZE).right < SIZE][:6]
     engines = [Noting(slower(times)) for times in speeds]

@@ -29,8 +29,6 @@ WORDS = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "obje
 
 @dataclass
 class Kept:
-    """A run with all of its checkpoints."""
-
     config: RunConfig
     run: RunFolder
     folder: Path
@@ -39,7 +37,6 @@ class Kept:
         return self.folder / str(step)
 
     def pending(self, step: int) -> dict[int, StepRollout]:
-        """The rollouts that a checkpoint holds, by the step that trains them."""
         policy = load_policy(self.config.model.path)
         rollouts = read_pending(self.checkpoint(step), PromptStream(self.config, policy.tokenizer), CPU)
         return {waiting.step: waiting for waiting in rollouts}

@@ -9,8 +9,6 @@ from tepo.training.engine.torch_engine import TorchEngine
 
 
 class _One(torch.nn.Module):
-    """One weight."""
-
     def __init__(self, dtype: torch.dtype):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(1, dtype=dtype))

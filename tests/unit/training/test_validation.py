@@ -31,7 +31,6 @@ EVERY = ("train.validate_every=2", "train.validation_problems=6")
 
 @pytest.fixture
 def problems(tmp_path: Path) -> str:
-    """A file of forty problems, some with equal statements."""
     made = generate({"max4": 1}, 35, 0, "train")
     rows = [{"id": f"p{i}", "problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
     path = tmp_path / "own.jsonl"
@@ -41,7 +40,6 @@ def problems(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that validated on its way."""
     return RunFolder(train(small(tmp_path_factory.mktemp("measured"), *EVERY)))
 
 

@@ -120,9 +120,16 @@ def tepo(
 
 def alone(*words: str | Path, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command in an interpreter of its own: what the libraries read when they are imported counts."""
-    command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
-    environment = os.environ | environment
-    return _ended(subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment), code)
+    return python("-m", "tepo_cli", *words, code=code, **environment)
+
+
+def python(
+    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = 600, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run an interpreter to its end, which must have this exit code (None: any)."""
+    command = [sys.executable, *map(str, words)]
+    where: Any = {"cwd": cwd, "env": os.environ | environment, "timeout": seconds}
+    return _ended(subprocess.run(command, capture_output=True, text=True, **where), code)
 
 
 def started(

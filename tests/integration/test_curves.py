@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +25,7 @@ scales:
 
 def test_curves_from_training_to_page(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     words = [part for word in (*SMALL, *SETTINGS) for part in ("--set", word)]
 
     def run(command: str, *more: str | Path) -> str:

@@ -2,9 +2,6 @@
 and on the hub through local data sets."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import yaml
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
-from tests.integration.commands import alone, tepo
+from tests.integration.commands import alone, python, tepo
 from tests.integration.published import make_sets, write_rows
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TEPO_DATA": ""}
@@ -146,9 +143,7 @@ for name in names:
 @pytest.mark.parametrize("environment", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
 def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("datasets")
-    environment = os.environ | environment | {"HF_HOME": str(tmp_path)}
-    words = [sys.executable, "-c", EVALUATE, str(tmp_path / "runs"), *NAMES]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment, check=True)
+    done = python("-c", EVALUATE, tmp_path / "runs", *NAMES, **environment, HF_HOME=str(tmp_path))
     assert done.stdout == "2\n2\n"
     assert done.stderr.count("error:") == 2
     for name in NAMES:

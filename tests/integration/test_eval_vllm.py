@@ -12,7 +12,7 @@ from tepo.store.run_id import base_id
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.integration.commands import started, tepo, until
-from tests.unit.training.small import small
+from tests.unit.training.small import small, write
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 GREEDY = (
@@ -27,8 +27,7 @@ DRAWN = (
 
 def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     """The folder of the evaluations that the command made of a model. before: another that is measured first."""
-    (folder / "evals").mkdir(exist_ok=True)
-    (folder / "evals/greedy.yaml").write_text(GREEDY)
+    write(folder / "evals/greedy.yaml", GREEDY)
     (folder / "evals/drawn.yaml").write_text(DRAWN)
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
@@ -123,8 +122,7 @@ def runs(pid: int) -> bool:
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="one GPU: refused before the engine is asked")
 def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
     """The laptop model has three heads: vLLM itself must refuse to cut them over two devices."""
-    (tmp_path / "evals").mkdir()
-    (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
+    write(tmp_path / "evals/greedy.yaml", GREEDY)
     words = ("eval", "greedy", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
     done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path), code=2)
     assert "attention heads (3) must be divisible by tensor parallel size (2)" in done.stderr

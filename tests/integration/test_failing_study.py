@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import alone, started, tepo, until
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,7 @@ LONG = {
 def ablate(folder: Path, *words: str) -> tuple[int, str, int]:
     """Exit code, what was said, and the number of runs that have a folder."""
     own = few_problems(folder)
-    (folder / "experiments").mkdir()
-    (folder / "experiments/mine.yaml").write_text(STUDY)
+    write(folder / "experiments/mine.yaml", STUDY)
     sets = [part for word in (*SMALL, "train.steps=1", "data.benchmarks=[add3]") for part in ("--set", word)]
     done = tepo("ablate", "mine", "--store", folder / "runs", "--jobs", "1", *sets, *words, **own, code=None)
     return done.returncode, done.stderr, len(list((folder / "runs").iterdir()))
@@ -56,8 +55,7 @@ def test_a_line_a_finished_run_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.disaster
 def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     sets = [part for word in (*SMALL, "train.steps=5000", "data.benchmarks=[add3]") for part in ("--set", word)]
     store = tmp_path / "runs"
     words = ("ablate", "mine", "--store", store, "--jobs", "2", "--seeds", "0", *sets)

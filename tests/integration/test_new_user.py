@@ -15,6 +15,7 @@ import yaml
 
 from tepo.objectives.testing.checks import CHECKS
 from tests.integration.own_model import save_tiny
+from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -214,8 +215,7 @@ OWN_STUDY = {
 
 @pytest.mark.disaster
 def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
-    (user.folder / "kinds").mkdir()
-    (user.folder / "kinds/square.py").write_text(SPO)
+    write(user.folder / "kinds/square.py", SPO)
     user.declares("objective/narrow.yaml", NARROW)
     user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "spo"}})
     user.declares("model/mine.yaml", {"name": "mine", "path": "./tiny"})

@@ -11,7 +11,7 @@ import pytest
 from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import sharing, started, until
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.disaster
 
@@ -35,15 +35,13 @@ def lineage(pid: int, parents: dict[int, int]) -> list[int]:
 
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
-    (tmp_path / "ablations").mkdir()
-    (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
+    write(tmp_path / "ablations/raced.yaml", STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
     words = ("ablate", "raced", "--store", tmp_path / "runs", "--format", "csv")
     # the one that is killed has its units forked by a server of its own, as a user's command has
     processes = [started(*words, **own), *(sharing(*words, **own) for _ in range(3))]
     until(lambda: list((tmp_path / "runs").glob("*/metrics.jsonl")), processes[0])
-    lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[
-        1:
-    ]
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    lines = listed.splitlines()
     parents = dict(tuple(map(int, line.split())) for line in lines)
     for pid in parents:
         if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own

@@ -9,7 +9,7 @@ import pytest
 
 from tepo.store.records.archive import read_records, write_records
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,7 @@ scales:
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
     few_problems(folder)
-    (folder / "experiments").mkdir()
-    (folder / "experiments" / "mine.yaml").write_text(STUDY)
+    write(folder / "experiments/mine.yaml", STUDY)
     called(folder, "ablate", "mine")
     written = called(folder, "records", "write", "mine")
     assert f"{folder / 'records' / 'mine.jsonl.xz'}: 5 runs from the store, 0 kept, 0 not recorded" in written

@@ -14,7 +14,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
 from tests.integration.commands import tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
-from tests.unit.training.small import SMALL, small
+from tests.unit.training.small import SMALL, small, write
 
 pytestmark = pytest.mark.slow
 WORDS = (*SMALL, "train.steps=1", "data.benchmarks=[greedy,drawn]")
@@ -30,11 +30,9 @@ scales:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "evals").mkdir()
-    (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
+    write(tmp_path / "evals/greedy.yaml", GREEDY)
     (tmp_path / "evals/drawn.yaml").write_text(DRAWN)
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     return tmp_path
 

@@ -11,7 +11,7 @@ from tepo import __version__
 from tepo.common import provenance
 from tepo.store.samples_file import read_table
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,7 @@ scales:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shown")
     own = few_problems(place)
-    (place / "experiments").mkdir()
-    (place / "experiments" / "mine.yaml").write_text(STUDY)
+    write(place / "experiments/mine.yaml", STUDY)
     done = tepo("ablate", "mine", "--store", place / "runs", *WORDS, **own)
     assert "TEPO (1 steps)" in done.stdout
     return place / "runs"

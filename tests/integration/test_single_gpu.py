@@ -10,6 +10,7 @@ import pytest
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import started, tepo, until
 from tests.integration.own_model import save_family, save_words, write_words
+from tests.unit.training.small import write
 
 STUDY = """\
 title: what fits on one card
@@ -28,8 +29,7 @@ SMALL += ("train.checkpoint_every=1", "sampler=torch", "data.benchmarks=[words:t
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments/card.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/card.yaml", STUDY)
     write_words(tmp_path / "train.jsonl")
     save_words(tmp_path)
     save_family(tmp_path / "tiny", "qwen3")

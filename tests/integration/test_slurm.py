@@ -50,6 +50,10 @@ def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
     return started(*words_of(store), "--partition", "main", *more, cwd=store.parent, **env)
 
 
+def squeue(*words: str) -> str:
+    return subprocess.run(["squeue", "-h", *words], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Path]:
     with cluster() as folder:
@@ -67,10 +71,7 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     good = RunFolder.of(small(tmp_path / "runs", *words, "objective=grpo_dapo"))
     until(lambda: len(good.metrics()) >= 2, process, 180)
     assert process.poll() is None, process.end()
-    running = subprocess.run(
-        ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    for job in running:  # what Slurm does on preemption
+    for job in squeue("-t", "R", "-o", "%i").split():  # what Slurm does on preemption
         subprocess.run(["scontrol", "requeue", job], check=True)
     done = process.end(code=1)
     assert "1 of the runs failed" in done.stderr
@@ -96,8 +97,7 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
         done = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1")).end(code=1)
         assert "3 of the runs failed" in done.stderr
         assert "launch failed requeued held" in done.stderr
-        waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
-        assert waiting == ""
+        assert squeue() == ""
 
 
 @pytest.mark.slurm
@@ -112,7 +112,7 @@ def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slu
     assert "prompts are longer than" in done.stderr
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
-    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""
+    assert squeue() == ""
 
 
 ROW = """\
@@ -245,4 +245,4 @@ def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path
     env = one_row(tmp_path, "train.steps=1")
     done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env, code=2)
     assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
-    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""
+    assert squeue() == ""

@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import load_objective, objective_mapping
+from tests.integration.commands import python
 from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
@@ -211,11 +210,8 @@ def test_every_setting_named_exists(tmp_path):
 @pytest.mark.disaster
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    script = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    done = subprocess.run(
-        [*script, "tests.integration.trl_run", str(tmp_path)], capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    script = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    python(*script, "tests.integration.trl_run", tmp_path, seconds=900)
     from tests.integration.trl_run import with_fixed_completions
 
     for row in ("tepo", "gtpo", "clip_cov"):

@@ -12,7 +12,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo.studies.tuning_result import tuned_rows
 from tests.integration.commands import Started, started, tepo
 from tests.integration.slurm_cluster import cluster
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.disaster
 
@@ -35,8 +35,7 @@ scales:
 def own(folder: Path, *without: str) -> dict[str, str]:
     """The study without some rows, and the environment that has it."""
     lines = [line for line in STUDY.splitlines() if not any(f"label: {label}," in line for label in without)]
-    (folder / "experiments").mkdir(parents=True)
-    (folder / "experiments" / "my_tuning.yaml").write_text("\n".join(lines))
+    write(folder / "experiments/my_tuning.yaml", "\n".join(lines))
     return few_problems(folder)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +33,7 @@ SETTINGS = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-3") fo
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vary")
     own = few_problems(folder)
-    (folder / "experiments").mkdir()
-    (folder / "experiments" / "plain.yaml").write_text(PLAIN)
+    write(folder / "experiments/plain.yaml", PLAIN)
     (folder / "experiments" / "my_sweep.yaml").write_text(SWEEP + SCALES)
     tepo("ablate", "plain", "--store", folder / "runs", *WORDS, **own)
     return folder / "runs"

@@ -1,8 +1,5 @@
 """Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +8,7 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import with_changes
+from tests.integration.commands import python
 
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
 
@@ -209,6 +207,4 @@ def test_verl_imports_it_by_name():
     """As a user names it, in every process of verl's."""
     code = "import verl; from verl.trainer.ppo import core_algos as c; c.get_policy_loss_fn('tepo_gspo')"
     code += "; c.get_adv_estimator_fn('tepo_gspo')"
-    environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "tepo.integrations.verl"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    python("-c", code, VERL_USE_EXTERNAL_MODULES="tepo.integrations.verl")

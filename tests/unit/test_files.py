@@ -19,6 +19,7 @@ from tepo.launch.forkserver import job_environment, start
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.heartbeat import Heartbeat
 from tepo.training.distributed.liveness import Limits, Watch
+from tests.integration.commands import python
 
 
 @contextmanager
@@ -152,8 +153,7 @@ for number in range(2):
 def test_a_folder_that_was_cut_off_goes_with_the_next_one(when: str, tmp_path: Path) -> None:
     """Killed while the new folder is written, or while the one before is removed."""
     target = tmp_path / "target"
-    done = subprocess.run([sys.executable, "-c", KILLED, target, when], check=False)
-    assert done.returncode == -signal.SIGKILL
+    python("-c", KILLED, target, when, code=-signal.SIGKILL)
     assert len(list(tmp_path.glob(".target.????????"))) == 1
     assert when == "write" or sorted(path.read_text() for path in target.iterdir()) == ["1", "1"]
     (tmp_path / ".target.template").mkdir()  # a user's

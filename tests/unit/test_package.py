@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,6 +11,7 @@ import yaml
 
 import tepo
 from tepo.common.text import counted, install_line
+from tests.integration.commands import python
 
 ROOT = Path(tepo.__file__).parents[1]
 
@@ -60,9 +59,7 @@ def test_numbers_agree_with_their_nouns() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_licence_types_and_studies(tmp_path: Path) -> None:
-    quiet = ["--quiet", "--no-deps", "--no-build-isolation"]
-    command = [sys.executable, "-m", "pip", "wheel", *quiet, "-w", str(tmp_path), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    python("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT)
     (file,) = tmp_path.glob("tepo-*.whl")
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())

@@ -20,6 +20,7 @@ from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_store import WORDS
+from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))
 TYPO = "objective.penalty.coefficint=1"
@@ -130,8 +131,7 @@ def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path)
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     from tepo_cli.show_scores import find_target
 
-    (tmp_path / "0123456789ab").mkdir()
-    (tmp_path / "0123456789ab" / "config.json").write_text("[]")
+    write(tmp_path / "0123456789ab/config.json", "[]")
     for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
         with pytest.raises(UserError, match="no model and no run"):
             find_target(model, tmp_path, None)

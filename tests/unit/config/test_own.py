@@ -101,9 +101,8 @@ def test_a_model_by_its_path_alone_has_its_name_too(here: Path) -> None:
     ],
 )
 def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=message):
         compose(words.split())
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,8 @@ def test_words_that_contradict_each_other_or_name_nothing(here: Path, words: str
     ],
 )
 def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=message):
         run_id(compose([word]))
-    assert caught.value.exit_code == 2
 
 
 def test_own_places_are_no_options() -> None:

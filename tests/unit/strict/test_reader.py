@@ -1,8 +1,6 @@
 """What the strict reader takes, and what every class that a person writes says of its fields."""
 
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -18,6 +16,7 @@ from tepo.problems.grader import GraderOptions
 from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.training_sets import TrainingSet
 from tepo.studies.study import Study
+from tests.integration.commands import python
 
 
 @dataclass(frozen=True)
@@ -132,4 +131,4 @@ def test_a_study_and_a_configuration_are_read_without_torch() -> None:
         "import sys\nfrom tepo.config.compose import compose\nfrom tepo.studies.study import load_study\n"
         "compose()\nload_study('panel-e')\nassert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code)

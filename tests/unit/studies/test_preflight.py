@@ -12,6 +12,7 @@ from tepo.launch.slurm_options import SlurmOptions
 from tepo.launch.unit_checks import check_study
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
+from tests.unit.training.small import write
 
 STUDY = """
 title: rows
@@ -27,8 +28,7 @@ scales:
 
 @pytest.fixture(autouse=True)
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     monkeypatch.delenv("TEPO_DATA", raising=False)
 

@@ -12,6 +12,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo_cli.show_plan import show_price
+from tests.unit.training.small import write
 
 COST = Cost("laptop", "grpo_dapo", 36, 7, cpu_s=41, training_s=36, measuring_s=4, tokens=36_000, core_s=35)
 
@@ -53,11 +54,11 @@ def test_each_setting_that_does_other_work_is_probed(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight epochs cost more than two; a learning rate costs nothing. A probe's step counts for its own setting."""
-    (store / "experiments").mkdir()
-    (store / "experiments" / "mine.yaml").write_text(
+    write(
+        store / "experiments" / "mine.yaml",
         "title: x\nrows:\n  - {label: a, objective: grpo_dapo}\n  - {label: b, objective: gspo}\n"
         "vary: {train.epochs: [2, 8], train.learning_rate: [1e-4, 2e-4]}\n"
-        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n",
     )
     monkeypatch.setenv("TEPO_PATH", str(store))
     ((_, units),) = plan_all(["mine"], "laptop", store=store)

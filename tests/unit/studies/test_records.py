@@ -27,6 +27,7 @@ from tests.unit.studies.measured import finish
 from tests.unit.studies.test_registered import text
 from tests.unit.studies.test_tune import validate
 from tests.unit.test_files import elsewhere
+from tests.unit.training.small import write
 
 STUDY = """
 title: mine
@@ -42,8 +43,7 @@ scales:
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "own"
-    (folder / "experiments").mkdir(parents=True)
-    (folder / "experiments" / "mine.yaml").write_text(STUDY)
+    write(folder / "experiments/mine.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(folder))
     return folder
 
@@ -105,8 +105,7 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     ((study, units),) = planned(tmp_path / "runs")
     assert not marked(units)
     assert not marked(read(tmp_path / "empty"))
-    (own / "evals").mkdir()
-    (own / "evals" / "few.jsonl").write_text('{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
+    write(own / "evals/few.jsonl", '{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
     (own / "evals" / "few.yaml").write_text(
         "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}"
     )

@@ -20,6 +20,7 @@ from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import load_study, study_names
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
 
 CLAIM = """\
   - name: {name}
@@ -216,8 +217,7 @@ def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "claims.yaml").write_text(text("first"))
+    write(tmp_path / "experiments/claims.yaml", text("first"))
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     shown = tepo("claims", "--store", tmp_path / "runs", "--format", "csv")
     assert "0 of 16" in shown.stdout
@@ -237,8 +237,7 @@ def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
 def test_claims_keep_their_seeds_and_settings_beside_other_studies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "claims.yaml").write_text(text("first"))
+    write(tmp_path / "experiments/claims.yaml", text("first"))
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     words = ("train.steps=3", "data.benchmarks=[max4]")
     (_, claimed), (_, panel) = plan_all(["claims", "table4"], "laptop", store=tmp_path, seeds=[5], overrides=words)

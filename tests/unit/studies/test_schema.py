@@ -9,6 +9,7 @@ from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, parse_study
+from tests.unit.training.small import write
 
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
 ROW = "title: x\nrows:\n  - {label: a, objective: tepo%s}\n" + SCALES
@@ -57,8 +58,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_a_wrong_value_names_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "mine.yaml").write_text(ROW % ", overrides: [train.steps=abc]")
+    write(tmp_path / "experiments/mine.yaml", ROW % ", overrides: [train.steps=abc]")
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     with pytest.raises(UserError) as caught:
         plan_all(["mine"], "laptop", store=tmp_path / "runs")

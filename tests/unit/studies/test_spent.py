@@ -10,6 +10,7 @@ from tepo.store.cost import Cost
 from tepo.store.find_run import costs
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
+from tests.unit.training.small import write
 
 
 def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path: Path) -> None:
@@ -32,7 +33,6 @@ def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path:
 
 @pytest.mark.parametrize("content", ['[{"data": "lap', '[{"who": 1}]', "7"])
 def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "cost.json").write_text(content)
+    write(tmp_path / "run/cost.json", content)
     with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*delete it"):
         costs(tmp_path)

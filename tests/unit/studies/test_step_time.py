@@ -1,7 +1,5 @@
 """What a plan simulates: it runs what a run would run, and stays above what the hardware allows."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from statistics import fmean
 
@@ -17,6 +15,7 @@ from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
 from tepo.training.resources.gpu_cards import H100 as H100_CARD
 from tepo.training.resources.gpu_cards import Card
+from tests.integration.commands import python
 
 SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=8")
 SHORT = (*SMALL, "train.max_new_tokens=1024")
@@ -170,4 +169,4 @@ def test_whether_it_fits_is_said_without_a_simulation() -> None:
         "assert any(not fit(compose(['scale=paper']), one).problem for one in machines()); "
         "sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    python("-c", code)

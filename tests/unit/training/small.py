@@ -27,14 +27,20 @@ def small(store: Path, *overrides: str) -> RunConfig:
     return compose([*SMALL, f"store={store}", *overrides])
 
 
+def write(path: Path, text: str) -> Path:
+    """A file in a folder that may not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 def few_problems(folder: Path) -> dict[str, str]:
     """The benchmarks add3 and max4 with 20 problems in place of 200, in a user's folder: measuring a row on all of them
     takes ten times as long as training it for a few steps. Returns the environment that puts the folder in front."""
-    (folder / "evals").mkdir(parents=True)
     for name in ("add3", "max4"):
         text = (paths.shipped("evals") / f"{name}.yaml").read_text()
         assert "count: 200\n" in text
-        (folder / "evals" / f"{name}.yaml").write_text(text.replace("count: 200\n", "count: 20\n"))
+        write(folder / "evals" / f"{name}.yaml", text.replace("count: 200\n", "count: 20\n"))
     return {"TEPO_PATH": str(folder)}
 
 

@@ -4,8 +4,6 @@ The ranks are threads with a real barrier and real files; processes are in `test
 
 import hashlib
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from tepo.training.checkpoints import saver as saver_module
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
+from tests.integration.commands import python
 from tests.unit.training.test_rollout import Exchange
 
 SEVERAL = 2
@@ -195,11 +194,7 @@ print(run.checkpoints(), len(list((run.path / "checkpoints").iterdir())))
 
 @pytest.mark.slow
 def test_a_file_that_the_system_cuts_leaves_the_last_checkpoint(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    message, left = done.stdout.splitlines()
+    message, left = python("-c", FULL, tmp_path).stdout.splitlines()
     assert message.startswith("UserError cannot write: ")
     assert left == "[1] 1"
 

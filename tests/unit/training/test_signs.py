@@ -15,6 +15,7 @@ import pytest
 from tepo.training.distributed import liveness
 from tepo.training.distributed.heartbeat import Heartbeat
 from tepo.training.distributed.liveness import ACTIVITY, Activity, Limits, Sign, Watch
+from tests.integration.commands import python
 
 QUICK = Limits(every=0.02, silent=0.15, slack=1.0, times=2.0, token=0.5)
 SIGN = Sign(1, socket.gethostname(), os.getpid(), 1, "gen", waiting=False, stay=0.0)
@@ -195,14 +196,7 @@ with Heartbeat(watch, lambda error: Path(sys.argv[1], "said").write_text(error))
 
 
 def test_a_rank_that_waits_is_ended_with_the_name_of_the_lost_one(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", END, str(tmp_path), json.dumps(asdict(SIGN))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=50,
-    )
-    assert done.returncode == 1
+    done = python("-c", END, tmp_path, json.dumps(asdict(SIGN)), code=1, seconds=50)
     assert done.stderr.startswith("error: rank 0 of 2: rank 1 (process ")
     assert "is missing since" in done.stderr
     assert "try: look for the first error above; the same command goes on" in done.stderr

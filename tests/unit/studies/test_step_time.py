@@ -109,12 +109,6 @@ def test_an_engine_over_several_gpus_is_one_that_draws(size: int) -> None:
     assert cut.time.updates == whole.time.updates
 
 
-def test_engines_of_two_gpus_leave_a_larger_model_more_room_for_its_cache() -> None:
-    overrides = ["scale=paper", "model=qwen3-14b", *SHORT]
-    one, two = (compose([*overrides, f"sampler.tensor_parallel={size}"]) for size in (1, 2))
-    assert fit(two, H100).time.rollout < fit(one, H100).time.rollout
-
-
 def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
     overrides = ["scale=paper", *SHORT, "sampler=vllm_server"]
     turn, beside = (fit(compose([*overrides, f"train.staleness={stale}"]), H100).time for stale in (0, 1))
@@ -122,19 +116,19 @@ def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
     assert beside.total == pytest.approx(turn.total - min(turn.rollout, turn.updates + turn.offload))
 
 
-def test_with_a_margin_of_one_prompts_that_are_drawn_again_wait() -> None:
-    one, more = (compose(["scale=paper", f"sampler.margin={margin}"]) for margin in (1, 1.2))
-    assert fit(one, H100).time.rollout > 1.2 * fit(more, H100).time.rollout
-
-
-def test_the_embedded_sampler_waits_for_the_longest_of_each_batch() -> None:
-    """No row of a batch is given to another response before all have ended."""
-    vllm, torch = (
-        fit(compose(["scale=single_gpu", f"sampler={kind}", "sampler.max_rows=64"]), BY_NAME["1 H100"])
-        for kind in ("vllm", "torch")
-    )
-    assert torch.time.rollout > 1.2 * vllm.time.rollout
-    assert torch.time.sync == 0
+@pytest.mark.parametrize(
+    ("machine", "longer", "shorter", "times"),
+    [
+        ("8 H100", "scale=paper sampler.margin=1", "scale=paper sampler.margin=1.2", 1.2),  # what is drawn again waits
+        ("1 H100", "scale=single_gpu sampler=torch", "scale=single_gpu sampler=vllm", 1.2),  # for a batch's longest
+        ("8 H100", "scale=paper model=qwen3-14b", "scale=paper model=qwen3-14b sampler.tensor_parallel=2", 1.0),
+    ],
+)
+def test_what_makes_a_rollout_longer(machine: str, longer: str, shorter: str, times: float) -> None:
+    own = {"1 H100": ("sampler.max_rows=64",), "8 H100": SHORT if "14b" in longer else ()}[machine]
+    long, short = (fit(compose([*words.split(), *own]), BY_NAME[machine]).time for words in (longer, shorter))
+    assert long.rollout > times * short.rollout
+    assert (long.sync == 0) == ("sampler=torch" in longer)
 
 
 def test_less_cache_takes_longer() -> None:

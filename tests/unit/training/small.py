@@ -1,6 +1,12 @@
 """A run small enough for tests: the shipped base, few prompts."""
 
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -76,3 +82,19 @@ def interrupted(config: RunConfig, step: int = 1, *more: Any) -> RunFolder:
 def assert_same_run(one: Path, other: Path) -> None:
     assert lasting(one) == lasting(other)
     assert weights(one) == weights(other)
+
+
+@contextmanager
+def own_backends(folder: Path, *added: tuple[ModuleType, str, str, str]) -> Iterator[None]:
+    """Samplers and engines as files: the package of their kind, its group of the configuration, name and code."""
+    shutil.copytree(paths.CONFIG, folder / "config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "CONFIG", folder / "config")
+        for package, group, name, code in added:
+            write(folder / "config" / group / f"{name}.yaml", f"kind: {name}\n")
+            write(folder / group / f"{name}.py", code)
+            patch.setattr(package, "__path__", [*package.__path__, str(folder / group)])
+        importlib.invalidate_caches()
+        yield
+    for package, _, name, _ in added:
+        sys.modules.pop(f"{package.__name__}.{name}", None)

@@ -5,12 +5,10 @@ passes and the trainer's are made in a fixed order, because they share one proce
 """
 
 import contextlib
-import importlib
 import itertools
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tepo.common import paths, signals
+from tepo.common import signals
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.run_config import RunConfig
 from tepo.sampling import backends
@@ -31,7 +29,7 @@ from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector, InFlight
 from tepo.training.rollout.prefetch import BehaviorWeights
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.training.small import interrupted, lasting, own_backends, small, weights
 
 SAMPLER = """
 from tepo.policy.model.load_policy import load_policy
@@ -69,18 +67,21 @@ SECONDS = 60  # for what must come
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for runs with `sampler=near` and `sampler=far`. Those that nothing disturbs are made once."""
     folder = tmp_path_factory.mktemp("ahead")
-    shutil.copytree(paths.CONFIG, folder / "config")
-    (folder / "samplers").mkdir()
-    for name in ("near", "far"):
-        (folder / "config" / "sampler" / f"{name}.yaml").write_text(f"kind: {name}\n")
-        (folder / "samplers" / f"{name}.py").write_text(SAMPLER.format(remote=name == "far"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "CONFIG", folder / "config")
-        patch.setattr(backends, "__path__", [*backends.__path__, str(folder / "samplers")])
-        importlib.invalidate_caches()
+    own = [(backends, "sampler", name, SAMPLER.format(remote=name == "far")) for name in ("near", "far")]
+    with own_backends(folder, *own):
         yield folder / "runs"
-    for name in ("near", "far"):
-        sys.modules.pop(f"tepo.sampling.backends.{name}", None)
+
+
+def raising(at: int, error: BaseException, once: bool = False) -> Callable[[int], None]:
+    """Raise an error at a step, each time or at its first."""
+    left = [error] if once else itertools.repeat(error)
+
+    def look(step: int) -> None:
+        if step == at and (found := next(iterator, None)):
+            raise found
+
+    iterator = iter(left)
+    return look
 
 
 class Order:
@@ -193,12 +194,7 @@ def test_a_run_that_failed_in_the_middle_goes_on_to_the_same_bits(
     config = small(tmp_path, *WORDS, "sampler=far", "train.checkpoint_every=2")
     with monkeypatch.context() as patch:
         order = Order(config, first, patch)
-
-        def fail(step: int) -> None:
-            if step == 2:
-                raise KeyboardInterrupt
-
-        order.on_update = fail
+        order.on_update = raising(2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             train(config)
     assert not [thread for thread in threading.enumerate() if thread.name == "sampling ahead"]
@@ -229,21 +225,11 @@ def ending(store: Path, sampler: str, first: Any, break_off: Callable[[Order], N
 
 def no_groups(order: Order) -> None:
     """Of the policy that draws. A later one might have some."""
-    calls = itertools.count()
-
-    def end(step: int) -> None:
-        if step == 4 and next(calls) == 0:
-            raise EarlyStop("collapse", step, "all responses were wrong")
-
-    order.on_sample = end
+    order.on_sample = raising(4, EarlyStop("collapse", 4, "all responses were wrong"), once=True)
 
 
 def broken_sampler(order: Order) -> None:
-    def diverge(step: int) -> None:
-        if step == 4:
-            raise Diverged("the sampler's probabilities are not numbers")
-
-    order.on_sample = diverge
+    order.on_sample = raising(4, Diverged("the sampler's probabilities are not numbers"))
 
 
 def broken_both(order: Order) -> None:
@@ -253,11 +239,7 @@ def broken_both(order: Order) -> None:
 
 
 def broken_updates(order: Order) -> None:
-    def diverge(step: int) -> None:
-        if step == 3:
-            raise Diverged("the loss is nan")
-
-    order.after_update = diverge
+    order.after_update = raising(3, Diverged("the loss is nan"))
 
 
 @pytest.mark.usefixtures("store")
@@ -283,20 +265,14 @@ def test_training_ends_where_it_would_in_turn(tmp_path: Path, first: Any, break_
 def test_a_run_that_is_killed_before_its_end_draws_no_more(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Step 4 is drawn in step 2 and has no mixed group; step 3 is still trained."""
 
-    def trained(folder: str, report: Callable[[int, Any], None]) -> tuple[Any, ...]:
-        config = small(store / folder, *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
-        with monkeypatch.context() as patch:
-            no_groups(Order(config, "training", patch))
-            train(config, report)
-            return comparable(RunFolder.of(config).path)
-
-    def kill(step: int, row: Any) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trained("killed", kill)
-    resumed = comparable(train(small(store / "killed", *WORDS, "train.steps=4", "train.staleness=2", "sampler=near")))
-    assert resumed == trained("whole", lambda step, row: None)
+    words = (*WORDS, "train.steps=4", "train.staleness=2", "sampler=near")
+    killed, whole = (small(store / folder, *words) for folder in ("killed", "whole"))
+    with monkeypatch.context() as patch:
+        no_groups(Order(killed, "training", patch))
+        interrupted(killed, 2)
+    resumed = comparable(train(killed))
+    with monkeypatch.context() as patch:
+        no_groups(Order(whole, "training", patch))
+        assert resumed == comparable(train(whole))
     *_, steps, end = resumed
     assert (steps, end.kind, end.step) == (3, "collapse", 4)

@@ -1,8 +1,6 @@
 """A sampler and an engine that nobody has heard of: one file and one YAML each, and they are trained with, planned,
 checked and tested like the ones that are there."""
 
-import importlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.jobs.selftest import pairs, selftest
@@ -20,7 +17,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling import backends as samplers
 from tepo.training.engine import backends as engines
 from tepo.training.loop import train
-from tests.unit.training.small import assert_same_run, small
+from tests.unit.training.small import assert_same_run, own_backends, small
 
 SAMPLER = '''
 """It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
@@ -108,22 +105,10 @@ SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own(tmp_path: Path) -> Iterator[None]:
     """`sampler=copied` and `engine=doubled`, added as files."""
-    shutil.copytree(paths.CONFIG, tmp_path / "config")
-    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
-    for package, group, name, code in (
-        (samplers, "sampler", "copied", SAMPLER),
-        (engines, "engine", "doubled", ENGINE),
-    ):
-        (tmp_path / "config" / group / f"{name}.yaml").write_text(f"kind: {name}\n")
-        (tmp_path / group).mkdir()
-        (tmp_path / group / f"{name}.py").write_text(code)
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path / group)])
-    importlib.invalidate_caches()
-    yield
-    for name in ("tepo.sampling.backends.copied", "tepo.training.engine.backends.doubled"):
-        sys.modules.pop(name, None)
+    with own_backends(tmp_path, (samplers, "sampler", "copied", SAMPLER), (engines, "engine", "doubled", ENGINE)):
+        yield
 
 
 def test_they_are_choices_and_offered_for_a_typo() -> None:

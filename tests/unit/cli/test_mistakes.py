@@ -18,8 +18,8 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
+from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
-from tests.unit.studies.test_store import WORDS
 from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import alone
-from tests.unit.studies.test_live import run
+from tests.unit.store.test_live_runs import run
 
 WATCH = ("watch", "--every", "0.2", "--store")
 

@@ -23,10 +23,10 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
 from tepo.studies.records.write import record_study
+from tests.unit.common.test_files import elsewhere
 from tests.unit.studies.measured import finish
-from tests.unit.studies.test_registered import text
+from tests.unit.studies.test_claims import text
 from tests.unit.studies.test_tune import validate
-from tests.unit.test_files import elsewhere
 from tests.unit.training.small import write
 
 STUDY = """

@@ -16,7 +16,7 @@ from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tests.unit.test_files import elsewhere
+from tests.unit.common.test_files import elsewhere
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 

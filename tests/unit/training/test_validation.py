@@ -23,8 +23,8 @@ from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.validation import Validation, validation_sets
+from tests.unit.training.rollout.test_collector import Exchange
 from tests.unit.training.small import lasting, small, weights
-from tests.unit.training.test_rollout import Exchange
 
 EVERY = ("train.validate_every=2", "train.validation_problems=6")
 

@@ -56,7 +56,7 @@ def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
     [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")],
 )
 def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, state: str, note: str) -> None:
-    words = ["tests.unit.training.dying_probe", way, str(tmp_path / "part.json")]
+    words = ["tests.unit.training.probes.dying_probe", way, str(tmp_path / "part.json")]
     found = supervise(words, "part", tmp_path / "part.json", limit=12 if way == "hang" else 100)
     assert (found["state"], found["note"]) == (state, note)
     assert found == json.loads((tmp_path / "part.json").read_text())
@@ -65,7 +65,7 @@ def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, 
 
 @pytest.mark.disaster
 def test_what_a_slow_disk_takes_for_imports_is_outside_of_the_limit(tmp_path: Path) -> None:
-    words = ["tests.unit.training.dying_probe", "slow", str(tmp_path / "part.json")]
+    words = ["tests.unit.training.probes.dying_probe", "slow", str(tmp_path / "part.json")]
     found = supervise(words, "part", tmp_path / "part.json", limit=5, start=600)
     assert (found["state"], found["note"]) == ("works", "")
     assert found["seconds"] > 6

@@ -1,5 +1,5 @@
 """A probe that crashes or hangs after its first figure, or has slow imports:
-python -m tests.unit.training.dying_probe crash|hang|slow FILE."""
+python -m tests.unit.training.probes.dying_probe crash|hang|slow FILE."""
 
 import os
 import sys

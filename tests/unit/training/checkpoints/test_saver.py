@@ -22,7 +22,7 @@ from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tests.integration.commands import python
-from tests.unit.training.test_rollout import Exchange
+from tests.unit.training.rollout.test_collector import Exchange
 
 SEVERAL = 2
 

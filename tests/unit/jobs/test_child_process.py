@@ -83,7 +83,7 @@ OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, 
 @pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])
 def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: Path) -> None:
     """The two workers of `report` and `records write`, and the process that measures."""
-    code = "import sys; from pathlib import Path; from tests.unit.studies.test_own_process import hold\n"
+    code = "import sys; from pathlib import Path; from tests.unit.jobs.test_child_process import hold\n"
     code += f"both = [Path(sys.argv[1])] * 2\n{what}"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
         limit = time.monotonic() + 120

@@ -11,7 +11,7 @@ OBJECTIVES = ("tepo", "tepo_max_entropy", "steer")
 
 @pytest.fixture(scope="module")
 def found() -> dict:
-    done = program("tests.unit.training.pretend_gpu", *OBJECTIVES).end()
+    done = program("tests.unit.training.engine.pretend_gpu", *OBJECTIVES).end()
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -2,6 +2,7 @@
 does nothing else is the time one waits), and nothing of it is cut on a phone or on paper."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.token_view import TokenDump, TokenResponse
 from tepo.reporting.tables.table import Table
 from tepo.store.stored_responses import Answer, ProblemAnswers
-from tests.unit.reporting.chromium import SHEET, Page
+from tests.unit.reporting.chromium import SHEET, Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -77,6 +78,13 @@ def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "page.html"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    """A Chromium of its own, whose CPU time is that of this page."""
+    with chromium() as page:
+        yield page
 
 
 def test_is_small_enough_and_quick_enough(path: Path, window: Page) -> None:

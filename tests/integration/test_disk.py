@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tepo.store.checkpoint_files import complete
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import ranks, started, tepo, until
 from tests.unit.training.small import SMALL, small
 
@@ -44,9 +46,6 @@ def fill(store: Path) -> Path:
 
 @pytest.mark.disaster
 def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    from tepo.store.checkpoint_files import complete
-    from tepo.store.run_folder import RunFolder
-
     with mounted(tmp_path / "small", "size=24m") as store:
         run = RunFolder.of(small(store, *LONG))
         process = started("train", *SMALL, *LONG, f"store={store}", "-q")
@@ -74,8 +73,6 @@ def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path)
 @pytest.mark.disaster
 @pytest.mark.deepspeed
 def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
-    from tepo.store.run_folder import RunFolder
-
     words = ("engine=deepspeed", *LONG)
     with mounted(tmp_path / "small", "size=24m") as store:
         run = RunFolder.of(small(store, *words))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tepo.common import provenance
+from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, Started, started
 from tests.unit.training.small import SMALL, assert_same_run, small
 
@@ -28,8 +29,6 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
     ],
 )
 def test_five_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
-    from tepo.store.run_folder import RunFolder
-
     draw = random.Random(7)
     run = RunFolder.of(small(tmp_path / "killed", STEPS, *words))
     for _ in range(5):

@@ -13,7 +13,7 @@ from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import load_objective, objective_mapping
 from tests.integration.commands import python
-from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train
+from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
@@ -212,8 +212,6 @@ def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
     script = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
     python(*script, "tests.integration.trl_run", tmp_path, seconds=900)
-    from tests.integration.trl_run import with_fixed_completions
-
     for row in ("tepo", "gtpo", "clip_cov"):
         one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
         two = torch.load(tmp_path / f"{row}.pt")

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from tepo.common.files import write_json
+from tepo.launch.local import command
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.procedural import generator
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.tuning_result import tuned_rows
+from tepo_cli.main import app
 from tests.integration.commands import Started, started, tepo
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems, write
@@ -86,11 +90,6 @@ def test_a_tuned_study_from_plan_to_page(tmp_path: Path) -> None:
 
 def _choose_without_tests(folder: str, answer: str) -> None:
     """In a process of its own: every command of phase 1, then the choice, where test problems cannot be loaded."""
-    from tepo.launch.local import command
-    from tepo.problems.benchmarks import load_benchmark
-    from tepo.problems.procedural import generator
-    from tepo_cli.main import app
-
     examples = generator.generate_examples
 
     def without_tests(tasks: dict, count: int, seed: int, split: str) -> list:

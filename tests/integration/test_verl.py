@@ -8,6 +8,7 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import with_changes
+from tepo.objectives import Groups, TokenBatch, load_objective
 from tests.integration.commands import python
 
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
@@ -162,7 +163,6 @@ def test_rows_that_verl_cannot_serve():
 def test_a_punishment_of_long_responses_is_told_the_limit():
     """verl's newer trainer pads to the longest response of a rollout, so the width of its tensors is no limit."""
     from tepo.integrations.verl import core_algos, register
-    from tepo.objectives import Groups
 
     punished = {"overlong": {"kind": "punish", "buffer": 0.5}}
     for row, changes in (("gdpo", {}), ("grpo_dapo", punished)):
@@ -185,7 +185,6 @@ def test_terms_that_verl_adds_itself():
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
 
     from tepo.integrations.verl import register
-    from tepo.objectives import TokenBatch, load_objective
 
     loss, tensors = get_policy_loss_fn(register("grpo")), batch()
     with pytest.raises(UserError, match="adds itself") as caught:

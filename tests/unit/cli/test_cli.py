@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 import tepo_cli
+from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.common.text import install_line
+from tepo.jobs.selftest import what_failed
+from tepo_cli.commands.doctor import doctor
+from tepo_cli.commands.problems import _rows
 from tests.integration.commands import python, tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
@@ -84,21 +88,6 @@ def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
-    write(
-        tmp_path / "ablations" / "mine.yaml",
-        "title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\n"
-        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n",
-    )
-    (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
-    for name, hints in {
-        "mine": ("mine.yaml:4", "objectve", "did you mean 'rows[1].objective'"),
-        "worse": ("worse.yaml:", "not valid YAML"),
-    }.items():
-        done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path), code=2)
-        assert all(hint in done.stderr for hint in hints), done.stderr
-
-
 @pytest.mark.slow
 def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
@@ -125,7 +114,6 @@ def test_doctor_says_how_to_get_what_is_missing(
 ) -> None:
     """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it;
     in a narrow terminal it was broken in two."""
-    from tepo_cli.commands.doctor import doctor
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -139,8 +127,6 @@ def test_doctor_says_how_to_get_what_is_missing(
 def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from tepo_cli.commands.doctor import doctor
-
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
@@ -157,8 +143,6 @@ def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
-    from tepo.jobs.selftest import what_failed
-
     error = (
         "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
         "in: objective=tepo\ntry: lower train.learning_rate\n"
@@ -211,9 +195,6 @@ def test_text_in_brackets_is_printed_as_it_is() -> None:
     ],
 )
 def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
-    from tepo.common.errors import UserError
-    from tepo_cli.commands.problems import _rows
-
     file = tmp_path / "answers.jsonl"
     file.write_bytes(
         b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line
@@ -228,9 +209,6 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
 
 def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
-    from tepo.common.errors import UserError
-    from tepo_cli.commands.problems import _rows
-
     file = tmp_path / "answers.jsonl"
     file.write_text('{"gold": "5"}\n{"gold": "5", "prediction": "5"}\nno\n' + "[]\n" * 30)
     with pytest.raises(UserError) as caught:

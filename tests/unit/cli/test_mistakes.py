@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
 from tepo.config.compose import compose
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
@@ -18,6 +19,7 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
+from tepo_cli.show_scores import find_target
 from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
@@ -129,8 +131,6 @@ def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path)
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    from tepo_cli.show_scores import find_target
-
     write(tmp_path / "0123456789ab/config.json", "[]")
     for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
         with pytest.raises(UserError, match="no model and no run"):
@@ -148,8 +148,6 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
 
 
 def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    from tepo_cli.show_scores import find_target
-
     for name in ("0123456789ab", "0199999999ab"):
         run = RunFolder(tmp_path / name)
         run.create(compose([f"store={tmp_path}"]))
@@ -170,8 +168,6 @@ def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
-    from tepo.common.files import write_atomic
-
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):
         with pytest.raises(UserError, match="cannot write: a "):

@@ -16,6 +16,7 @@ from tepo.jobs.open_sampler import trainers_sampler
 from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.backends import SamplerOptions
+from tepo.sampling.vllm import vllm_sampler
 from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
 from tepo_cli.show_scores import find_target
@@ -98,7 +99,6 @@ def test_the_stored_definition_of_add3_is_the_shipped_one() -> None:
 def test_an_engine_that_measures_does_not_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else needs its memory: vLLM's own allocator, which sleeping takes, is left out. It decodes as many rows as
     in training."""
-    from tepo.sampling.vllm import vllm_sampler
 
     class Asked(Exception):
         """With what vLLM would be opened."""

@@ -10,6 +10,7 @@ from tepo.common.errors import UserError
 from tepo.launch.run_units import Slots, run_units
 from tepo.launch.slurm_options import SlurmOptions
 from tepo.launch.unit_checks import check_study
+from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tests.unit.training.small import write
@@ -88,8 +89,6 @@ def test_a_policy_that_main_memory_does_not_hold(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's jobs train at once: two units of three checkpoints each. One after another: one of three checkpoints,
     beside the weights of the other. 7B parameters of 2 bytes; 12 more each in a checkpoint."""
-    from tepo.policy.model.shapes import KNOWN
-
     planned = units(tmp_path, scale="paper")
     weights = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
     trained = [unit for unit in planned if unit.row.objective is not None]

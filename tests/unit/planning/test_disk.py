@@ -12,6 +12,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
 from tepo.training.resources.run_disk import run_disk
+from tepo_cli.show_fit import show_disk
 from tests.unit.training.small import small
 
 
@@ -47,8 +48,6 @@ def test_what_a_large_model_takes() -> None:
 
 
 def test_what_stays_and_what_is_there_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo_cli.show_fit import show_disk
-
     ((_, units),) = plan_all(["panel-e"], "paper", store=tmp_path)
     one, runs = run_disk(units[0].config), len({unit.id for unit in units if unit.row.objective is not None})
     every = study_disk(units)

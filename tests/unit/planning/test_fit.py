@@ -18,6 +18,7 @@ from tepo.studies.study import load_study
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import H100, Card
 from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
+from tepo_cli.show_fit import show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
@@ -74,8 +75,6 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
 
 def test_adapters_are_named_last_and_as_another_method(capsys: pytest.CaptureFixture[str]) -> None:
     """Apart from what saves memory and trains the same weights; never among it."""
-    from tepo_cli.show_fit import show_fit
-
     config = compose(["scale=paper", "engine=torch"])
     for machine in (machine for machine in LARGE if machine.ranks == 1):
         found = fit(config, machine)
@@ -128,8 +127,6 @@ def test_a_model_of_unknown_shape_is_said() -> None:
 
 
 def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo_cli.show_fit import show_fit
-
     show_fit(CONFIGS["qwen2.5-7b"])
     said = capsys.readouterr().err
     assert "1 H100: does not fit, the updates need" in said
@@ -144,8 +141,6 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
 
 def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The most of all steps and runs; nothing of runs without a GPU."""
-    from tepo_cli.show_fit import show_fits
-
     units = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)
     trained = [unit for unit in units if unit.row.objective is not None]
     for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
@@ -205,8 +200,6 @@ def test_settings_that_take_the_same_share_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A learning rate takes nothing; the length of a response does, and the title says which it is."""
-    from tepo_cli.show_fit import show_fits
-
     (tmp_path / "experiments").mkdir()
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
@@ -250,8 +243,6 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
 
 
 def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo_cli.show_fit import show_fit
-
     show_fit(compose(["scale=single_gpu"]), card="rtx4090")
     said = " ".join(capsys.readouterr().err.split())
     one = r"\(1 RTX 4090\)"
@@ -282,8 +273,6 @@ def test_the_card_here_is_found_by_its_name(name: str, gib: float, card: str | N
 
 
 def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from tepo_cli.show_fit import show_fits
-
     units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
     show_fits(units, "h100", 8)
     shown = capsys.readouterr().err

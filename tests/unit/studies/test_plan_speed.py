@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tepo.config.compose import compose, to_dict
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import make_plan, unique
 from tepo.studies.study import load_study
+from tepo_cli.commands.runs import listing
 
 
 def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
@@ -31,9 +33,6 @@ def test_planning_ten_thousand_runs(tmp_path: Path) -> None:
 
 
 def test_listing_ten_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tepo.config.compose import compose, to_dict
-    from tepo_cli.commands.runs import listing
-
     config = compose()
     text = json.dumps({"full": to_dict(replace(config, seed=1))})
     manifest = json.dumps({"status": "finished", "recipe": RECIPE})

@@ -15,6 +15,7 @@ import pytest
 from tepo.training.distributed import liveness
 from tepo.training.distributed.heartbeat import Heartbeat
 from tepo.training.distributed.liveness import ACTIVITY, Activity, Limits, Sign, Watch
+from tepo.training.metrics.step_metrics import StepMetrics
 from tests.integration.commands import python
 
 QUICK = Limits(every=0.02, silent=0.15, slack=1.0, times=2.0, token=0.5)
@@ -219,8 +220,6 @@ def test_work_and_waiting_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_process_has_one_activity() -> None:
-    from tepo.training.metrics.step_metrics import StepMetrics
-
     recorder = StepMetrics()
     with recorder.time("gen"):
         assert ACTIVITY.section == "gen"

@@ -10,6 +10,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.planning.simulator.clocked_sampler import response
+from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
 from tepo.sampling.embedded.torch_sampler import TorchSampler
@@ -164,8 +165,6 @@ def test_no_peak_is_made_up() -> None:
 
 def test_the_embedded_sampler_loses_nothing_of_its_own() -> None:
     """Its batches run to their end, and waves that were not begun have no tokens."""
-    from tepo.policy.model.load_policy import load_policy
-
     policy = load_policy("tepo/assets/laptop", dtype="float32", device="cpu")
     queue = TorchSampler(policy.model, policy.tokenizer).start(SamplingParams(n=2, temperature=1.0, max_new_tokens=8))
     queue.add([Job(0, policy.tokenizer("1+2=")["input_ids"], 5)])

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import ranks, started, tepo, until
+from tests.integration.commands import ranks, tepo, until
 from tests.unit.training.small import SMALL, small
 
 STEPS = 40
@@ -42,26 +41,6 @@ def fill(store: Path) -> Path:
     file = store / "filler"
     file.write_bytes(bytes(shutil.disk_usage(store).free - 1_000_000))
     return file
-
-
-@pytest.mark.disaster
-def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    with mounted(tmp_path / "small", "size=24m") as store:
-        run = RunFolder.of(small(store, *LONG))
-        process = started("train", *SMALL, *LONG, f"store={store}", "-q")
-        until(run.checkpoints, process)
-        filler = fill(store)
-        done = process.end(120, code=1)
-        assert "the disk is full" in done.stderr
-        assert "Traceback" not in done.stderr
-        last = run.checkpoints()[-1]
-        assert 0 < last < STEPS
-        assert complete(run.checkpoint(last))
-        train(store, *LONG, code=2)  # as it was
-        assert run.checkpoints()[-1] == last
-        filler.unlink()
-        train(store, *LONG)
-        assert run.finished()
 
 
 def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Mistakes that must be said before a command begins to work:
 called in this process, as a process each takes seconds."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,12 +99,6 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     drawn = [f"figure-{name}.{ending}" for name in ("2a", "2b", "3a", "3b") for ending in ("svg", "png")]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
-
-
-def test_jobs_have_one_default() -> None:
-    assert (
-        inspect.signature(ablate).parameters["jobs"].default == inspect.signature(reproduce).parameters["jobs"].default
-    )
 
 
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

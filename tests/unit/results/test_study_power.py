@@ -13,6 +13,7 @@ from tepo.studies.plan_studies import Planned, plan_all
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
 
 STUDY = """\
 title: mine
@@ -29,9 +30,8 @@ scales:
 
 @pytest.fixture
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
-    (tmp_path / "experiments").mkdir()
     for name in ("mine", "again"):
-        (tmp_path / "experiments" / f"{name}.yaml").write_text(STUDY)
+        write(tmp_path / "experiments" / f"{name}.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     return plan_all(["mine", "again"], "laptop", store=tmp_path / "runs")
 

@@ -32,6 +32,7 @@ from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
 
 STUDY = (
     "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
@@ -42,10 +43,8 @@ WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "own" / "experiments").mkdir(parents=True)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
-    (tmp_path / "own" / "experiments" / "mine.yaml").write_text(STUDY.format(row=""))
-    return tmp_path / "own" / "experiments"
+    return write(tmp_path / "own" / "experiments" / "mine.yaml", STUDY.format(row="")).parent
 
 
 def finished_run(store: Path) -> Unit:

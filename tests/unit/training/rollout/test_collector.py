@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -289,34 +289,6 @@ def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: i
                 assert group.prompt == other.prompt
                 assert [a.tokens.tolist() for a in group.responses] == [b.tokens.tolist() for b in other.responses]
                 assert group.rewards.tolist() == other.rewards.tolist()
-
-
-def longer_is_wrong(number: int) -> list[tuple[int, bool]]:
-    """Of every four prompts, three hard ones: responses of up to 400 tokens, half of them wrong. The easy ones are
-    short and mixed too."""
-    draw = Random(number)
-    longest = 40 if number % 4 == 0 else 400
-    lengths = [draw.randint(longest // 2, longest) for _ in range(4)]
-    return [(length, length < 0.75 * longest) for length in lengths]
-
-
-def mean_length(groups: Iterable[list[tuple[int, bool]]]) -> float:
-    return float(np.mean([length for group in groups for length, _ in group]))
-
-
-def test_short_responses_are_not_preferred(tmp_path: Path) -> None:
-    """Lengths go with success, short groups end first, and more are under way than are needed: what is trained is what
-    a plain refill would train. The groups that end first would be much shorter."""
-    config = small(tmp_path, "train.prompts_per_step=32", "train.max_rounds=20", "sampler.margin=4")
-    rollout, sampler = collected(config, Clock(longer_is_wrong), before=64)
-    mixed = [number for number in range(640) if 0 < sum(right for _, right in longer_is_wrong(number)) < 4]
-    plain = mixed[:32]
-    assert numbers(rollout) == plain
-    trained = [[(len(response.tokens), False) for response in group.responses] for group in rollout.groups]
-    assert mean_length(trained) == mean_length(map(longer_is_wrong, plain))
-
-    first_to_end = [number for number in sampler.ended if number in mixed][:32]
-    assert mean_length(map(longer_is_wrong, first_to_end)) < 0.5 * mean_length(trained)
 
 
 def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
